@@ -1,0 +1,80 @@
+# Drafthouse: put a draft model in front of any LLM, on any GPU box, and prove that it pays.
+# `make help` lists every target. Variables: PROFILE=name INVENTORY=local|workstation|vastai ARGS='-e key=value'
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+UV_VERSION := 0.13.9   # makes the environments in seconds; pip does the same in a minute
+ARGS ?=
+PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
+
+export PATH := $(BIN):$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help venv venv-dev demo test test-vllm lint profiles plan render stop teardown lock docs $(PROFILES)
+
+help: ## every target in one line
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '  %-12s %s\n' '<profile>' 'run site.yml for it: $(PROFILES)'
+
+# --- environments ---------------------------------------------------------------------------------
+
+$(VENV)/bin/uv:
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; \
+	  sys.exit(f"found: Python {v}\nneeded: Python 3.11 or newer\ndo: make PYTHON=python3.12 ...") \
+	  if sys.version_info < (3, 11) else None'
+	@echo "making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { printf 'found: a Python without venv\nneeded: its venv module\ndo: apt-get install python3-venv\n' >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# pip stands in where uv cannot reach an index that only pip is set up for.
+$(VENV)/.%: %.txt | $(VENV)/bin/uv
+	@echo "installing $< into .venv"
+	@uv pip install --quiet --python $(BIN)/python -r $< || $(BIN)/python -m pip install -r $<
+	@touch $@
+
+venv: $(VENV)/.requirements ## the environment alone, quick when it exists
+
+venv-dev: $(VENV)/.requirements $(VENV)/.requirements-dev ## the same with the tests' and linters' tools
+
+lock: | $(VENV)/bin/uv ## write requirements*.txt from requirements*.in
+	uv pip compile --quiet --universal --python-version 3.11 --no-header requirements.in -o requirements.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-header requirements-dev.in -o requirements-dev.txt
+
+# --- the main job ---------------------------------------------------------------------------------
+
+demo: venv ## the whole job on this very machine: no GPU, no account; stops what it started
+	@trap 'ansible-playbook playbooks/stop.yml -i inventory/local $(ARGS) >build/stop.log 2>&1 || cat build/stop.log' EXIT; \
+	  mkdir -p build; ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram $(ARGS)
+
+# A profile's hardware says which inventory it is for, unless INVENTORY does.
+$(PROFILES): venv
+	@inventory="$${INVENTORY:-$$(scripts/profiles.py --inventory $@)}"; \
+	  ansible-playbook site.yml -i "inventory/$$inventory" -e profile=$@ $(ARGS)
+
+profiles: venv ## a table of all profiles
+	@scripts/profiles.py
+
+plan: venv ## what would it do, would it fit, what will it download (PROFILE=name)
+	@scripts/plan.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(SET),--set $(SET))
+
+render: venv ## write both arms' files to build/<profile>/ (PROFILE=name)
+	@scripts/render.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(SET),--set $(SET))
+
+stop: venv ## stop the server of INVENTORY (local unless said otherwise)
+	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
+
+teardown: venv ## stop, and remove what was put on the box; with weights=true the weights too
+	@ansible-playbook playbooks/teardown.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
+
+needs = $(or $($1),$(error $(newline)found: no $1$(newline)needed: the name of a profile$(newline)do: make $@ $1=$(firstword $(PROFILES))  (make profiles shows them all)))
+define newline
+
+
+endef
