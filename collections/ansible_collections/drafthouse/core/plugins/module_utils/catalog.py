@@ -1,0 +1,286 @@
+"""Read `profiles/` and `profiles/catalog/` and check their shape (not yet whether they fit together).
+
+The result is plain data. Reading and checking are apart from resolving, so that `resolve` stays pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .problems import HouseError, Problem
+from .shape import Anything, Findings, List, Map, Shape, Table, Value, check
+
+Data = dict[str, Any]
+
+_TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
+_COUNT, _NEEDED_COUNT = Value(int, low=1), Value(int, required=True, low=1)
+_SHARE = Value(float, low=0, high=1)
+
+HARDWARE = Table(
+    Map(
+        {
+            "name": _NEEDED_TEXT,
+            "kind": Value(str, required=True, choices=("cpu", "gpu")),
+            "inventory": Value(str, required=True, choices=("local", "workstation", "vastai")),
+            "devices": _NEEDED_COUNT,
+            "gpu_names": List(_TEXT),
+            "memory_mib": _NEEDED_COUNT,
+            "bandwidth_gb_s": Value(float, required=True, low=0.1),
+            "compute_capability": _TEXT,
+        }
+    )
+)
+
+_SOURCE = Map(
+    {
+        "path": _TEXT,
+        "package": Map(
+            {"name": _NEEDED_TEXT, "version": _NEEDED_TEXT, "file": _NEEDED_TEXT, "sha256": _NEEDED_TEXT}
+        ),
+        "derived": Map(
+            {
+                "from": _NEEDED_TEXT,
+                "recipe": Value(str, required=True, choices=("gguf_dequantize", "gguf_pad_blocks", "gguf_to_hf")),
+                "parameters": Anything(),
+            }
+        ),
+        "hub": Map(
+            {
+                "repo": _NEEDED_TEXT,
+                "revision": _NEEDED_TEXT,
+                "allow": List(_TEXT),
+                "ignore": List(_TEXT),
+            }
+        ),
+    },
+    required=True,
+    one_of=True,
+)
+
+MODELS = Table(
+    Map(
+        {
+            "name": _NEEDED_TEXT,
+            "served_name": _TEXT,
+            "kind": Value(str, required=True, choices=("model", "head")),
+            "head_for": _TEXT,
+            "head_method": _TEXT,
+            "format": Value(str, required=True, choices=("gguf", "safetensors")),
+            "folder": _NEEDED_TEXT,
+            "file": _TEXT,
+            "license": _NEEDED_TEXT,
+            "synthetic": _TEXT,
+            "source": _SOURCE,
+            "weight_bytes": _NEEDED_COUNT,
+            "parameters": _NEEDED_COUNT,
+            "layers": _NEEDED_COUNT,
+            "hidden": _NEEDED_COUNT,
+            "heads": _NEEDED_COUNT,
+            "kv_heads": _NEEDED_COUNT,
+            "head_dim": _NEEDED_COUNT,
+            "vocab": _NEEDED_COUNT,
+            "context": _NEEDED_COUNT,
+            "tokenizer": _NEEDED_TEXT,
+            "temperature": Value(float, low=0, high=2),
+        }
+    )
+)
+
+_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool"))
+_INSTALL = Map(
+    {
+        "python_packages": List(_TEXT, required=True),
+        "no_deps_packages": List(_TEXT),
+        "launcher": _TEXT,
+        "lock": _TEXT,
+        "tools": List(_TEXT),
+        "torch_backend": _TEXT,
+        "metadata_stub": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT}),
+    }
+)
+_METHOD = Map(
+    {
+        "draft": Value(str, required=True, choices=("model", "head", "lookup")),
+        "since": _TEXT,
+        "until": _TEXT,
+        "match": Map({"tokenizer": Value(bool), "vocab_difference": Value(int, low=0)}),
+        "names": Table(_TEXT, required=True),
+        "options": Table(Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "since": _TEXT, "until": _TEXT})),
+    }
+)
+ENGINES = Table(
+    Map(
+        {
+            "name": _NEEDED_TEXT,
+            "template": _NEEDED_TEXT,
+            "formats": List(_TEXT, required=True),
+            "health": _NEEDED_TEXT,
+            "ready_timeout_s": _NEEDED_COUNT,
+            "metrics": Map(
+                {
+                    "dialect": Value(str, required=True, choices=("vllm", "llamacpp")),
+                    "key": Value(bool, required=True),
+                },
+                required=True,
+            ),
+            "overhead_mib": _NEEDED_COUNT,
+            "kv_bytes_per_value": _NEEDED_COUNT,
+            "reserves": Value(str, required=True, choices=("needed", "share")),
+            "default_version": _NEEDED_TEXT,
+            "versions": Table(
+                Map({"reason": _NEEDED_TEXT, "pinned": _NEEDED_TEXT, "install": Table(_INSTALL, required=True)}),
+                required=True,
+            ),
+            "launch": Map(
+                {
+                    "command": List(_TEXT, required=True),
+                    "target": _TEXT,
+                    "name": _NEEDED_TEXT,
+                    "host": _NEEDED_TEXT,
+                    "port": _NEEDED_TEXT,
+                    "key_file": _TEXT,
+                    "key_environment": _TEXT,
+                    "always": List(List(_TEXT)),
+                    "environment": Table(_TEXT),
+                    "environment_by_kind": Table(Table(_TEXT)),
+                },
+                required=True,
+            ),
+            "options": Table(
+                Map(
+                    {
+                        "flag": _NEEDED_TEXT,
+                        "type": _OPTION_TYPE,
+                        "choices": List(_TEXT),
+                        "since": _TEXT,
+                        "until": _TEXT,
+                    }
+                ),
+                required=True,
+            ),
+            "context_option": _NEEDED_TEXT,
+            "sequences_option": _NEEDED_TEXT,
+            "context_is_shared": Value(bool, required=True),
+            "share_option": _TEXT,
+            "share_default": _SHARE,
+            "devices_option": _TEXT,
+            "speculation": Map(
+                {"form": Value(str, required=True, choices=("flags", "json")), "flag": _TEXT}, required=True
+            ),
+            "methods": Table(_METHOD, required=True),
+        }
+    )
+)
+
+PROFILE = Map(
+    {
+        "title": _NEEDED_TEXT,
+        "article": _TEXT,
+        "hardware": _NEEDED_TEXT,
+        "engine": _NEEDED_TEXT,
+        "engine_version": _TEXT,
+        "target": _NEEDED_TEXT,
+        "speculation": Map(
+            {
+                "method": _NEEDED_TEXT,
+                "draft": _TEXT,
+                "num_speculative_tokens": Value(int, required=True, low=1),
+                "options": Anything(),
+            },
+            required=True,
+        ),
+        "serve": Anything(),
+        "temperature": Value(float, low=0, high=2),
+        "expect": Map({"acceptance": Value(float, required=True, low=0, high=1), "source": _NEEDED_TEXT}),
+        "experiment": Map(
+            {
+                "suites": List(_TEXT, required=True),
+                "kinds": List(_TEXT),
+                "once": List(_TEXT),
+                "prompts_per_kind": _COUNT,
+                "max_output_tokens": Value(int, low=8),
+                "concurrency": _COUNT,
+                "rounds": Value(int, low=2),
+                "schedule": Value(str, choices=("auto", "interleaved", "alternated")),
+            },
+            required=True,
+        ),
+        "verified": List(_TEXT),
+    }
+)
+
+
+@dataclass
+class House:
+    """All that is written down: the catalogue's three tables and every profile, as plain data."""
+
+    hardware: Data
+    models: Data
+    engines: Data
+    profiles: Data
+    # What was wrong in a profile's own file; only using that profile is an error.
+    broken: dict[str, list[Problem]] = field(default_factory=dict)
+
+
+def profile_names(root: Path) -> list[str]:
+    """Return the names of all profiles of the clone at ``root``, in order."""
+    return sorted(path.stem for path in (root / "profiles").glob("*.yml"))
+
+
+def load_house(root: Path) -> House:
+    """Read and check the catalogue and the profiles of the clone at ``root``.
+
+    Raises HouseError with every problem of the catalogue. A profile with problems is kept in
+    ``broken``: it must not stop another one.
+    """
+    problems: list[Problem] = []
+    tables: dict[str, Data] = {}
+    for name, shape in (("hardware", HARDWARE), ("models", MODELS), ("engines", ENGINES)):
+        tables[name], found = _read(root, f"profiles/catalog/{name}.yml", shape)
+        problems += found
+    if problems:
+        raise HouseError(problems)
+    house = House(tables["hardware"], tables["models"], tables["engines"], {})
+    for name in profile_names(root):
+        profile, found = _read(root, f"profiles/{name}.yml", PROFILE)
+        if found:
+            house.broken[name] = found
+        house.profiles[name] = profile
+    return house
+
+
+def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]:
+    findings = Findings(relative)
+    try:
+        data = yaml.load((root / relative).read_text("utf-8"), Loader=_Loader)  # noqa: S506 (a safe loader, below)
+    except FileNotFoundError:
+        findings.add("", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
+        return {}, findings.problems
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or str(error)
+        findings.add(place, f"text that is not YAML ({reason})", "a YAML mapping", "correct that line")
+        return {}, findings.problems
+    check(data, shape, findings)
+    return (data if isinstance(data, dict) else {}), findings.problems
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
+    """The safe loader, which also refuses a key that is written twice (YAML would keep the last)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build one mapping; raise on a repeated key."""
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key_node.value}' is written twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        result: dict[Any, Any] = super().construct_mapping(node, deep)
+        return result

@@ -1,0 +1,110 @@
+"""How much memory an arm needs, which context fits, and how fast the memory lets it decode.
+
+All sizes are bytes for ONE device; weights and KV cache of a model that is split over n devices count 1/n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MIB = 1024 * 1024
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One arm on one device. ``left`` is negative when the arm does not fit."""
+
+    memory: int
+    utilization: float
+    weights: int
+    draft: int
+    overhead: int
+    kv_per_token: int
+    context: int
+    sequences: int
+    kv_needed: int
+    left: int
+    longest_context: int
+    reserved: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data."""
+        return asdict(self)
+
+
+def kv_bytes_per_token(model: Mapping[str, Any], bytes_per_value: int) -> int:
+    """Return the KV cache of one token over all layers: keys and values, every layer, every KV head."""
+    per_layer: int = 2 * model["kv_heads"] * model["head_dim"] * bytes_per_value
+    return per_layer * int(model["layers"])
+
+
+def fit_arm(
+    *,
+    memory: int,
+    utilization: float,
+    devices: int,
+    draft_devices: int,
+    target: Mapping[str, Any],
+    draft: Mapping[str, Any] | None,
+    overhead: int,
+    bytes_per_value: int,
+    context: int,
+    sequences: int,
+    context_is_shared: bool,
+    reserves_share: bool,
+) -> Fit:
+    """Work out one arm on one device.
+
+    ``context`` is the engine's setting in tokens: for each sequence, or for all together where the
+    engine shares it. ``overhead`` is what the engine takes beside weights and KV cache (assumed).
+    """
+    weights = int(target["weight_bytes"]) // devices
+    draft_weights = int(draft["weight_bytes"]) // draft_devices if draft else 0
+    per_token = kv_bytes_per_token(target, bytes_per_value) // devices
+    if draft:
+        per_token += kv_bytes_per_token(draft, bytes_per_value) // draft_devices
+    tokens = context if context_is_shared else context * sequences
+    usable = int(memory * utilization)
+    room = usable - weights - draft_weights - overhead
+    kv_needed = tokens * per_token
+    longest = max(0, room // per_token)
+    return Fit(
+        memory=memory,
+        utilization=utilization,
+        weights=weights,
+        draft=draft_weights,
+        overhead=overhead,
+        kv_per_token=per_token,
+        context=context,
+        sequences=sequences,
+        kv_needed=kv_needed,
+        left=room - kv_needed,
+        # One sequence's context, never beyond what the model was made for.
+        longest_context=min(longest, int(target["context"])),
+        reserved=usable if reserves_share else weights + draft_weights + overhead + kv_needed,
+    )
+
+
+def decode_limit(bytes_per_token: int, bandwidth: float) -> float:
+    """Return the tokens per second that reading the weights once a token allows (batch of one).
+
+    ``bandwidth`` in bytes per second. The roofline argument: every weight is read for every token, and
+    at batch one nothing else comes near the cost.
+    """
+    return bandwidth / bytes_per_token
+
+
+def expected_speedup(acceptance: float, num_speculative_tokens: int, cost: float) -> float:
+    """Return the speed-up to expect in wall-clock time from speculation.
+
+    Leviathan, Kalman, Matias 2023, "Fast Inference from Transformers via Speculative Decoding",
+    theorem 3.8: (1 - a^(K+1)) / ((1 - a) (K c + 1)), with ``acceptance`` a, the chance that one drafted
+    token is accepted, and ``cost`` c, the time of one draft step over the time of one target step.
+    """
+    k = num_speculative_tokens
+    # The sum 1 + a + ... + a^K is the same fraction, and has no hole at a = 1.
+    accepted_and_one = sum(acceptance**i for i in range(k + 1))
+    return accepted_and_one / (k * cost + 1)

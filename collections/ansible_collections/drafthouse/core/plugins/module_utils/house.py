@@ -1,0 +1,114 @@
+"""The way from a profile's name to what is put on a box: read, resolve, render. For scripts and actions.
+
+Everything here runs on the controller, from the clone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .catalog import House, load_house
+from .problems import HouseError, Problem
+from .render import render_files
+from .resolve import ARMS, SITE, Data, resolve
+from .suite_files import load_suite
+
+# module_utils/ -> plugins/ -> core/ -> drafthouse/ -> ansible_collections/ -> collections/ -> the clone
+ROOT = Path(__file__).resolve().parents[6]
+
+
+def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
+    """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
+
+    A relative path means: below the clone. It makes sense only where the box is this machine.
+    """
+    site: Data = {}
+    for key in SITE.fields:
+        value = variables.get(f"drafthouse_{key}")
+        if value is None:
+            continue
+        if key in ("home", "models_dir"):
+            value = str(root / str(value))  # an absolute path replaces the root
+        elif key == "port":
+            value = _whole_number(value)
+        site[key] = value
+    return site
+
+
+def _whole_number(value: object) -> object:
+    """Make '8000', as the command line gives it, a number; leave what is none to the resolver."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+def resolved_profile(
+    name: str, site: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, root: Path = ROOT
+) -> Data:
+    """Return the resolved profile with the rendered files of both arms; HouseError holds all problems."""
+    house = load_house(root)
+    suites = load_suites(_named_suites(house, name, overrides), root)
+    kinds = {suite: list(data["kinds"]) for suite, data in suites.items()}
+    resolved = resolve(house, name, site, kinds, overrides)
+    resolved["suites"] = {suite: trimmed(suites[suite], resolved) for suite in resolved["experiment"]["suites"]}
+    for arm in ARMS:
+        resolved["arms"][arm]["files"] = render_files(
+            root / "templates",
+            resolved["engine"]["template"],
+            {
+                "title": resolved["title"],
+                "key_environment": resolved["engine"]["key_environment"],
+                "key_file": resolved["key_file"],
+                "command": resolved["arms"][arm]["command"],
+                "environment": resolved["arms"][arm]["environment"],
+                "flags": resolved["arms"][arm]["flags"],
+            },
+        )
+    return resolved
+
+
+def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
+    """Return every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
+    folder = root / "benchmarks"
+    names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
+    return {name: load_suite(name, folder) for name in sorted(names)}
+
+
+def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
+    """Return ``suite`` with as many prompts and output tokens as the experiment wants at most."""
+    experiment = resolved["experiment"]
+    count, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
+    kinds = {
+        name: {
+            **kind,
+            "output_tokens": min(kind["output_tokens"], tokens or kind["output_tokens"]),
+            "prompts": kind["prompts"][:count],
+        }
+        for name, kind in suite["kinds"].items()
+    }
+    return {**suite, "kinds": kinds}
+
+
+def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) -> list[str]:
+    """Return the suites that a profile or its overrides name, before anything else about it is checked."""
+    for layer in (overrides or {}, house.profiles.get(name, {})):
+        experiment = layer.get("experiment") or {}
+        if isinstance(experiment, Mapping) and isinstance(experiment.get("suites"), list):
+            return [str(suite) for suite in experiment["suites"]]
+    return []
+
+
+def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
+    """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
+
+    Only the inventory's own group_vars/all.yml is read; what -e or host_vars change, Ansible knows.
+    """
+    import yaml  # noqa: PLC0415 (the box has none; this runs on the controller)
+
+    path = root / "inventory" / inventory / "group_vars" / "all.yml"
+    if not path.is_file():
+        known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
+        raise HouseError(
+            Problem(f"no inventory '{inventory}'", f"one of: {', '.join(known)}", "name one of them", str(path.relative_to(root)))
+        )
+    return site_from(yaml.safe_load(path.read_text("utf-8")) or {}, root)

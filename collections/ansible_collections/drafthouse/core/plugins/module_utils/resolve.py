@@ -1,0 +1,562 @@
+"""The resolver: catalogue + profile + site in, one explicit dict or all the errors out.
+
+It is pure: it reads no file, asks no box, and what it returns is all that plan, templates, roles, tests
+and docs look at. Templates are rendered by the caller (`house.py`), from the arms it returns.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .argv import Flag, compact_json, flag
+from .catalog import PROFILE, House
+from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .problems import HouseError, Problem, did_you_mean
+from .shape import Findings, Map, Value, check
+from .versions import having, known
+
+Data = dict[str, Any]
+ARMS = ("baseline", "speculative")
+
+SITE = Map(
+    {
+        "box_kind": Value(str, required=True, choices=("workstation", "rental")),
+        "runtime": Value(str, required=True, choices=("process", "docker")),
+        "home": Value(str, required=True),
+        "models_dir": Value(str, required=True),
+        "host": Value(str, required=True),
+        "port": Value(int, required=True, low=1, high=65534),
+        "price_per_hour": Value(float, low=0),
+    }
+)
+_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+def resolve(
+    house: House,
+    name: str,
+    site: Mapping[str, Any],
+    suites: Mapping[str, Sequence[str]],
+    overrides: Mapping[str, Any] | None = None,
+) -> Data:
+    """Join profile ``name`` with the catalogue for ``site``.
+
+    ``suites`` names the kinds of every benchmark suite; ``overrides`` is laid over the profile (the third
+    and last layer, for experiments). Returns the resolved profile without rendered files. Raises
+    HouseError with every problem found.
+    """
+    if name not in house.profiles:
+        raise HouseError(
+            Problem(
+                f"no profile '{name}'",
+                f"one of: {', '.join(sorted(house.profiles))}",
+                did_you_mean(name, house.profiles) + " (make profiles shows them all)",
+                f"profiles/{name}.yml",
+            )
+        )
+    if name in house.broken:
+        raise HouseError(house.broken[name])
+    findings = Findings(f"profiles/{name}.yml")
+    profile = _merge(house.profiles[name], overrides or {})
+    check(profile, PROFILE, findings)
+    site_findings = Findings("site")
+    check(dict(site), SITE, site_findings)
+    findings.problems += site_findings.problems
+    if findings.problems:
+        raise HouseError(findings.problems)
+    return _Join(house, name, profile, dict(site), suites, findings).run()
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Data:
+    merged = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+@dataclass
+class _Join:
+    """One resolving: the parts it was given, and the problems it finds on the way."""
+
+    house: House
+    name: str
+    profile: Data
+    site: Data
+    suites: Mapping[str, Sequence[str]]
+    findings: Findings
+
+    def run(self) -> Data:
+        spec = self.profile["speculation"]
+        self.hardware = self._entry("hardware", self.house.hardware, self.profile["hardware"])
+        self.engine = self._entry("engine", self.house.engines, self.profile["engine"])
+        self.target = self._entry("target", self.house.models, self.profile["target"])
+        self.draft: Data | None = None
+        if "draft" in spec:
+            self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
+        self._stop_if_wrong()
+        self.version = str(self.profile.get("engine_version", self.engine["default_version"]))
+        self._check_engine()
+        self._check_target()
+        self.serve = self._check_options("serve", self.profile.get("serve") or {}, self.engine["options"])
+        self.method = self._check_method()
+        self._check_experiment()
+        self._stop_if_wrong()
+        self.warnings = self._check_draft()
+        self._stop_if_wrong()
+        fits = {arm: self._fit(arm) for arm in ARMS}
+        self._check_fit(fits)
+        self._stop_if_wrong()
+        return self._result(fits)
+
+    def _stop_if_wrong(self) -> None:
+        if self.findings.problems:
+            raise HouseError(self.findings.problems)
+
+    def _entry(self, path: str, table: Data, key: str) -> Data:
+        if key in table:
+            return {"id": key, **table[key]}
+        self.findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table))
+        return {}
+
+    # --- the parts of a profile -----------------------------------------------------------------
+
+    def _check_engine(self) -> None:
+        versions = self.engine["versions"]
+        if self.version not in versions:
+            self.findings.add(
+                "engine_version",
+                f"{self.engine['name']} {self.version}",
+                f"a version of the catalogue: {', '.join(versions)}",
+                did_you_mean(self.version, versions),
+            )
+            return
+        install = versions[self.version]["install"]
+        if self.hardware["kind"] not in install:
+            self.findings.add(
+                "hardware",
+                f"{self.hardware['name']} ({self.hardware['kind']})",
+                f"hardware that {self.engine['name']} {self.version} is installed for: {', '.join(install)}",
+                "choose another engine or other hardware",
+            )
+        if self.site["runtime"] == "docker":
+            self.findings.add(
+                "site.runtime",
+                f"docker, for {self.engine['name']} {self.version}",
+                "the process runtime: the catalogue has no container image of it",
+                "set runtime: process in the inventory's group_vars",
+            )
+
+    def _check_target(self) -> None:
+        if self.target["kind"] != "model":
+            self.findings.add(
+                "target", f"'{self.target['id']}', which is a {self.target['kind']}", "a model", "name the model it is for"
+            )
+        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            if model and model["format"] not in self.engine["formats"]:
+                self.findings.add(
+                    path,
+                    f"weights in the format {model['format']} ('{model['id']}')",
+                    f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",
+                    "choose another model or another engine",
+                )
+
+    def _check_options(self, path: str, given: object, options: Data) -> Data:
+        if not isinstance(given, Mapping):
+            self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
+            return {}
+        for key, value in given.items():
+            where = f"{path}.{key}"
+            option = options.get(key)
+            if option is None:
+                self.findings.add(
+                    where, f"the unknown key '{key}'", f"one of: {', '.join(sorted(options))}", did_you_mean(key, options)
+                )
+                continue
+            choices = tuple(option.get("choices", ()))
+            low = 0 if option["type"] in ("int", "float") else None
+            if check(value, Value(_TYPES[option["type"]], choices=choices, low=low), self.findings, where):
+                self._check_version(where, f"'{key}'", option)
+        return dict(given)
+
+    def _check_version(self, where: str, what: str, entry: Data) -> None:
+        if self.version in self.engine["versions"] and not known(self.version, entry):
+            bounds = [f"{word} {entry[word]}" for word in ("since", "until") if word in entry]
+            have = having(self.engine["versions"], entry)
+            self.findings.add(
+                where,
+                f"{self.engine['name']} {self.version}, which does not have {what}",
+                f"a version that has it ({', '.join(bounds)}): {', '.join(have) or 'none of the catalogue'}",
+                f"set engine_version: {have[-1]}" if have else "choose another method",
+            )
+
+    def _check_method(self) -> Data:
+        spec = self.profile["speculation"]
+        methods = self.engine["methods"]
+        method = methods.get(spec["method"])
+        if method is None:
+            self.findings.add(
+                "speculation.method",
+                f"'{spec['method']}', which {self.engine['name']} cannot do",
+                f"one of its methods: {', '.join(sorted(methods))}",
+                did_you_mean(spec["method"], methods),
+            )
+            return {}
+        self._check_version("speculation.method", f"'{spec['method']}'", method)
+        self._check_options("speculation.options", spec.get("options") or {}, method.get("options", {}))
+        if method["draft"] == "lookup" and self.draft:
+            self.findings.add(
+                "speculation.draft",
+                f"'{self.draft['id']}'",
+                f"no draft: '{spec['method']}' looks its tokens up in the text",
+                "remove the key, or choose a method with a draft",
+            )
+        elif method["draft"] != "lookup" and not self.draft:
+            fitting = [key for key, model in self.house.models.items() if model["kind"] == method["draft"]]
+            self.findings.add(
+                "speculation.draft", "nothing", f"a {method['draft']} for '{spec['method']}'", f"add one of: {', '.join(fitting)}"
+            )
+        elif self.draft and self.draft["kind"] != method["draft"]:
+            self.findings.add(
+                "speculation.draft",
+                f"'{self.draft['id']}', which is a {self.draft['kind']}",
+                f"a {method['draft']}: that is what '{spec['method']}' drafts with",
+                "choose another draft or another method",
+            )
+        return {"id": spec["method"], **method}
+
+    def _check_experiment(self) -> None:
+        experiment = self.profile["experiment"]
+        available: list[str] = []
+        for number, suite in enumerate(experiment["suites"]):
+            if suite in self.suites:
+                available += self.suites[suite]
+            else:
+                self.findings.add(
+                    f"experiment.suites[{number}]",
+                    f"no suite '{suite}'",
+                    f"one of: {', '.join(sorted(self.suites))}",
+                    did_you_mean(suite, self.suites),
+                )
+        for number, suite in enumerate(experiment.get("once", [])):
+            if suite not in experiment["suites"]:
+                self.findings.add(
+                    f"experiment.once[{number}]",
+                    f"'{suite}'",
+                    f"one of experiment.suites: {', '.join(experiment['suites'])}",
+                    did_you_mean(suite, experiment["suites"]),
+                )
+        for number, kind in enumerate(experiment.get("kinds", [])):
+            if available and kind not in available:
+                self.findings.add(
+                    f"experiment.kinds[{number}]",
+                    f"'{kind}', which no suite of this profile has",
+                    f"one of: {', '.join(sorted(set(available)))}",
+                    did_you_mean(kind, available),
+                )
+
+    def _check_draft(self) -> list[str]:
+        """Check what must match between draft and target; return warnings."""
+        warnings = [f"synthetic: {self.target['synthetic']}"] if "synthetic" in self.target else []
+        draft, target, path = self.draft, self.target, "speculation.draft"
+        if not draft:
+            return warnings
+        if draft["kind"] == "head":
+            if draft.get("head_for") != target["id"]:
+                self.findings.add(
+                    path,
+                    f"'{draft['id']}', a head made for '{draft.get('head_for')}'",
+                    f"a head made for '{target['id']}': it reads that model's hidden states",
+                    self._heads_for(target["id"]),
+                )
+            if draft.get("head_method") != self.method["id"]:
+                self.findings.add(
+                    "speculation.method",
+                    f"'{self.method['id']}' with '{draft['id']}', a head for '{draft.get('head_method')}'",
+                    f"'{draft.get('head_method')}'",
+                    f"set method: {draft.get('head_method')}",
+                )
+            return warnings
+        match = self.method.get("match", {})
+        if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
+            self.findings.add(
+                path,
+                f"'{draft['id']}' with the vocabulary of {draft['tokenizer']}",
+                f"the target's vocabulary ({target['tokenizer']}): a drafted token must mean the same to both",
+                "choose a draft of the target's own family",
+            )
+        elif abs(draft["vocab"] - target["vocab"]) > match.get("vocab_difference", 0):
+            self.findings.add(
+                path,
+                f"'{draft['id']}' with a vocabulary of {draft['vocab']} entries",
+                f"{target['vocab']} entries, at most {match.get('vocab_difference', 0)} apart",
+                "choose a draft of the target's own family",
+            )
+        ratio = draft["parameters"] / target["parameters"]
+        told = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
+        if ratio >= 1:
+            self.findings.add(path, told, "a draft smaller than its target", "choose a smaller draft")
+        elif ratio >= 1 / 3:
+            warnings.append(f"{told}: a draft of a third or more seldom pays")
+        return warnings
+
+    def _heads_for(self, target: str) -> str:
+        heads = [key for key, model in self.house.models.items() if model.get("head_for") == target]
+        return f"use one of: {', '.join(heads)}" if heads else "the catalogue has no head for this target"
+
+    # --- memory and speed -----------------------------------------------------------------------
+
+    def _context(self) -> int:
+        return int(self.serve.get(self.engine["context_option"], self.target["context"]))
+
+    def _fit(self, arm: str) -> Fit:
+        engine = self.engine
+        share = engine["reserves"] == "share" and self.hardware["kind"] == "gpu"
+        devices = int(self.serve.get(engine.get("devices_option", ""), 1))
+        options = self.profile["speculation"].get("options") or {}
+        return fit_arm(
+            memory=self.hardware["memory_mib"] * MIB,
+            utilization=float(self.serve.get(engine.get("share_option", ""), engine.get("share_default", 1))) if share else 1.0,
+            devices=devices,
+            draft_devices=int(options.get("draft_tensor_parallel_size", devices)),
+            target=self.target,
+            draft=self.draft if arm == "speculative" else None,
+            overhead=engine["overhead_mib"] * MIB,
+            bytes_per_value=engine["kv_bytes_per_value"],
+            context=self._context(),
+            sequences=int(self.serve.get(engine["sequences_option"], 1)),
+            context_is_shared=engine["context_is_shared"],
+            reserves_share=share,
+        )
+
+    def _check_fit(self, fits: Mapping[str, Fit]) -> None:
+        context = self._context()
+        where = f"serve.{self.engine['context_option']}"
+        if context > self.target["context"]:
+            self.findings.add(
+                where, f"{context} tokens", f"{self.target['context']} or fewer: the model was made for no more", "make it shorter"
+            )
+        devices = int(self.serve.get(self.engine.get("devices_option", ""), 1))
+        if devices > self.hardware["devices"]:
+            self.findings.add(
+                f"serve.{self.engine['devices_option']}",
+                f"{devices} devices",
+                f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
+                "lower it, or choose other hardware",
+            )
+        arm = "speculative" if fits["speculative"].left < 0 else "baseline"
+        fit = fits[arm]
+        if fit.left < 0:
+            drafted = f" + draft {fit.draft / GB:.1f}" if fit.draft else ""
+            self.findings.add(
+                "target",
+                f"{arm} arm: weights {fit.weights / GB:.1f}{drafted} + KV cache {fit.kv_needed / GB:.1f}"
+                f" + overhead {fit.overhead / GB:.1f} GB",
+                f"at most {fit.memory * fit.utilization / GB:.1f} GB"
+                f" ({fit.utilization:.0%} of {fit.memory / GB:.1f} GB on {self.hardware['name']})",
+                f"shorten {where} to {fit.longest_context} or less"
+                if fit.longest_context > 0
+                else "choose smaller models or larger hardware",
+            )
+
+    def _expectation(self) -> Data:
+        k = self.profile["speculation"]["num_speculative_tokens"]
+        bandwidth = self.hardware["bandwidth_gb_s"] * GB * int(self.serve.get(self.engine.get("devices_option", ""), 1))
+        # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
+        cost = self.draft["weight_bytes"] / self.target["weight_bytes"] if self.draft else 0.0
+        expect = self.profile.get("expect")
+        return {
+            "bandwidth_bytes_s": bandwidth,
+            "bytes_per_token": self.target["weight_bytes"],
+            "decode_limit_tok_s": decode_limit(self.target["weight_bytes"], bandwidth),
+            "num_speculative_tokens": k,
+            "draft_cost": cost,
+            "acceptance": expect["acceptance"] if expect else None,
+            "acceptance_source": expect["source"] if expect else None,
+            "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
+        }
+
+    # --- what comes out ---------------------------------------------------------------------------
+
+    def _model_path(self, model: Data) -> str:
+        if "path" in model["source"]:
+            return str(model["source"]["path"])
+        folder = f"{self.site['models_dir']}/{model['folder']}"
+        return f"{folder}/{model['file']}" if "file" in model else folder
+
+    def _weights(self) -> list[Data]:
+        """Return everything to put in place, each after what it is made from."""
+        ordered: list[Data] = []
+
+        def add(key: str) -> None:
+            model = {"id": key, **self.house.models[key]}
+            source_kind, source = next(iter(model["source"].items()))
+            if source_kind == "derived":
+                add(source["from"])
+            item = {
+                "id": key,
+                "name": model["name"],
+                "source": source_kind,
+                "details": source,
+                "path": self._model_path(model),
+                "bytes": model["weight_bytes"],
+            }
+            if source_kind == "derived":
+                item["from_path"] = self._model_path({"id": source["from"], **self.house.models[source["from"]]})
+            if key not in [known_item["id"] for known_item in ordered]:
+                ordered.append(item)
+
+        add(self.target["id"])
+        if self.draft:
+            add(self.draft["id"])
+        return ordered
+
+    def _speculation(self) -> Data:
+        """Return the settings of the method in the engine's own words."""
+        spec = self.profile["speculation"]
+        neutral = {"method": spec["method"], "num_speculative_tokens": spec["num_speculative_tokens"]}
+        if self.draft:
+            neutral = {"method": spec["method"], "model": self._model_path(self.draft), **neutral}
+        names = self.method["names"]
+        words = {names[key]: value for key, value in neutral.items() if key in names}
+        options = self.method.get("options", {})
+        for key, value in (spec.get("options") or {}).items():
+            words[options[key]["name"]] = value
+        return words
+
+    def _flags(self, arm: str) -> tuple[list[Flag], list[Flag]]:
+        """Return the flags that both arms have, and those of speculation."""
+        launch = self.engine["launch"]
+        path = self._model_path(self.target)
+        flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
+        flags.append([launch["name"], self.target["served_name"]])
+        flags += [flag(self.engine["options"][key]["flag"], value) for key, value in self.serve.items()]
+        flags += [list(words) for words in launch.get("always", [])]
+        if "key_file" in launch:
+            flags.append([launch["key_file"], self._key_file()])
+        flags += [[launch["host"], self.site["host"]], [launch["port"], str(self.site["port"])]]
+        if arm == "baseline":
+            return flags, []
+        words = self._speculation()
+        if self.engine["speculation"]["form"] == "json":
+            return flags, [[self.engine["speculation"]["flag"], compact_json(words)]]
+        return flags, [flag(name, value) for name, value in words.items()]
+
+    def _key_file(self) -> str:
+        return f"{self.site['home']}/secrets/api_key"
+
+    def _engine_home(self) -> str:
+        suffix = "-cpu" if self.hardware["kind"] == "cpu" else ""
+        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{suffix}"
+
+    def _arm(self, arm: str, fit: Fit) -> Data:
+        launch = self.engine["launch"]
+        flags, speculation = self._flags(arm)
+        head, *rest = launch["command"]
+        environment = {
+            **launch.get("environment", {}),
+            **launch.get("environment_by_kind", {}).get(self.hardware["kind"], {}),
+        }
+        return {
+            "command": [f"{self._engine_home()}/{head}", *rest],
+            "flags": [*flags, *speculation],
+            "speculation_flags": speculation,
+            "environment": environment,
+            "fit": fit.as_dict(),
+        }
+
+    def _experiment(self, fits: Mapping[str, Fit]) -> Data:
+        experiment = self.profile["experiment"]
+        rounds = experiment.get("rounds", 2)
+        schedule = experiment.get("schedule", "auto")
+        if schedule == "auto":
+            together = sum(fit.reserved for fit in fits.values())
+            schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
+        turns = [ARMS] if schedule == "interleaved" else [(arm,) for arm in ARMS]
+        steps = [
+            {"round": number, "suites": self._suites_of(number), "arms": {arm: self.site["port"] + place for place, arm in enumerate(turn)}}
+            for number in range(1, rounds + 1)
+            for turn in turns
+        ]
+        for number, step in enumerate(steps, start=1):
+            step.update({"number": number, "file": f"steps/{number:02d}.json"})
+        # The model's own temperature, beside 0, where it has one.
+        own = float(self.profile.get("temperature", self.target.get("temperature", 0.0)))
+        return {
+            "suites": list(experiment["suites"]),
+            "once": list(experiment.get("once", [])),
+            "prompts_per_kind": experiment.get("prompts_per_kind"),
+            "max_output_tokens": experiment.get("max_output_tokens"),
+            "kinds": list(experiment.get("kinds", [])),
+            "concurrency": experiment.get("concurrency", 1),
+            "rounds": rounds,
+            "schedule": schedule,
+            "temperatures": [0.0] if own == 0 else [0.0, own],
+            "steps": steps,
+        }
+
+    def _suites_of(self, number: int) -> list[str]:
+        """Return the suites of a round: those that are wanted once are in the first only."""
+        experiment = self.profile["experiment"]
+        once = experiment.get("once", [])
+        return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
+
+    def _result(self, fits: Mapping[str, Fit]) -> Data:
+        engine, spec = self.engine, self.profile["speculation"]
+        install = engine["versions"][self.version]["install"][self.hardware["kind"]]
+        resolved: Data = {
+            "profile": self.name,
+            "title": self.profile["title"],
+            "article": self.profile.get("article"),
+            "synthetic": self.target.get("synthetic"),
+            "verified": self.profile.get("verified", []),
+            "warnings": self.warnings,
+            "site": self.site,
+            "hardware": self.hardware,
+            "engine": {
+                "id": engine["id"],
+                "name": engine["name"],
+                "version": self.version,
+                "version_reason": engine["versions"][self.version]["reason"],
+                "runtime": self.site["runtime"],
+                "home": self._engine_home(),
+                "install": install,
+                "template": engine["template"],
+                "health": engine["health"],
+                "ready_timeout_s": engine["ready_timeout_s"],
+                "metrics": engine["metrics"],
+                "key_environment": engine["launch"].get("key_environment"),
+            },
+            "target": {**self.target, "path": self._model_path(self.target)},
+            "draft": {**self.draft, "path": self._model_path(self.draft)} if self.draft else None,
+            "method": {
+                "id": self.method["id"],
+                "name": self.method["id"],
+                "kind": self.method["draft"],
+                "num_speculative_tokens": spec["num_speculative_tokens"],
+                "settings": self._speculation(),
+            },
+            "weights": self._weights(),
+            "key_file": self._key_file(),
+            "expectation": self._expectation(),
+            "experiment": self._experiment(fits),
+            "arms": {arm: self._arm(arm, fits[arm]) for arm in ARMS},
+        }
+        return resolved
+
+
+def measured_key(resolved: Mapping[str, Any], *more: object) -> str:
+    """Return the key of a result: a hash of all that can change it, and of nothing else.
+
+    ``more`` is what the resolved profile does not hold, such as the box.
+    The price, titles and notes may change without a new measurement.
+    """
+    parts = ("hardware", "engine", "target", "draft", "method", "experiment", "suites", "arms")
+    relevant = {part: resolved[part] for part in parts}
+    text = json.dumps([relevant, *more], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,31 @@
+"""Plain tables for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -> str:
+    """Return a table as text: columns as wide as needed, at most ``width`` letters, cells wrapped.
+
+    A cell that looks like a number stands at the right.
+    """
+    wrapped = [[textwrap.wrap(str(cell), width) or [""] for cell in row] for row in [head, *rows]]
+    widths = [max(len(line) for row in wrapped for line in row[place]) for place in range(len(head))]
+    lines = []
+    for number, row in enumerate(wrapped):
+        for line in range(max(len(cell) for cell in row)):
+            parts = [cell[line] if line < len(cell) else "" for cell in row]
+            padded = [
+                part.rjust(size) if _is_number(part) else part.ljust(size)
+                for part, size in zip(parts, widths, strict=True)
+            ]
+            lines.append("  ".join(padded).rstrip())
+        if number == 0:
+            lines.append("  ".join("-" * size for size in widths))
+    return "\n".join(lines)
+
+
+def _is_number(text: str) -> bool:
+    return bool(text) and text[0].isdigit() and all(letter in "0123456789.,%x" for letter in text)

@@ -1,0 +1,61 @@
+"""The arguments with which scripts name a resolved profile, and the way to it without Ansible."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import yaml
+from _clone import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    resolved_profile,
+    site_of_inventory,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import Problem
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Return a parser with the arguments that name a profile, a site and overrides."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("--inventory", help="whose site is meant: local, workstation, vastai (default: the hardware's)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="override one value of the profile, e.g. speculation.num_speculative_tokens=5 (repeatable)",
+    )
+    return parser
+
+
+def resolved(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the resolved profile that the arguments name."""
+    inventory = given.inventory or inventory_of(given.profile)
+    return resolved_profile(given.profile, site_of_inventory(inventory), overrides(given.set))
+
+
+def inventory_of(profile: str) -> str:
+    """Return the inventory that a profile's hardware is for; 'workstation' where that cannot be told."""
+    house = load_house(ROOT)
+    hardware = house.profiles.get(profile, {}).get("hardware")
+    return str(house.hardware.get(hardware, {}).get("inventory", "workstation"))
+
+
+def overrides(settings: list[str]) -> dict[str, Any]:
+    """Turn ``a.b=1`` into ``{"a": {"b": 1}}``; values are read as YAML."""
+    result: dict[str, Any] = {}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        if not equals or not path:
+            raise HouseError(
+                Problem(f"--set {setting}", "PATH=VALUE", "write it as speculation.num_speculative_tokens=5")
+            )
+        place = result
+        *parents, last = path.split(".")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = yaml.safe_load(value)
+    return result

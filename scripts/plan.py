@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Show what a profile would do: memory, context, downloads, the speed to expect, both arms' commands.
+
+Touches nothing, needs no GPU and no network.
+"""
+
+from __future__ import annotations
+
+from _clone import run
+from _profile import arguments, resolved
+from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
+
+
+def main() -> int:
+    """Print the plan."""
+    print(plan_text(resolved(arguments(__doc__ or "").parse_args())))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

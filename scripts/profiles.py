@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""List the profiles, or name the inventory that one of them is for."""
+
+from __future__ import annotations
+
+import argparse
+
+from _clone import run
+from _profile import inventory_of
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+
+
+def main() -> int:
+    """Print the table of profiles, or one profile's inventory."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inventory", metavar="PROFILE", help="print the inventory of this profile and nothing else")
+    given = parser.parse_args()
+    if given.inventory:
+        print(inventory_of(given.inventory))
+        return 0
+    house = load_house(ROOT)
+    rows = []
+    for name, profile in sorted(house.profiles.items()):
+        speculation = profile.get("speculation") or {}
+        draft = house.models.get(speculation.get("draft"), {}).get("name", "none: a lookup")
+        rows.append(
+            [
+                name,
+                house.hardware.get(profile.get("hardware"), {}).get("name", "?"),
+                house.models.get(profile.get("target"), {}).get("name", "?"),
+                draft,
+                f"{profile.get('engine')}, {speculation.get('method')}, K={speculation.get('num_speculative_tokens')}",
+            ]
+        )
+    print(table(["profile", "hardware", "target", "draft", "engine and method"], rows, width=26))
+    for name, problems in house.broken.items():
+        print(f"\n{name} cannot be used:")
+        for problem in problems:
+            print("\n".join(problem.lines()))
+    return 2 if house.broken else 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Write both arms' files to build/<profile>/<arm>/: the very files that a run puts on the box."""
+
+from __future__ import annotations
+
+import json
+
+from _clone import run
+from _profile import arguments, resolved
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+
+def main() -> int:
+    """Render, and name what was written."""
+    profile = resolved(arguments(__doc__ or "").parse_args())
+    folder = ROOT / "build" / profile["profile"]
+    for arm, data in profile["arms"].items():
+        for file in data["files"]:
+            path = folder / arm / file["path"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(file["content"], "utf-8")
+            path.chmod(int(file["mode"], 8))
+            print(path.relative_to(ROOT))
+    everything = folder / "resolved.json"
+    everything.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
+    print(everything.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
