@@ -1,0 +1,338 @@
+"""Measure one step: one server alone, or the arms of an experiment in turns, under equal conditions.
+
+The conditions (DESIGN.md, "Honest numbers"): warm-up first with prompts of its own; the same prompts,
+settings and output lengths for every arm; the arms in turns, so that a drift of the machine meets both;
+counters and the machine's state before and after every group of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
+from .counters import Snapshot, read_counters
+from .machine import MachineState, between, engine_pids, read_machine
+from .problems import HouseError, Problem, did_you_mean
+from .suites import Prompt, expand
+
+#: The least time between two signs of life, in seconds.
+HEARTBEAT_S = 5.0
+#: Output tokens of a warm-up request: enough for the engine to draft.
+WARMUP_TOKENS = 32
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How a step is measured. ``warmups`` None means one for each concurrent stream."""
+
+    concurrency: int = 1
+    rounds: int = 1
+    first_round: int = 1
+    """Number of the step's first round: an alternated experiment measures one round a step."""
+    temperatures: tuple[float, ...] = (0.0,)
+    seed: int | None = 0
+    timeout_s: float = 600.0
+    warmups: int | None = None
+    ignore_eos: bool = False
+    kinds: tuple[str, ...] = ()
+    """Only these kinds of the suites; empty is all of them."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests that are measured together: one kind at one temperature in one round."""
+
+    key: str
+    round: int
+    place: int
+    """Its place in the round, from 0."""
+    asks: tuple[Ask, ...]
+
+
+def group_key(kind: str, temperature: float) -> str:
+    """Return the name of a group: the kind, with the temperature when it is not 0."""
+    return kind if temperature == 0 else f"{kind}@{temperature:g}"
+
+
+def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> list[Group]:
+    """Return the groups of a step in the order they are measured.
+
+    A request's seed depends on the round and its place in the group and not on the arm, so both arms
+    sample alike, and no two requests of an arm do. Raises HouseError for a kind that is in no suite or
+    in two.
+    """
+    kinds: dict[str, list[Prompt]] = {}
+    problems: list[Problem] = []
+    for suite in suites:
+        for kind, prompts in expand(suite).items():
+            if kind in kinds:
+                problems.append(
+                    Problem(
+                        f"the kind '{kind}' twice",
+                        "each kind in one suite",
+                        "choose one of the suites, or rename the kind",
+                        f"suite {suite['name']}",
+                    )
+                )
+            kinds[kind] = prompts
+    for kind in options.kinds:
+        if kind not in kinds:
+            problems.append(
+                Problem(
+                    f"no kind '{kind}'", f"one of: {', '.join(kinds)}", did_you_mean(kind, kinds), "kinds"
+                )
+            )
+    if problems:
+        raise HouseError(problems)
+    chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
+    cells = [(temperature, kind) for temperature in options.temperatures for kind in chosen]
+    groups = []
+    for number in range(options.first_round, options.first_round + options.rounds):
+        for place, (temperature, kind) in enumerate(cells):
+            key = group_key(kind, temperature)
+            asks = (
+                _ask(prompt, options, key=key, number=number, place=at, temperature=temperature)
+                for at, prompt in enumerate(chosen[kind])
+            )
+            groups.append(Group(key, number, place, tuple(asks)))
+    return groups
+
+
+def _ask(
+    prompt: Prompt, options: StepOptions, *, key: str, number: int, place: int, temperature: float
+) -> Ask:
+    return Ask(
+        suite=prompt.suite,
+        kind=prompt.kind,
+        group=key,
+        prompt_id=prompt.id,
+        messages=prompt.messages,
+        output_tokens=prompt.output_tokens,
+        temperature=temperature,
+        round=number,
+        seed=None if options.seed is None else options.seed + 10_000 * number + place,
+        ignore_eos=options.ignore_eos,
+    )
+
+
+def run_step(
+    endpoints: Sequence[Endpoint],
+    suites: Sequence[Mapping[str, Any]],
+    options: StepOptions,
+    on_progress: Progress = lambda event: None,
+) -> dict[str, Any]:
+    """Measure a step and return it as plain data; see `measure_step`."""
+    return asyncio.run(measure_step(endpoints, suites, options, on_progress))
+
+
+async def measure_step(
+    endpoints: Sequence[Endpoint],
+    suites: Sequence[Mapping[str, Any]],
+    options: StepOptions,
+    on_progress: Progress = lambda event: None,
+) -> dict[str, Any]:
+    """Measure a step and return it as plain data.
+
+    Several endpoints are measured in turns: at concurrency 1 prompt by prompt, the order swapped at every
+    prompt and every round; above it group by group, the order swapped likewise.
+
+    ``on_progress`` gets {done, total, phase, text, eta_s} as requests end and at least every 5 seconds.
+    Raises HouseError when the plan is wrong, or when an arm answers no warm-up request at all. Requests
+    that fail while measuring are counted in the step and raise nothing.
+    """
+    groups = plan_groups(suites, options)
+    warmups = options.concurrency if options.warmups is None else options.warmups
+    step = _Step(endpoints, options, groups, warmups, on_progress)
+    async with open_session(options.timeout_s) as session:
+        beat = asyncio.create_task(step.heartbeat())
+        try:
+            return await step.measure(session, [str(suite["name"]) for suite in suites])
+        finally:
+            beat.cancel()
+
+
+class _Step:
+    """A step while it is being measured."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        options: StepOptions,
+        groups: Sequence[Group],
+        warmups: int,
+        on_progress: Progress,
+    ) -> None:
+        self.endpoints = list(endpoints)
+        self.options = options
+        self.groups = groups
+        self.warmups = warmups
+        self.on_progress = on_progress
+        self.zero_s = time.perf_counter()
+        self.done = 0
+        self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
+        self.measuring_since_s: float | None = None
+        self.phase, self.text = "warm-up", ""
+        self.arms: dict[str, dict[str, Any]] = {
+            endpoint.arm: {
+                "model_id": endpoint.model,
+                "base_url": endpoint.base_url,
+                "requests": [],
+                "spans": [],
+                "counters": [],
+                "warmup": {"sent": 0, "failed": 0, "error": None},
+            }
+            for endpoint in self.endpoints
+        }
+
+    async def measure(self, session: aiohttp.ClientSession, suites: list[str]) -> dict[str, Any]:
+        started = datetime.now(timezone.utc)
+        self.zero_s = time.perf_counter()
+        before = await asyncio.to_thread(read_machine)
+        for endpoint in self.endpoints:
+            await self.warm_up(session, endpoint)
+        self.measuring_since_s = time.perf_counter()
+        machine = [await self.measure_group(session, group) for group in self.groups]
+        after = await asyncio.to_thread(read_machine)
+        settings = asdict(self.options)
+        settings |= {"warmups": self.warmups, "interleaved": len(self.endpoints) > 1}
+        return {
+            "schema": "drafthouse.step/1",
+            "started": started.isoformat(timespec="seconds"),
+            "started_unix_s": started.timestamp(),
+            "duration_s": time.perf_counter() - self.zero_s,
+            "settings": settings,
+            "suites": suites,
+            "arms": self.arms,
+            "machine": {"before": before.facts, "after": after.facts, "groups": machine},
+        }
+
+    async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Send prompts that no suite holds, so that nothing the engine remembers of them helps later."""
+        if not self.warmups:
+            return
+        self.show("warm-up", f"{endpoint.arm}: {self.warmups} requests that are not measured")
+        asks = [
+            Ask(
+                suite="warm-up",
+                kind="warm-up",
+                group="warm-up",
+                prompt_id=f"warm-up-{number}",
+                messages=[
+                    {"role": "user", "content": f"Count upwards from {100 * number + 7}, one number a line."}
+                ],
+                output_tokens=WARMUP_TOKENS,
+                seed=self.options.seed,
+                ignore_eos=self.options.ignore_eos,
+            )
+            for number in range(1, self.warmups + 1)
+        ]
+        records = await closed_loop(session, endpoint, asks, self.options.concurrency)
+        answers = [raw_request(record, endpoint, self.zero_s) for record in records]
+        failed = [answer for answer in answers if answer["status"] == FAILED]
+        error = failed[0]["error"] if failed else None
+        self.arms[endpoint.arm]["warmup"] = {"sent": len(answers), "failed": len(failed), "error": error}
+        if len(failed) == len(answers):
+            raise HouseError(
+                Problem(
+                    f"{error}",
+                    "a server that answers chat requests",
+                    "look at the engine's last log lines, and at the address, the key and the model's name",
+                    f"arm {endpoint.arm}: {endpoint.chat_url}",
+                )
+            )
+
+    async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> dict[str, Any]:
+        state = await asyncio.to_thread(read_machine)
+        counted = await self.read_counters(session)
+        # Every second group begins with the other arm, and every second round too.
+        endpoints = self.in_turn(group.place + group.round)
+        records: dict[str, list[Recording]] = {endpoint.arm: [] for endpoint in endpoints}
+        self.text = f"{group.key}, round {group.round}"
+        if self.options.concurrency == 1 and len(endpoints) > 1:
+            for place, ask in enumerate(group.asks):
+                for endpoint in self.in_turn(place + group.round):
+                    record = await send(session, endpoint, ask)
+                    records[endpoint.arm].append(record)
+                    self.count(record)
+        else:
+            for endpoint in endpoints:
+                records[endpoint.arm] = await closed_loop(
+                    session, endpoint, group.asks, self.options.concurrency, self.count
+                )
+        counted_after = await self.read_counters(session)
+        state_after = await asyncio.to_thread(read_machine)
+        for endpoint in self.endpoints:
+            self.keep(
+                endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm]
+            )
+        return {
+            "round": group.round,
+            "group": group.key,
+            "before": state.facts,
+            "after": state_after.facts,
+            "between": between(state, state_after, self.own_pids(state) | self.own_pids(state_after)),
+        }
+
+    def in_turn(self, number: int) -> list[Endpoint]:
+        """Return the endpoints, in reverse every second time."""
+        return self.endpoints if number % 2 else self.endpoints[::-1]
+
+    async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:
+        return {endpoint.arm: await read_counters(session, endpoint) for endpoint in self.endpoints}
+
+    def keep(
+        self,
+        endpoint: Endpoint,
+        group: Group,
+        records: Sequence[Recording],
+        before: Snapshot,
+        after: Snapshot,
+    ) -> None:
+        arm = self.arms[endpoint.arm]
+        arm["requests"] += [raw_request(record, endpoint, self.zero_s) for record in records]
+        spans = [(record.sent_s or record.began_s, record.ended_s) for record in records]
+        if self.options.concurrency == 1:
+            # One after the other; between them the other arm may have had its turn.
+            duration = sum(end - start for start, end in spans)
+        else:
+            duration = max(end for _, end in spans) - min(start for start, _ in spans)
+        arm["spans"].append({"round": group.round, "group": group.key, "duration_s": duration})
+        arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
+
+    def own_pids(self, state: MachineState) -> set[int]:
+        """Return the processes that are meant to be busy: the engines, and this client."""
+        ports = []
+        for endpoint in self.endpoints:
+            url = urlsplit(endpoint.base_url)
+            ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+        return engine_pids(ports, state.processes) | {os.getpid()}
+
+    def count(self, record: Recording) -> None:
+        self.done += 1
+        self.show("measure", self.text)
+
+    def show(self, phase: str, text: str) -> None:
+        self.phase, self.text = phase, text
+        eta = None
+        if self.measuring_since_s is not None and self.done:
+            each_s = (time.perf_counter() - self.measuring_since_s) / self.done
+            eta = round(each_s * (self.total - self.done), 1)
+        self.on_progress({"done": self.done, "total": self.total, "phase": phase, "text": text, "eta_s": eta})
+
+    async def heartbeat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self.show(self.phase, self.text)

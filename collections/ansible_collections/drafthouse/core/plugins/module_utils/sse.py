@@ -1,0 +1,176 @@
+"""Server-sent events with the time each one arrived, and what an OpenAI-compatible server says in them.
+
+Pure: the client records raw bytes and arrival times while a stream runs, and this reads them after it
+has ended, so that parsing one stream never delays the clock of another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# The three line ends of the standard (WHATWG HTML, "server-sent events").
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+# vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
+_REASONING = ("reasoning", "reasoning_content")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: when its last byte arrived (seconds of the client's clock), its name and its data."""
+
+    time_s: float
+    name: str
+    data: str
+
+
+@dataclass
+class Answer:
+    """What one stream said. Times in seconds of the client's clock; None where it never came."""
+
+    token_times_s: list[float] = field(default_factory=list)
+    """When each chunk that carried tokens arrived. A chunk may carry several tokens."""
+    first_answer_s: float | None = None
+    """When the first token arrived that is not reasoning: content or a tool call."""
+    text: str = ""
+    reasoning_text: str = ""
+    finish_reason: str | None = None
+    done: bool = False
+    error: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Input tokens that the engine had in its prefix cache (`prompt_tokens_details.cached_tokens`)."""
+    timings: dict[str, Any] | None = None
+    """llama.cpp's own figures for the request."""
+    avg_decoded_tokens_per_iter: float | None = None
+    """TensorRT-LLM's mean number of tokens for each step of the engine."""
+    spec_metrics: dict[str, Any] | None = None
+    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`)."""
+
+
+def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> list[Event]:
+    """Return the events of a stream, in order.
+
+    ``ends[i]`` is the length of ``body`` after read number i, ``times_s[i]`` (seconds) when that read
+    returned. An event has arrived when the blank line after it has. A last event without its blank line
+    is kept, with the time of the last read: some servers close the stream right after `[DONE]`.
+    """
+    found: list[Event] = []
+    name, data = "message", list[str]()
+    start = read = 0
+    for end in _LINE_END.finditer(body):
+        line = body[start : end.start()]
+        start = end.end()
+        if line:
+            name = _field(line, name, data)
+        else:
+            if data:
+                while ends[read] < start:
+                    read += 1
+                found.append(Event(times_s[read], name, "\n".join(data)))
+            name, data = "message", []
+    if start < len(body):
+        name = _field(body[start:], name, data)
+    if data:
+        found.append(Event(times_s[-1], name, "\n".join(data)))
+    return found
+
+
+def _field(line: bytes, name: str, data: list[str]) -> str:
+    """Take one line into the event being read; return the event's name."""
+    key, _, value = line.decode("utf-8", "replace").partition(":")
+    value = value.removeprefix(" ")
+    if key == "data":
+        data.append(value)
+    elif key == "event":
+        return value
+    elif key == "error":  # llama.cpp before 2026 wrote errors as a field of this name
+        data.append(value)
+        return "error"
+    return name  # comments (an empty key), id and retry carry no tokens
+
+
+def read_answer(events: Sequence[Event]) -> Answer:
+    """Return what the events say.
+
+    A role chunk with empty content is no token. Usage may come once, twice or with every chunk: the last
+    one counts. Data that is no JSON object makes the answer's ``error``.
+    """
+    answer = Answer()
+    for event in events:
+        if event.data.strip() == "[DONE]":
+            answer.done = True
+            continue
+        try:
+            document = json.loads(event.data)
+        except ValueError:
+            answer.error = answer.error or f"an event that is not JSON: {event.data[:200]}"
+            continue
+        if not isinstance(document, dict):
+            answer.error = answer.error or f"an event that is not a JSON object: {event.data[:200]}"
+            continue
+        _read_document(document, event, answer)
+    return answer
+
+
+def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) -> None:
+    problem = document.get("error")
+    if problem or event.name == "error":
+        message = problem.get("message") if isinstance(problem, dict) else problem
+        answer.error = answer.error or str(message or document.get("message") or event.data[:200])
+        return
+    usage = document.get("usage")
+    if isinstance(usage, dict):
+        answer.input_tokens = _count(usage.get("prompt_tokens"))
+        answer.output_tokens = _count(usage.get("completion_tokens"))
+        details = usage.get("prompt_tokens_details")
+        answer.cached_tokens = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    if isinstance(document.get("timings"), dict):
+        answer.timings = document["timings"]
+    _read_spec_metrics(document, answer)
+    carried = False
+    for choice in document.get("choices") or []:
+        if not isinstance(choice, dict):
+            continue
+        _read_spec_metrics(choice, answer)
+        carried = _read_choice(choice, event.time_s, answer) or carried
+    if carried:
+        answer.token_times_s.append(event.time_s)
+
+
+def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bool:
+    """Take one choice; return whether it carried tokens."""
+    if choice.get("finish_reason"):
+        answer.finish_reason = str(choice["finish_reason"])
+    average = choice.get("avg_decoded_tokens_per_iter")
+    if isinstance(average, (int, float)):
+        answer.avg_decoded_tokens_per_iter = float(average)
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return False
+    content = delta.get("content")
+    # Only one of the two names is read, in case a server sends both with the same text.
+    reasoning = next((delta[key] for key in _REASONING if delta.get(key)), None)
+    answered = bool(content) or bool(delta.get("tool_calls"))
+    if isinstance(content, str):
+        answer.text += content
+    if isinstance(reasoning, str):
+        answer.reasoning_text += reasoning
+    if answered and answer.first_answer_s is None:
+        answer.first_answer_s = time_s
+    return answered or bool(reasoning)
+
+
+def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
+    metrics = document.get("metrics")
+    if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
+        answer.spec_metrics = metrics["speculative_decoding"]
+
+
+def _count(value: object) -> int | None:
+    """Return a number of tokens, or None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

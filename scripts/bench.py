@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
+
+Example:
+  scripts/bench.py --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
+      --output-tokens 120 --result out.json
+
+The table goes to standard output, progress to standard error, the result (field names of `vllm bench
+serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
+from the command line.
+
+Exit code: 0 when at least one request was measured; those that were not are named first, and counted apart.
+1 when nothing was measured, or on a problem (found, needed, do). 2 for a wrong option. 130 on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.suites import (  # noqa: E402
+    only_kinds,
+    pick,
+    with_output_tokens,
+)
+
+#: Seconds between two lines of progress where the output is no terminal.
+QUIET_S = 5.0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options."""
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    server = parser.add_argument_group("server")
+    server.add_argument("--base-url", required=True, help="with or without /v1")
+    server.add_argument("--model", required=True, help="the name under which it is served")
+    server.add_argument("--metrics-url", help="where the engine's counters are (default: BASE-URL/metrics)")
+    server.add_argument("--api-key-file", type=Path, help="a file with the key (default: OPENAI_API_KEY)")
+    work = parser.add_argument_group("work")
+    work.add_argument(
+        "--suite", default="mixed", help="a suite's name, or a .yml or .jsonl file (default: mixed)"
+    )
+    work.add_argument(
+        "--kind", action="append", default=[], help="only this kind of the suite (may be repeated)"
+    )
+    work.add_argument(
+        "--num-prompts",
+        type=positive,
+        help="take this many, evenly from the kinds, and send them as one group; "
+        "without it each kind is measured by itself, with all of its prompts",
+    )
+    work.add_argument("--output-tokens", type=positive, help="for every prompt (default: each kind's own)")
+    work.add_argument("--max-concurrency", type=positive, default=1, help="requests at a time (default: 1)")
+    work.add_argument("--rounds", type=positive, default=1, help="how often everything is sent (default: 1)")
+    work.add_argument(
+        "--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)"
+    )
+    work.add_argument("--temperature", type=float, default=0.0, help="default: 0")
+    work.add_argument("--seed", type=int, default=0, help="default: 0")
+    work.add_argument(
+        "--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)"
+    )
+    work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
+    parser.add_argument("--result", type=Path, help="write the result here, as JSON")
+    return parser.parse_args(argv)
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def count(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
+    return number
+
+
+def read_key(path: Path | None) -> str | None:
+    """Return the key from its file or the environment. Raises HouseError when the file cannot be read."""
+    if path is None:
+        return os.environ.get("OPENAI_API_KEY") or None
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except OSError as error:
+        raise HouseError(
+            Problem(
+                str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file"
+            )
+        ) from error
+
+
+def check_before(options: argparse.Namespace) -> None:
+    """Raise HouseError with all that would only fail after the measurement, or fail unclearly."""
+    problems = []
+    if not options.base_url.startswith(("http://", "https://")):
+        problems.append(
+            Problem(options.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url")
+        )
+    if options.result and not options.result.parent.is_dir():
+        problems.append(
+            Problem(f"no folder {options.result.parent}", "a folder to write to", "create it", "--result")
+        )
+    if problems:
+        raise HouseError(problems)
+
+
+class Progress:
+    """Shows how far it is: one changing line on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.next_s = 0.0
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Show one event of `measure_step`."""
+        now = time.monotonic()
+        last = event["done"] == event["total"]
+        if not (self.terminal or last or now >= self.next_s):
+            return
+        self.next_s = now + QUIET_S
+        left = f", about {event['eta_s']:.0f} s left" if event["eta_s"] and not last else ""
+        line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}{left}"
+        print(
+            f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr
+        )
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """End the changing line."""
+        if self.terminal:
+            print(file=sys.stderr)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and return the result."""
+    check_before(options)
+    endpoint = Endpoint(
+        "single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url
+    )
+    suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks"), options.kind)
+    if options.output_tokens:
+        suite = with_output_tokens(suite, options.output_tokens)
+    if options.num_prompts:
+        suite = pick(suite, options.num_prompts)
+    progress = Progress()
+    try:
+        step = run_step(
+            [endpoint],
+            [suite],
+            StepOptions(
+                concurrency=options.max_concurrency,
+                rounds=options.rounds,
+                temperatures=(options.temperature,),
+                seed=options.seed,
+                timeout_s=options.timeout,
+                warmups=options.num_warmups,
+                ignore_eos=options.ignore_eos,
+            ),
+            progress,
+        )
+    finally:
+        progress.close()
+    return assemble([step], endpoint.arm)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, show and write the result; return the exit code."""
+    options = parse(argv)
+    try:
+        result = measure(options)
+    except HouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; nothing was written", file=sys.stderr)
+        return 130
+    print("\n".join(summary_lines(result)))
+    if options.result:
+        options.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(f"\nresult: {options.result}")
+    return 0 if result["completed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""scripts/bench.py as a person uses it: in a process of its own, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.clock_server import clock_server
+
+BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench.py"
+QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 60}
+KEY = "sk-very-secret"
+
+
+def bench(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    return subprocess.run(
+        [sys.executable, str(BENCH), *argv],
+        capture_output=True,
+        text=True,
+        env=environment | env,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_example_of_its_help(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with clock_server(ttft_ms=50, interval_ms=10, tokens=120, metrics="vllm", drafted=4) as server:
+        done = bench(
+            "--base-url", server.base_url, "--model", "clock", "--num-prompts", "10",
+            "--max-concurrency", "4", "--output-tokens", "120", "--result", str(out),
+        )  # fmt: skip
+        assert server.most_running() == 4
+        asked = [entry["request"] for entry in server.record()]
+    assert done.returncode == 0, done.stderr
+    assert len(asked) == 14  # one warm-up a stream
+    assert {request["max_tokens"] for request in asked[4:]} == {120}
+    assert len({json.dumps(request["messages"]) for request in asked}) == 14
+    result = json.loads(out.read_text())
+    assert (result["num_prompts"], result["completed"], result["max_concurrency"]) == (10, 10, 4)
+    assert result["total_output_tokens"] == 1200
+    assert result["median_tpot_ms"] == pytest.approx(39 * 10 / 119, rel=0.2)
+    assert result["spec_decode_acceptance_rate"] == 50.0
+    assert len(result["requests"]) == 10
+    assert done.stdout.splitlines()[0].startswith("clock: 10 requests measured, 4 at a time")
+    assert "50.0 %" in done.stdout
+    # Not a terminal: a line now and then, and no control characters.
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("measure: 10/10")
+    assert len(lines) <= 4
+    assert "\x1b" not in done.stderr
+
+
+def test_each_kind_is_measured_by_itself_without_a_number() -> None:
+    with clock_server(**QUICK) as server:
+        done = bench("--base-url", server.base_url, "--model", "clock", "--kind", "chat", "--kind", "code")
+        assert server.most_running() == 1
+        temperatures = {entry["request"]["temperature"] for entry in server.record()}
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if "8/8" in line or "16/16" in line]
+    assert rows == [["chat", "8/8"], ["code", "8/8"], ["all", "16/16"]]
+    assert temperatures == {0}
+
+
+def test_ones_own_prompts(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text(
+        "".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in "ab")
+    )
+    with clock_server(**QUICK) as server:
+        done = bench(
+            "--base-url", server.base_url, "--model", "clock", "--suite", str(own), "--num-warmups", "0",
+            "--temperature", "0.7", "--ignore-eos", "--seed", "5", "--rounds", "2",
+        )  # fmt: skip
+        asked = [entry["request"] for entry in server.record()]
+    assert done.returncode == 0, done.stderr
+    assert [request["messages"][0]["content"] for request in asked] == ["a", "b", "a", "b"]
+    assert {(request["temperature"], request["ignore_eos"], request["max_tokens"]) for request in asked} == {
+        (0.7, True, 256)
+    }
+    assert "own@0.7" in done.stdout
+
+
+def test_some_failures_are_said_first_and_leave_the_code_0() -> None:
+    with clock_server(**QUICK, fail_every=3) as server:
+        done = bench(
+            "--base-url", server.base_url, "--model", "clock", "--num-prompts", "9", "--num-warmups", "0"
+        )
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[:2] == [
+        "3 of 9 requests did not end well: 3 failed.",
+        "  first failed: chat-sleep: HTTP 500: the server made this up",
+    ]
+
+
+@pytest.mark.parametrize("clock", [{"fail_every": 1}, {"usage": "never"}, {"quiet_cut_every": 1}])
+def test_nothing_measured_is_an_error(clock: dict[str, object], tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with clock_server(**QUICK | clock) as server:
+        done = bench(
+            "--base-url", server.base_url, "--model", "clock", "--num-prompts", "2", "--num-warmups", "0",
+            "--result", str(out),
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout.startswith("2 of 2 requests did not end well: 2 ")
+    assert json.loads(out.read_text())["completed"] == 0
+
+
+def test_the_key_comes_from_the_environment_or_a_file_and_goes_nowhere(tmp_path: Path) -> None:
+    file, out = tmp_path / "key", tmp_path / "out.json"
+    file.write_text(f"{KEY}\n")
+    with clock_server(**QUICK, key=KEY, metrics="llamacpp", metrics_key=KEY, drafted=3) as server:
+        common = (
+            "--base-url",
+            server.base_url + "/v1",
+            "--model",
+            "clock",
+            "--num-prompts",
+            "2",
+            "--result",
+            str(out),
+        )
+        from_env = bench(*common, OPENAI_API_KEY=KEY)
+        from_file = bench(*common, "--api-key-file", str(file))
+        without = bench(*common)
+        wrong = bench(*common, OPENAI_API_KEY="sk-wrong")
+        no_file = bench(*common, "--api-key-file", str(tmp_path / "none"))
+    for done in (from_env, from_file):
+        assert done.returncode == 0, done.stderr
+        assert KEY not in done.stdout + done.stderr + out.read_text()
+        assert json.loads(out.read_text())["spec_decode_source"] == "metrics"
+    assert [done.returncode for done in (without, wrong, no_file)] == [1, 1, 1]
+    assert "found: HTTP 401" in without.stderr
+    assert "sk-wrong" not in wrong.stdout + wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "found"),
+    [
+        (["--base-url", "127.0.0.1:1"], "where: --base-url"),
+        (["--base-url", "http://127.0.0.1:1"], "Cannot connect to host 127.0.0.1:1"),
+        (["--base-url", "http://127.0.0.1:1", "--suite", "mixd"], "do: write 'mixed'"),
+        (["--base-url", "http://127.0.0.1:1", "--suite", "none.jsonl"], "found: no such file"),
+        (["--base-url", "http://127.0.0.1:1", "--kind", "chats"], "do: write 'chat'"),
+        (["--base-url", "http://127.0.0.1:1", "--num-prompts", "99"], "needed: 40 or fewer"),
+        (["--base-url", "http://127.0.0.1:1", "--result", "no/such/folder/x.json"], "where: --result"),
+    ],
+)
+def test_problems_are_found_needed_do(argv: list[str], found: str) -> None:
+    done = bench("--model", "clock", *argv)
+    assert done.returncode == 1
+    assert found in done.stderr
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()][-3:] == ["found", "needed", "do"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_option_is_code_2() -> None:
+    done = bench("--base-url", "http://127.0.0.1:1", "--model", "m", "--max-concurrency", "0")
+    assert done.returncode == 2
+    assert "0 is not 1 or more" in done.stderr

@@ -1,0 +1,241 @@
+"""Acceptance from /metrics in both dialects, from the answers, and from the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint, open_session
+from ansible_collections.drafthouse.core.plugins.module_utils.counters import (
+    Snapshot,
+    acceptance,
+    acceptance_from_log,
+    acceptance_from_requests,
+    difference,
+    parse_counters,
+    read_counters,
+    total,
+    unreadable,
+)
+
+from tests.fakes.clock_server import clock_server
+
+# What vLLM 0.32 writes (prometheus_client: `_created` beside each counter, floats, a label an engine).
+VLLM = """\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="a \\"b\\", c"} 100.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="a \\"b\\", c"} 3.0
+# TYPE vllm:spec_decode_num_drafts_created gauge
+vllm:spec_decode_num_drafts_created{engine="0",model_name="x"} 1.7952e+09
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="x"} 309.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="x"} 104.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="x",position="1"} 29.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="x",position="0"} 62.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="x",position="2"} 13.0
+vllm:num_requests_running{engine="0",model_name="x"} 0.0
+"""
+
+# What llama.cpp writes (recorded from the xllamacpp wheel 2026.10.11549, which drafted).
+LLAMACPP = """\
+# HELP llamacpp:tokens_predicted_total Number of generation tokens processed.
+# TYPE llamacpp:tokens_predicted_total counter
+llamacpp:tokens_predicted_total 305
+# TYPE llamacpp:spec_decode_num_draft_tokens_total counter
+llamacpp:spec_decode_num_draft_tokens_total 312
+llamacpp:spec_decode_num_accepted_tokens_total 202
+llamacpp:spec_decode_num_drafts_total 23
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 21
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 17
+"""
+
+
+def counted(drafts: int, drafted: int, accepted: int, *positions: int) -> dict[str, Any]:
+    return {
+        "num_drafts": drafts,
+        "draft_tokens": drafted,
+        "accepted_tokens": accepted,
+        "per_position": list(positions),
+    }
+
+
+def snapshot(drafts: int, drafted: int, accepted: int, *positions: int) -> Snapshot:
+    return {
+        "dialect": "vllm",
+        "present": True,
+        "error": None,
+        **counted(drafts, drafted, accepted, *positions),
+    }
+
+
+def test_vllm() -> None:
+    assert parse_counters(VLLM) == snapshot(103, 309, 104, 62, 29, 13)
+
+
+def test_llamacpp() -> None:
+    assert parse_counters(LLAMACPP) == {**snapshot(23, 312, 202, 21, 17), "dialect": "llamacpp"}
+
+
+def test_names_without_total_and_both_spellings() -> None:
+    bare = VLLM.replace("_total{", "{")
+    assert parse_counters(bare) == parse_counters(VLLM)
+    assert parse_counters(bare + VLLM) == parse_counters(VLLM)
+
+
+def test_an_engine_without_speculation_has_drafted_nothing() -> None:
+    got = parse_counters('vllm:num_requests_running{engine="0"} 0.0\n')
+    assert (got["dialect"], got["present"], got["num_drafts"]) == ("vllm", False, 0)
+    assert difference(got, got) == counted(0, 0, 0)
+
+
+@pytest.mark.parametrize("text", ["", "<html>", '{"iter": 1}', "sglang:spec_accept_length 2.0\n", "up 1\n"])
+def test_text_of_another_server_tells_nothing(text: str) -> None:
+    got = parse_counters(text)
+    assert got["dialect"] is None
+    assert difference(got, got) is None
+
+
+def test_values_that_are_no_numbers_are_passed_over() -> None:
+    name = "llamacpp:spec_decode_num_draft"
+    text = f"{name}s_total NaN\n{name}_tokens_total 5 1795261445000\n"
+    got = parse_counters(text)
+    assert (got["num_drafts"], got["draft_tokens"]) == (0, 5)
+
+
+def test_difference() -> None:
+    before, after = snapshot(10, 30, 12, 8, 4), snapshot(30, 90, 52, 20, 12, 8)
+    assert difference(before, after) == counted(20, 60, 40, 12, 8, 8)
+
+
+def test_a_restarted_or_unreadable_server_gives_no_difference() -> None:
+    assert difference(snapshot(10, 30, 12, 8), snapshot(2, 6, 3, 2)) is None
+    assert difference(snapshot(10, 30, 12, 8), snapshot(10, 30, 12, 7)) is None
+    assert difference(unreadable("HTTP 404"), snapshot(1, 3, 1)) is None
+
+
+def test_formulas() -> None:
+    got = acceptance("metrics", total([counted(100, 300, 104, 62, 29, 13), counted(100, 300, 46, 38, 8)]))
+    assert got["spec_decode_acceptance_rate"] == pytest.approx(25.0)
+    assert got["spec_decode_acceptance_length"] == pytest.approx(1.75)
+    assert got["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.5, 0.185, 0.065])
+    assert (got["spec_decode_num_drafts"], got["spec_decode_draft_tokens"]) == (200, 600)
+    assert got["spec_decode_source"] == "metrics"
+
+
+def test_no_drafts_has_counts_of_zero_and_no_rates() -> None:
+    got = acceptance("metrics", counted(0, 0, 0))
+    assert got["spec_decode_num_drafts"] == got["spec_decode_draft_tokens"] == 0
+    assert got["spec_decode_acceptance_rate"] is None
+    assert got["spec_decode_acceptance_length"] is None
+    assert got["spec_decode_per_position_acceptance_rates"] is None
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"status": "ok", "output_tokens": 100, **fields}
+
+
+def test_from_llamacpp_timings() -> None:
+    drafted = request(timings={"predicted_n": 100, "draft_n": 96, "draft_n_accepted": 77})
+    not_drafted = request(timings={"predicted_n": 100})
+    got = acceptance_from_requests([drafted, not_drafted, request(status="cut_off", timings={"draft_n": 9})])
+    assert got is not None
+    assert got["spec_decode_draft_tokens"] == 96
+    assert got["spec_decode_acceptance_rate"] == pytest.approx(100 * 77 / 96)
+    assert got["spec_decode_num_drafts"] is got["spec_decode_acceptance_length"] is None
+    assert got["spec_decode_source"] == "response"
+    nothing = acceptance_from_requests([not_drafted])
+    assert nothing is not None
+    assert nothing["spec_decode_draft_tokens"] == 0
+
+
+def test_from_trtllm_average() -> None:
+    got = acceptance_from_requests(
+        [
+            request(avg_decoded_tokens_per_iter=2.0),
+            request(avg_decoded_tokens_per_iter=4.0, output_tokens=300),
+        ]
+    )
+    assert got is not None
+    # 400 tokens in 50 + 75 steps.
+    assert got["spec_decode_acceptance_length"] == pytest.approx(3.2)
+    assert got["spec_decode_acceptance_rate"] is None
+
+
+def test_from_vllm_metrics_of_each_request() -> None:
+    one = {
+        "num_spec_steps": 10,
+        "num_draft_tokens": 30,
+        "num_accepted_draft_tokens": 14,
+        "acceptance_histogram": [3, 3, 1, 3],
+    }
+    got = acceptance_from_requests([request(spec_metrics=one), request(spec_metrics=one)])
+    assert got is not None
+    assert got["spec_decode_acceptance_length"] == pytest.approx(2.4)
+    assert got["spec_decode_acceptance_rate"] == pytest.approx(100 * 14 / 30)
+    assert got["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.7, 0.4, 0.3])
+
+
+def test_answers_that_tell_nothing() -> None:
+    assert acceptance_from_requests([request()]) is None
+    assert acceptance_from_requests([]) is None
+
+
+ARTICLE = (
+    "(APIServer pid=722408) INFO 10-26 12:36:16 [metrics.py:96] SpecDecoding metrics: "
+    "Mean acceptance length: 2.01, Accepted throughput: 20.60 tokens/s, Drafted throughput: 60.90 tokens/s, "
+    "Accepted: 206 tokens, Drafted: 609 tokens, "
+    "Per-position acceptance rate: 0.601, 0.286, 0.128, Avg Draft acceptance rate: 33.8%\n"
+)
+
+
+def test_from_the_log_line_of_the_articles() -> None:
+    got = acceptance_from_log(f"INFO loading\n{ARTICLE}INFO done\n")
+    assert got is not None
+    assert got["spec_decode_num_drafts"] == 203
+    assert got["spec_decode_acceptance_rate"] == pytest.approx(33.8, abs=0.05)
+    assert got["spec_decode_acceptance_length"] == pytest.approx(2.01, abs=0.005)
+    assert got["spec_decode_per_position_acceptance_rates"] == pytest.approx(
+        [0.601, 0.286, 0.128], abs=0.0005
+    )
+    assert got["spec_decode_source"] == "log"
+
+
+def test_log_lines_add_up_and_one_without_acceptance_counts_too() -> None:
+    nothing = (
+        ARTICLE.replace("2.01", "1.00")
+        .replace("Accepted: 206", "Accepted: 0")
+        .replace("0.601, 0.286, 0.128", "0.000, 0.000, 0.000")
+    )
+    got = acceptance_from_log(ARTICLE + nothing)
+    assert got is not None
+    assert got["spec_decode_num_drafts"] == 406
+    assert got["spec_decode_draft_tokens"] == 1218
+    assert got["spec_decode_acceptance_rate"] == pytest.approx(16.9, abs=0.05)
+
+
+def test_a_log_without_the_line() -> None:
+    assert acceptance_from_log("INFO nothing here\nSpecDecoding metrics: of another shape\n") is None
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])
+@pytest.mark.parametrize("key", ["", "secret"])
+async def test_over_http_with_and_without_a_key(dialect: str, key: str) -> None:
+    with clock_server(metrics=dialect, metrics_key=key, drafted=3) as server:
+        async with open_session(10) as session:
+            got = await read_counters(session, Endpoint("a", server.base_url + "/v1/", "clock", "secret"))
+            refused = await read_counters(session, Endpoint("a", server.base_url, "clock"))
+    assert (got["dialect"], got["present"], got["error"]) == (dialect, True, None)
+    assert refused["error"] == (f"{server.base_url}/metrics: HTTP 401" if key else None)
+
+
+async def test_counters_that_cannot_be_read_say_why() -> None:
+    with clock_server() as server:
+        async with open_session(10) as session:
+            missing = await read_counters(session, Endpoint("a", server.base_url, "clock", "secret"))
+            elsewhere = Endpoint("a", server.base_url, "clock", "secret", f"{server.base_url}/v1/models")
+            other = await read_counters(session, elsewhere)
+    async with open_session(10) as session:
+        gone = await read_counters(session, Endpoint("a", server.base_url, "clock"))
+    assert missing["error"].endswith("/metrics: HTTP 404")
+    assert other["dialect"] is None
+    assert "ClientConnectorError" in gone["error"]
