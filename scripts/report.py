@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Make a report from the results of two arms, or make an existing one again, and print its verdict.
+
+Exit status: 0 for pays and does not pay, 1 for invalid, 2 when the report could not be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import (  # noqa: E402
+    HouseError,
+    Problem,
+    describe,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (  # noqa: E402
+    Written,
+    write_files,
+    write_report,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.verdict import INVALID  # noqa: E402
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="the result of the baseline arm")
+    parser.add_argument("--speculative", type=Path, metavar="FILE", help="the result of the speculative arm")
+    parser.add_argument(
+        "--resolved",
+        type=Path,
+        metavar="FILE",
+        help="the resolved profile, JSON or YAML, with the rendered files",
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="DIR", help="make the report in this folder again, in place"
+    )
+    parser.add_argument(
+        "--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept"
+    )
+    parser.add_argument(
+        "--host", default="", help="the box's name for the folder (default: what the results say)"
+    )
+    parser.add_argument(
+        "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="the page's templates"
+    )
+    parser.add_argument(
+        "--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal"
+    )
+    args = parser.parse_args(argv)
+    given = [args.baseline, args.speculative, args.resolved]
+    if bool(args.again) == any(given) or (any(given) and not all(given)):
+        parser.error("give --baseline, --speculative and --resolved, or --again alone")
+    return args
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a JSON or YAML file's mapping; HouseError names the file and what is wrong with it."""
+    needed = "a result or a resolved profile: a mapping in JSON or YAML"
+    try:
+        text = path.read_text("utf-8")
+        data = yaml.safe_load(text) if path.suffix in (".yml", ".yaml") else json.loads(text)
+    except OSError as error:
+        raise HouseError(
+            Problem(f"no readable file ({error.strerror})", needed, "give the path of one", str(path))
+        ) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise HouseError(
+            Problem(
+                f"text that does not parse: {error}",
+                needed,
+                "measure the arm again, or mend the file",
+                str(path),
+            )
+        ) from error
+    if not isinstance(data, dict):
+        raise HouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
+    return data
+
+
+def make(args: argparse.Namespace) -> Written:
+    """Make the report that the command line asks for."""
+    if not args.again:
+        results = read(args.baseline), read(args.speculative), read(args.resolved)
+        return write_report(args.reports, *results, args.templates, args.host)
+    place: Path = args.again
+    kept = read(place / "report.json")
+    if not isinstance(kept.get("resolved"), dict):
+        raise HouseError(
+            Problem(
+                "no resolved profile",
+                "the resolved profile that a report keeps",
+                "make the report with --baseline, --speculative and --resolved",
+                f"{place / 'report.json'}: resolved",
+            )
+        )
+    results = read(place / "baseline.json"), read(place / "speculative.json"), kept["resolved"]
+    report = build_report(*results, args.host or str(kept.get("host") or ""))
+    return write_files(place, report, *results, args.templates)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the report, print the verdict and the paths; return the exit status."""
+    args = arguments(argv)
+    try:
+        written = make(args)
+    except HouseError as error:
+        print(describe(error.problems), file=sys.stderr)
+        return 2
+    except OSError as error:
+        problem = Problem(
+            f"{error.strerror or error}",
+            "a folder that can be written, and the templates",
+            "choose --reports or --templates",
+        )
+        print(describe([problem]), file=sys.stderr)
+        return 2
+    colour = args.colour == "always" or (args.colour == "auto" and sys.stdout.isatty())
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
+    print(verdict_table(written.report, width=width, colour=colour), end="")
+    print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
+    return 1 if written.report["verdict"]["word"] == INVALID else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
