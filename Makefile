@@ -17,7 +17,7 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-vllm lint profiles plan render stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-vllm lint golden profiles plan render stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,3 +78,23 @@ define newline
 
 
 endef
+
+# --- tests ----------------------------------------------------------------------------------------
+
+test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
+	@pytest
+
+test-vllm: venv-dev ## the real vLLM for CPU: its parser, its configuration check, and real A/B runs
+	@pytest tests/vllm
+
+lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
+	@ruff check . && ruff format --check .
+	@mypy
+	@yamllint --strict .
+	@ansible-lint --offline
+
+golden: venv-dev ## write tests/golden/ anew; look at the difference before you commit it
+	@WRITE_GOLDEN=1 pytest -q tests/golden
+
+docs: venv ## write the roles' READMEs, docs/roles.md and docs/profiles.md from their sources
+	@scripts/docs.py

@@ -9,7 +9,7 @@ from pathlib import Path
 # There is no install step: the collection is imported from the clone.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "collections"))
 
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
 
 def run(main: Callable[[], int]) -> None:

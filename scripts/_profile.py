@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import _clone  # noqa: F401 (makes the collection importable)
 import yaml
-from _clone import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

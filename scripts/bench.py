@@ -54,12 +54,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     server.add_argument("--metrics-url", help="where the engine's counters are (default: BASE-URL/metrics)")
     server.add_argument("--api-key-file", type=Path, help="a file with the key (default: OPENAI_API_KEY)")
     work = parser.add_argument_group("work")
-    work.add_argument(
-        "--suite", default="mixed", help="a suite's name, or a .yml or .jsonl file (default: mixed)"
-    )
-    work.add_argument(
-        "--kind", action="append", default=[], help="only this kind of the suite (may be repeated)"
-    )
+    work.add_argument("--suite", default="mixed", help="a suite's name, or a .yml or .jsonl file (default: mixed)")
+    work.add_argument("--kind", action="append", default=[], help="only this kind of the suite (may be repeated)")
     work.add_argument(
         "--num-prompts",
         type=positive,
@@ -69,14 +65,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     work.add_argument("--output-tokens", type=positive, help="for every prompt (default: each kind's own)")
     work.add_argument("--max-concurrency", type=positive, default=1, help="requests at a time (default: 1)")
     work.add_argument("--rounds", type=positive, default=1, help="how often everything is sent (default: 1)")
-    work.add_argument(
-        "--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)"
-    )
+    work.add_argument("--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)")
     work.add_argument("--temperature", type=float, default=0.0, help="default: 0")
     work.add_argument("--seed", type=int, default=0, help="default: 0")
-    work.add_argument(
-        "--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)"
-    )
+    work.add_argument("--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)")
     work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
     parser.add_argument("--result", type=Path, help="write the result here, as JSON")
     return parser.parse_args(argv)
@@ -106,9 +98,7 @@ def read_key(path: Path | None) -> str | None:
         return path.read_text(encoding="utf-8").strip() or None
     except OSError as error:
         raise HouseError(
-            Problem(
-                str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file"
-            )
+            Problem(str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file")
         ) from error
 
 
@@ -116,13 +106,9 @@ def check_before(options: argparse.Namespace) -> None:
     """Raise HouseError with all that would only fail after the measurement, or fail unclearly."""
     problems = []
     if not options.base_url.startswith(("http://", "https://")):
-        problems.append(
-            Problem(options.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url")
-        )
+        problems.append(Problem(options.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url"))
     if options.result and not options.result.parent.is_dir():
-        problems.append(
-            Problem(f"no folder {options.result.parent}", "a folder to write to", "create it", "--result")
-        )
+        problems.append(Problem(f"no folder {options.result.parent}", "a folder to write to", "create it", "--result"))
     if problems:
         raise HouseError(problems)
 
@@ -143,9 +129,7 @@ class Progress:
         self.next_s = now + QUIET_S
         left = f", about {event['eta_s']:.0f} s left" if event["eta_s"] and not last else ""
         line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}{left}"
-        print(
-            f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr
-        )
+        print(f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr)
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -157,9 +141,7 @@ class Progress:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure, and return the result."""
     check_before(options)
-    endpoint = Endpoint(
-        "single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url
-    )
+    endpoint = Endpoint("single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url)
     suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks"), options.kind)
     if options.output_tokens:
         suite = with_output_tokens(suite, options.output_tokens)

@@ -24,7 +24,7 @@ def main() -> int:
     rows = []
     for name, profile in sorted(house.profiles.items()):
         speculation = profile.get("speculation") or {}
-        draft = house.models.get(speculation.get("draft"), {}).get("name", "none: a lookup")
+        draft = house.models.get(str(speculation.get("draft")), {}).get("name", "none: a lookup")
         rows.append(
             [
                 name,

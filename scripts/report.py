@@ -36,9 +36,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.verdict import INV
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="the result of the baseline arm")
     parser.add_argument("--speculative", type=Path, metavar="FILE", help="the result of the speculative arm")
     parser.add_argument(
@@ -47,21 +45,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="the resolved profile, JSON or YAML, with the rendered files",
     )
-    parser.add_argument(
-        "--again", type=Path, metavar="DIR", help="make the report in this folder again, in place"
-    )
-    parser.add_argument(
-        "--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept"
-    )
-    parser.add_argument(
-        "--host", default="", help="the box's name for the folder (default: what the results say)"
-    )
+    parser.add_argument("--again", type=Path, metavar="DIR", help="make the report in this folder again, in place")
+    parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
     parser.add_argument(
         "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="the page's templates"
     )
-    parser.add_argument(
-        "--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal"
-    )
+    parser.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal")
     args = parser.parse_args(argv)
     given = [args.baseline, args.speculative, args.resolved]
     if bool(args.again) == any(given) or (any(given) and not all(given)):

@@ -145,9 +145,7 @@ def test_a_wrong_draft_is_named_by_its_own_flag(home: Path, model: str) -> None:
 
 
 def test_a_key_after_an_equals_sign_is_not_shown(home: Path) -> None:
-    assert "hunter2" not in refuse(home, "--api-key=hunter2").replace(
-        "invalid argument: --api-key=hunter2", ""
-    )
+    assert "hunter2" not in refuse(home, "--api-key=hunter2").replace("invalid argument: --api-key=hunter2", "")
 
 
 def test_a_damaged_model_says_so_in_its_last_line(home: Path, model: str, tmp_path: Path) -> None:

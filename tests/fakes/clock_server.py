@@ -80,15 +80,9 @@ class State:
         if clock.drafted:
             lines += [f"{prefix}:spec_decode_{name}_total{labels} {value}" for name, value in values.items()]
             for position in range(clock.drafted):
-                inner = (
-                    f'engine="0",model_name="clock",position="{position}"'
-                    if labels
-                    else f'position="{position}"'
-                )
+                inner = f'engine="0",model_name="clock",position="{position}"' if labels else f'position="{position}"'
                 moved = self.drafts if position < accepted else 0
-                lines.append(
-                    f"{prefix}:spec_decode_num_accepted_tokens_per_pos_total{{{inner}}} {float(moved)}"
-                )
+                lines.append(f"{prefix}:spec_decode_num_accepted_tokens_per_pos_total{{{inner}}} {float(moved)}")
         return "\n".join(lines) + "\n"
 
 
@@ -130,9 +124,7 @@ class Connection(asyncio.Protocol):
         if not found:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {
-            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-        }
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         length = int(headers.get("content-length", "0"))
         if len(rest) < length:
             return
@@ -194,13 +186,9 @@ class Connection(asyncio.Protocol):
             counts.append(total % clock.tokens_per_chunk)
         if turn(clock.empty_every):
             counts = []
-        half = any(
-            turn(e) for e in (clock.cut_every, clock.quiet_cut_every, clock.stall_every, clock.error_every)
-        )
+        half = any(turn(e) for e in (clock.cut_every, clock.quiet_cut_every, clock.stall_every, clock.error_every))
         steps = counts[: len(counts) // 2] if half else counts
-        self.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         if clock.role_chunk:
             self.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
         self.state.running += 1
@@ -250,9 +238,7 @@ class Connection(asyncio.Protocol):
         entry["sent_s"].append(time.perf_counter())
         if clock.drafted:
             self.state.drafts += 1
-        self.event(
-            {"id": "chatcmpl-clock", "object": "chat.completion.chunk", "model": "clock", "choices": [choice]}
-        )
+        self.event({"id": "chatcmpl-clock", "object": "chat.completion.chunk", "model": "clock", "choices": [choice]})
 
     def stall(self) -> None:
         """Send nothing more and keep the connection open."""
@@ -349,9 +335,7 @@ def clock_server(**options: Any) -> Iterator[Running]:
 async def serve(clock: Clock, port: int) -> None:
     """Serve until the process is ended; the first line of output names the port."""
     state = State(clock)
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Connection(state), "127.0.0.1", port, backlog=1024
-    )
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(state), "127.0.0.1", port, backlog=1024)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     await server.serve_forever()
 

@@ -70,9 +70,7 @@ def test_each_kind_is_measured_by_itself_without_a_number() -> None:
 
 def test_ones_own_prompts(tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
-    own.write_text(
-        "".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in "ab")
-    )
+    own.write_text("".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in "ab"))
     with clock_server(**QUICK) as server:
         done = bench(
             "--base-url", server.base_url, "--model", "clock", "--suite", str(own), "--num-warmups", "0",
@@ -89,9 +87,7 @@ def test_ones_own_prompts(tmp_path: Path) -> None:
 
 def test_some_failures_are_said_first_and_leave_the_code_0() -> None:
     with clock_server(**QUICK, fail_every=3) as server:
-        done = bench(
-            "--base-url", server.base_url, "--model", "clock", "--num-prompts", "9", "--num-warmups", "0"
-        )
+        done = bench("--base-url", server.base_url, "--model", "clock", "--num-prompts", "9", "--num-warmups", "0")
     assert done.returncode == 0
     assert done.stdout.splitlines()[:2] == [
         "3 of 9 requests did not end well: 3 failed.",

@@ -122,9 +122,7 @@ def test_at_64_streams_of_50_chunks_a_second_ttft_is_within_10_percent() -> None
 
 def test_the_clock_starts_when_the_request_is_sent_and_stops_at_the_last_token() -> None:
     # The server's own record of the same request, on the same clock: nothing may be outside it.
-    with clock_server(
-        ttft_ms=60, interval_ms=10, tokens_per_chunk=2, tokens=20, finish_delay_ms=300
-    ) as server:
+    with clock_server(ttft_ms=60, interval_ms=10, tokens_per_chunk=2, tokens=20, finish_delay_ms=300) as server:
         request = run(server.base_url, [ask()])[0]
         entry = server.record()[0]
     ttft_ms = 1000 * (entry["sent_s"][0] - entry["received_s"])

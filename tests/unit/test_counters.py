@@ -194,9 +194,7 @@ def test_from_the_log_line_of_the_articles() -> None:
     assert got["spec_decode_num_drafts"] == 203
     assert got["spec_decode_acceptance_rate"] == pytest.approx(33.8, abs=0.05)
     assert got["spec_decode_acceptance_length"] == pytest.approx(2.01, abs=0.005)
-    assert got["spec_decode_per_position_acceptance_rates"] == pytest.approx(
-        [0.601, 0.286, 0.128], abs=0.0005
-    )
+    assert got["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.601, 0.286, 0.128], abs=0.0005)
     assert got["spec_decode_source"] == "log"
 
 

@@ -156,9 +156,7 @@ def test_the_same_input_gives_the_same_bytes(model: Path, tmp_path: Path) -> Non
 
 def test_progress_ends_at_the_whole(model: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    recipes.pad_blocks(
-        str(model), str(tmp_path / "out.gguf"), 3, lambda done, all_: seen.append((done, all_))
-    )
+    recipes.pad_blocks(str(model), str(tmp_path / "out.gguf"), 3, lambda done, all_: seen.append((done, all_)))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1] > 0
 

@@ -54,9 +54,7 @@ def state(
     seconds: float, ticks: tuple[int, int, int] = (0, 0, 0), energy_j: float | None = None, **used_s: float
 ) -> MachineState:
     names = dict(zip(("busy", "idle", "steal"), ticks, strict=True))
-    processes = {
-        number: Process(name, 1, cpu_s, number) for number, (name, cpu_s) in enumerate(used_s.items(), 10)
-    }
+    processes = {number: Process(name, 1, cpu_s, number) for number, (name, cpu_s) in enumerate(used_s.items(), 10)}
     return MachineState(seconds, {}, names, processes, energy_j)
 
 
@@ -84,10 +82,7 @@ def test_nothing_known_is_none_and_no_error(tmp_path: Path) -> None:
     got = read_machine(tmp_path)
     assert got.facts["memory"] == {"total_bytes": None, "available_bytes": None, "swap_used_bytes": None}
     assert (
-        got.facts["cpu"]["clock_mean_mhz"]
-        is got.facts["cpu"]["temperature_c"]
-        is got.facts["cpu"]["load_1m"]
-        is None
+        got.facts["cpu"]["clock_mean_mhz"] is got.facts["cpu"]["temperature_c"] is got.facts["cpu"]["load_1m"] is None
     )
     assert between(got, got)["cpu_busy_percent"] is None
 

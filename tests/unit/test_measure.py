@@ -62,9 +62,7 @@ def test_the_plan_of_a_step() -> None:
     options = StepOptions(rounds=2, first_round=3, temperatures=(0.0, 0.7), seed=100)
     groups = plan_groups([suite("s", chat=2), suite("t", code=1)], options)
     assert [(group.round, group.place, group.key) for group in groups] == [
-        (number, place, key)
-        for number in (3, 4)
-        for place, key in enumerate(["chat", "code", "chat@0.7", "code@0.7"])
+        (number, place, key) for number in (3, 4) for place, key in enumerate(["chat", "code", "chat@0.7", "code@0.7"])
     ]
     first, hot = groups[0].asks, groups[2].asks
     assert [(ask.suite, ask.kind, ask.prompt_id, ask.output_tokens, ask.temperature) for ask in first] == [
@@ -153,9 +151,7 @@ def test_two_arms_at_concurrency_1_swap_at_every_prompt_and_round() -> None:
         ("a", "chat 2"),
     ]
     assert got == first + second
-    pairs = {
-        arm: [(r["round"], r["group"], r["prompt_id"]) for r in step["arms"][arm]["requests"]] for arm in "ab"
-    }
+    pairs = {arm: [(r["round"], r["group"], r["prompt_id"]) for r in step["arms"][arm]["requests"]] for arm in "ab"}
     assert pairs["a"] == pairs["b"]
     for arm in ("a", "b"):
         spans = step["arms"][arm]["spans"]
@@ -166,9 +162,7 @@ def test_two_arms_at_concurrency_1_swap_at_every_prompt_and_round() -> None:
 
 def test_two_arms_above_concurrency_1_swap_at_every_group_and_round() -> None:
     with clock_server(**QUICK) as one, clock_server(**QUICK) as two:
-        step, _ = measured(
-            StepOptions(concurrency=2, rounds=2), [suite(chat=4, code=4, math=4)], a=one, b=two
-        )
+        step, _ = measured(StepOptions(concurrency=2, rounds=2), [suite(chat=4, code=4, math=4)], a=one, b=two)
         got = order({"a": one, "b": two})
         assert (one.most_running(), two.most_running()) == (2, 2)
     blocks = [(arm, text.split()[0]) for arm, text in got[::4]]

@@ -98,7 +98,5 @@ def test_importing_does_not_bring_matplotlib() -> None:
         "from ansible_collections.drafthouse.core.plugins.module_utils import plots, report_files\n"
         "sys.exit('matplotlib' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(root / "collections")}, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(root / "collections")}, check=False)
     assert done.returncode == 0

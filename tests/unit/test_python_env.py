@@ -151,9 +151,7 @@ def test_a_version_that_does_not_exist_is_told(tmp_path: Path, wheels: Path) -> 
         assert not (home / python_env.STAMP).exists()
 
 
-@pytest.mark.parametrize(
-    "entry", ["oak", "oak>=1", "oak==1.*", "oak @ https://example.org/oak.whl", "-r x", ""]
-)
+@pytest.mark.parametrize("entry", ["oak", "oak>=1", "oak==1.*", "oak @ https://example.org/oak.whl", "-r x", ""])
 def test_only_exact_versions_are_taken(tmp_path: Path, entry: str) -> None:
     with pytest.raises(HouseError, match="an exact version"):
         ensure_env(EnvRecipe(str(tmp_path / "env"), [entry]), UV)

@@ -106,9 +106,7 @@ def test_failures_stand_before_everything_but_the_verdict() -> None:
     base, spec = make_pair()
     base["requests"][2].update(status="cut_off", tpot_ms=None, error="the stream ended")
     rows = failures({"baseline": base, "speculative": spec})
-    assert [(row["arm"], row["words"], row["count"], row["of"]) for row in rows] == [
-        ("baseline", "cut off", 1, 48)
-    ]
+    assert [(row["arm"], row["words"], row["count"], row["of"]) for row in rows] == [("baseline", "cut off", 1, 48)]
     report = build_report(base, spec, make_resolved())
     for text, first, second in (
         (render_html(report, TEMPLATES), "requests cut off.", "By kind of prompt</h2>"),
@@ -181,10 +179,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         for name, value in attrs:
-            if (
-                name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
-                and value is not None
-            ):
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster") and value is not None:
                 self.loads.append(value)
             if name == "id" and value:
                 self.ids.append(value)
@@ -232,13 +227,9 @@ def test_hostile_text_stays_text() -> None:
     assert "<script>" not in outside
     assert "&lt;script&gt;" in outside
     heads = {
-        line.count("|") - line.count("\\|")
-        for line in outside.splitlines()
-        if HOSTILE[9:14] in line and line[0] == "|"
+        line.count("|") - line.count("\\|") for line in outside.splitlines() if HOSTILE[9:14] in line and line[0] == "|"
     }
-    widths = {
-        line.count("|") - line.count("\\|") for line in outside.splitlines() if line.startswith("| :--")
-    }
+    widths = {line.count("|") - line.count("\\|") for line in outside.splitlines() if line.startswith("| :--")}
     assert heads <= widths
 
 

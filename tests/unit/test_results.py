@@ -187,9 +187,7 @@ def test_steps_of_an_alternated_experiment_are_one_result() -> None:
 
 
 def test_nothing_that_went_well_has_no_figures() -> None:
-    result = assemble(
-        [step([request(0, status="failed", error="HTTP 500", output_tokens=None)])], "speculative"
-    )
+    result = assemble([step([request(0, status="failed", error="HTTP 500", output_tokens=None)])], "speculative")
     assert (result["completed"], result["output_throughput"], result["median_ttft_ms"]) == (0, 0.0, None)
     assert summary_lines(result)[0] == "1 of 1 requests did not end well: 1 failed."
 

@@ -31,9 +31,7 @@ def delta(**fields: Any) -> dict[str, Any]:
 
 
 def test_an_event_has_arrived_when_its_blank_line_has() -> None:
-    events = split_events(
-        *stream((1.0, b"data: a\n"), (2.0, b"\ndata: b\n\nda"), (3.0, b"ta: c"), (4.0, b"\n\n"))
-    )
+    events = split_events(*stream((1.0, b"data: a\n"), (2.0, b"\ndata: b\n\nda"), (3.0, b"ta: c"), (4.0, b"\n\n")))
     assert [(event.time_s, event.data) for event in events] == [(2.0, "a"), (2.0, "b"), (4.0, "c")]
 
 
@@ -69,9 +67,7 @@ def test_separators_inside_a_string_are_no_line_ends() -> None:
 
 def test_an_early_role_chunk_is_no_token() -> None:
     for empty in ("", None):
-        got = answer(
-            (1.0, delta(role="assistant", content=empty)), (2.0, delta(content="Hi")), (3.0, b"[DONE]")
-        )
+        got = answer((1.0, delta(role="assistant", content=empty)), (2.0, delta(content="Hi")), (3.0, b"[DONE]"))
         assert got.token_times_s == [2.0]
         assert got.first_answer_s == 2.0
         assert got.done
@@ -79,9 +75,7 @@ def test_an_early_role_chunk_is_no_token() -> None:
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_reasoning_counts_as_tokens_and_the_answer_is_timed_apart(name: str) -> None:
-    got = answer(
-        (1.0, delta(**{name: "let me"})), (2.0, delta(**{name: " think"})), (3.0, delta(content="Yes"))
-    )
+    got = answer((1.0, delta(**{name: "let me"})), (2.0, delta(**{name: " think"})), (3.0, delta(content="Yes")))
     assert got.token_times_s == [1.0, 2.0, 3.0]
     assert got.first_answer_s == 3.0
     assert (got.reasoning_text, got.text) == ("let me think", "Yes")
@@ -93,9 +87,7 @@ def test_reasoning_under_both_names_is_read_once() -> None:
 
 
 def test_a_tool_call_is_an_answer() -> None:
-    got = answer(
-        (1.0, delta(reasoning="hm")), (2.0, delta(content=None, tool_calls=[{"index": 0, "function": {}}]))
-    )
+    got = answer((1.0, delta(reasoning="hm")), (2.0, delta(content=None, tool_calls=[{"index": 0, "function": {}}])))
     assert got.token_times_s == [1.0, 2.0]
     assert got.first_answer_s == 2.0
 

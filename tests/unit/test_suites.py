@@ -122,9 +122,7 @@ def test_a_users_own_lines() -> None:
 
 
 def test_wrong_lines_are_all_named() -> None:
-    text = '{"message": []}\nno json\n{"messages": []}\n' + json.dumps(
-        {"messages": user("x"), "output_tokens": "9"}
-    )
+    text = '{"message": []}\nno json\n{"messages": []}\n' + json.dumps({"messages": user("x"), "output_tokens": "9"})
     with pytest.raises(HouseError) as caught:
         suite_from_lines(text, "x", "x.jsonl")
     assert [problem.where for problem in caught.value.problems] == [
@@ -199,11 +197,7 @@ def test_the_articles_suite_that_ships() -> None:
     prompts = expand(load_suite("articles", BENCHMARKS))["vacation"]
     assert [prompt.id for prompt in prompts] == [f"vacation#{number}" for number in range(1, 11)]
     text = str(prompts[0].messages[0]["content"])
-    assert text.startswith(
-        "Imagine you are planning a week-long vacation to a place you've never visited before. "
-    )
-    assert text.endswith(
-        "Finally, discuss how you would balance relaxation and adventure during your vacation."
-    )
+    assert text.startswith("Imagine you are planning a week-long vacation to a place you've never visited before. ")
+    assert text.endswith("Finally, discuss how you would balance relaxation and adventure during your vacation.")
     assert "  " not in text
     assert "\n" not in text

@@ -12,9 +12,7 @@ from tests.builders import make_pair, make_resolved
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    base, spec = make_pair(
-        {"copy-edit": 12.5, "a kind with a name that is much too long for its column": 1.4}
-    )
+    base, spec = make_pair({"copy-edit": 12.5, "a kind with a name that is much too long for its column": 1.4})
     resolved = make_resolved(synthetic="a long label " * 20)
     lines = verdict_table(build_report(base, spec, resolved), width=width).splitlines()
     assert max(len(line) for line in lines) <= width

@@ -198,9 +198,7 @@ def each(arm: int, **values: Any) -> Break:
 def without_counters(base: Data, spec: Data, resolved: Data) -> None:
     spec["spec_decode_source"] = None
     for block in (spec, *spec["groups"].values()):
-        for name in [
-            name for name in block if name.startswith("spec_decode_") and name != "spec_decode_source"
-        ]:
+        for name in [name for name in block if name.startswith("spec_decode_") and name != "spec_decode_source"]:
             block[name] = None
 
 
@@ -366,9 +364,7 @@ def test_a_broken_pair_is_invalid_with_its_reason(name: str) -> None:
 def test_too_few_prompts_are_invalid_because_no_interval_reaches_95_percent() -> None:
     verdict = judge(*make_pair({"copy-edit": 3.0}, prompts=5), make_resolved())
     assert verdict["word"] == "invalid"
-    assert verdict["reasons"] == [
-        "5 pairs of prompts on copy-edit: the 95 % interval of a median needs at least 6"
-    ]
+    assert verdict["reasons"] == ["5 pairs of prompts on copy-edit: the 95 % interval of a median needs at least 6"]
     assert judge(*make_pair({"copy-edit": 3.0}, prompts=6), make_resolved())["word"] == "pays"
 
 
@@ -412,9 +408,7 @@ def test_other_work_on_the_machine_is_told() -> None:
     for group in spec["machine"]["groups"]:
         group["between"] = {"other_cpu_percent": 34.0, "busy_processes": [{"name": "cc1plus"}]}
     told = [warning for warning in judge(base, spec, make_resolved())["warnings"] if "other work" in warning]
-    assert told == [
-        "speculative: other work took 34 % of the machine's CPU while it was measured (median): cc1plus"
-    ]
+    assert told == ["speculative: other work took 34 % of the machine's CPU while it was measured (median): cc1plus"]
 
 
 # --- the files of the arms --------------------------------------------------------------------------------

@@ -174,9 +174,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as root:
         for number, command in enumerate(commands):
             verdict = {"vllm": version, **check(command, Path(root) / str(number))}
-            refused |= verdict["parser"] != "ok" or not verdict["engine_config"].startswith(
-                ("ok", "not tried: ")
-            )
+            refused |= verdict["parser"] != "ok" or not verdict["engine_config"].startswith(("ok", "not tried: "))
             print(json.dumps(verdict), file=answers, flush=True)
     return int(refused)
 

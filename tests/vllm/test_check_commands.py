@@ -46,9 +46,7 @@ def rendered(profile: str, arm: str) -> Command:
     hardware = yaml.safe_load((ROOT / "profiles" / "catalog" / "hardware.yml").read_text("utf-8"))
     chosen = yaml.safe_load((ROOT / "profiles" / f"{profile}.yml").read_text("utf-8"))["hardware"]
     resolved = resolved_profile(profile, site_of_inventory(hardware[chosen]["inventory"]))
-    (script,) = [
-        file["content"] for file in resolved["arms"][arm]["files"] if file["path"].endswith("serve.sh")
-    ]
+    (script,) = [file["content"] for file in resolved["arms"][arm]["files"] if file["path"].endswith("serve.sh")]
     models = [model for model in (resolved["target"], resolved["draft"]) if model]
     return {
         "name": f"{profile} {arm}",
@@ -77,9 +75,7 @@ def check() -> Callable[[list[Command]], list[Verdict]]:
             check=False,
         )
         verdicts = [json.loads(line) for line in done.stdout.splitlines()]
-        assert [verdict["name"] for verdict in verdicts] == [command["name"] for command in commands], (
-            done.stderr
-        )
+        assert [verdict["name"] for verdict in verdicts] == [command["name"] for command in commands], done.stderr
         return verdicts
 
     return run
@@ -104,11 +100,7 @@ def with_speculation(command: Command, name: str, **keys: object) -> Command:
 def test_every_rendered_command_passes(check: Callable[[list[Command]], list[Verdict]]) -> None:
     commands = [rendered(profile, arm) for profile in gpu_profiles() for arm in ("baseline", "speculative")]
     assert commands
-    refused = [
-        verdict
-        for verdict in check(commands)
-        if (verdict["parser"], verdict["engine_config"]) != ("ok", "ok")
-    ]
+    refused = [verdict for verdict in check(commands) if (verdict["parser"], verdict["engine_config"]) != ("ok", "ok")]
     assert refused == []
 
 

@@ -38,9 +38,7 @@ HARDWARE = Table(
 _SOURCE = Map(
     {
         "path": _TEXT,
-        "package": Map(
-            {"name": _NEEDED_TEXT, "version": _NEEDED_TEXT, "file": _NEEDED_TEXT, "sha256": _NEEDED_TEXT}
-        ),
+        "package": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT, "file": _NEEDED_TEXT, "sha256": _NEEDED_TEXT}),
         "derived": Map(
             {
                 "from": _NEEDED_TEXT,
@@ -132,7 +130,13 @@ ENGINES = Table(
             "reserves": Value(str, required=True, choices=("needed", "share")),
             "default_version": _NEEDED_TEXT,
             "versions": Table(
-                Map({"reason": _NEEDED_TEXT, "pinned": _NEEDED_TEXT, "install": Table(_INSTALL, required=True)}),
+                Map(
+                    {
+                        "reason": _NEEDED_TEXT,
+                        "pinned": _NEEDED_TEXT,
+                        "install": Table(_INSTALL, required=True),
+                    }
+                ),
                 required=True,
             ),
             "launch": Map(

@@ -203,15 +203,10 @@ def machine_identity(machine: object, path: str = "") -> dict[str, Any]:
     return found
 
 
-def _unequal(
-    what: str, one: Mapping[str, Any], two: Mapping[str, Any], names: Sequence[str]
-) -> Iterator[str]:
+def _unequal(what: str, one: Mapping[str, Any], two: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     for name in names:
         if one.get(name) != two.get(name):
-            yield (
-                f"{DIFFER}: {what}{name} is {one.get(name)!r} in baseline "
-                f"and {two.get(name)!r} in speculative"
-            )
+            yield (f"{DIFFER}: {what}{name} is {one.get(name)!r} in baseline and {two.get(name)!r} in speculative")
 
 
 def _sampling(result: Mapping[str, Any]) -> dict[tuple[Any, Any], tuple[Any, ...]]:
@@ -234,9 +229,7 @@ def result_differences(baseline: Mapping[str, Any], speculative: Mapping[str, An
     both = sampled.keys() & resampled.keys()
     changed = sorted(str(key[1]) for key in both if sampled[key] != resampled[key])
     if changed:
-        found.append(
-            f"{DIFFER}: suite, kind or temperature of {_some(changed, 'prompt')} is not the same in both"
-        )
+        found.append(f"{DIFFER}: suite, kind or temperature of {_some(changed, 'prompt')} is not the same in both")
     tokens: list[dict[Any, Any]] = [
         {
             (r.get("round"), r.get("group"), r.get("prompt_id")): r.get("input_tokens")
@@ -245,9 +238,7 @@ def result_differences(baseline: Mapping[str, Any], speculative: Mapping[str, An
         }
         for result in (baseline, speculative)
     ]
-    moved = sorted(
-        {str(key[2]) for key in tokens[0].keys() & tokens[1].keys() if tokens[0][key] != tokens[1][key]}
-    )
+    moved = sorted({str(key[2]) for key in tokens[0].keys() & tokens[1].keys() if tokens[0][key] != tokens[1][key]})
     if moved:
         found.append(
             f"{DIFFER}: the servers counted different input tokens for "
@@ -274,12 +265,8 @@ def stale(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> l
     for name, asked in (("max_concurrency", "concurrency"), ("rounds", "rounds")):
         wanted = experiment.get(asked)
         if wanted is not None and result.get(name) != wanted:
-            found.append(
-                f"{arm} was measured with {asked} {result.get(name)!r}, and the profile asks for {wanted!r}"
-            )
-    missing = sorted(
-        set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []}
-    )
+            found.append(f"{arm} was measured with {asked} {result.get(name)!r}, and the profile asks for {wanted!r}")
+    missing = sorted(set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []})
     if missing:
         found.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")
     return found

@@ -191,9 +191,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        done = subprocess.run(
-            [python, str(program), src, str(partial)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([python, str(program), src, str(partial)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise HouseError(

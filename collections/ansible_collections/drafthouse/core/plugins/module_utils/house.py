@@ -109,6 +109,11 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
     if not path.is_file():
         known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
         raise HouseError(
-            Problem(f"no inventory '{inventory}'", f"one of: {', '.join(known)}", "name one of them", str(path.relative_to(root)))
+            Problem(
+                f"no inventory '{inventory}'",
+                f"one of: {', '.join(known)}",
+                "name one of them",
+                str(path.relative_to(root)),
+            )
         )
     return site_from(yaml.safe_load(path.read_text("utf-8")) or {}, root)

@@ -91,16 +91,12 @@ def read_machine(root: Path = Path("/")) -> MachineState:
         "memory": {
             "total_bytes": memory.get("MemTotal"),
             "available_bytes": memory.get("MemAvailable"),
-            "swap_used_bytes": swap_total - swap_free
-            if swap_total is not None and swap_free is not None
-            else None,
+            "swap_used_bytes": swap_total - swap_free if swap_total is not None and swap_free is not None else None,
         },
         "gpus": gpus,
         "gpu_processes": gpu_processes,
     }
-    return MachineState(
-        time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root)
-    )
+    return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
 
 
 def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> dict[str, Any]:
@@ -111,11 +107,7 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
     the machine took, also processes that cannot be seen from inside a container.
     """
     seconds = after.monotonic_s - before.monotonic_s
-    ticks = {
-        name: after.cpu_ticks[name] - count
-        for name, count in before.cpu_ticks.items()
-        if name in after.cpu_ticks
-    }
+    ticks = {name: after.cpu_ticks[name] - count for name, count in before.cpu_ticks.items() if name in after.cpu_ticks}
     ticks_all = sum(ticks.values())
     shares = {name: 100 * count / ticks_all for name, count in ticks.items()} if ticks_all > 0 else {}
     busy: list[dict[str, Any]] = []
@@ -126,22 +118,13 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
         if number in own:
             own_s += used_s
         elif seconds > 0 and 100 * used_s / seconds >= BUSY_PERCENT:
-            busy.append(
-                {"pid": number, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)}
-            )
+            busy.append({"pid": number, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)})
     busy.sort(key=lambda one: -one["cpu_percent"])
     busy_percent = 100 - shares["idle"] if shares else None
     cores = os.cpu_count() or 1
-    other = (
-        busy_percent - 100 * own_s / (seconds * cores) if busy_percent is not None and seconds > 0 else None
-    )
+    other = busy_percent - 100 * own_s / (seconds * cores) if busy_percent is not None and seconds > 0 else None
     power = None
-    if (
-        before.energy_j is not None
-        and after.energy_j is not None
-        and after.energy_j >= before.energy_j
-        and seconds > 0
-    ):
+    if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j and seconds > 0:
         power = round((after.energy_j - before.energy_j) / seconds, 1)
     return {
         "seconds": round(seconds, 3),
@@ -165,11 +148,7 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
     for table in ("proc/net/tcp", "proc/net/tcp6"):
         for line in _text(root / table).splitlines()[1:]:
             columns = line.split()
-            if (
-                len(columns) > 9
-                and columns[3] == _LISTEN
-                and int(columns[1].rpartition(":")[2], 16) in wanted
-            ):
+            if len(columns) > 9 and columns[3] == _LISTEN and int(columns[1].rpartition(":")[2], 16) in wanted:
                 sockets.add(f"socket:[{columns[9]}]")
     found = {number for number in processes if _has_socket(root / f"proc/{number}/fd", sockets)}
     grown = True
@@ -212,9 +191,7 @@ def parse_gpu_processes(text: str) -> list[dict[str, Any]]:
             continue
         name = ", ".join(values[2:-1])
         memory = _quantity(values[-1], "memory_used_bytes")
-        found.append(
-            {"gpu_uuid": values[0], "pid": int(values[1]), "name": name, "memory_used_bytes": memory}
-        )
+        found.append({"gpu_uuid": values[0], "pid": int(values[1]), "name": name, "memory_used_bytes": memory})
     return found
 
 
@@ -271,8 +248,7 @@ def _cpu_model(root: Path) -> str | None:
 def _mhz(root: Path) -> list[float]:
     """Return each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
     set_khz = [
-        _text(path)
-        for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+        _text(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     ]
     if clocks := [float(khz) / 1000 for khz in set_khz if khz.strip().isdigit()]:
         return clocks
@@ -286,16 +262,11 @@ def _cpu_temperature_c(root: Path) -> float | None:
     for folder in (root / "sys/class/hwmon").glob("hwmon*"):
         if _text(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
             found += [
-                int(text) / 1000
-                for path in folder.glob("temp*_input")
-                if (text := _text(path).strip()).isdigit()
+                int(text) / 1000 for path in folder.glob("temp*_input") if (text := _text(path).strip()).isdigit()
             ]
     for folder in (root / "sys/class/thermal").glob("thermal_zone*"):
         text = _text(folder / "temp").strip()
-        if (
-            _text(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"}
-            and text.isdigit()
-        ):
+        if _text(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"} and text.isdigit():
             found.append(int(text) / 1000)
     return max(found, default=None)
 

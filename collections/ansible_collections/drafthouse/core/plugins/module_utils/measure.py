@@ -91,9 +91,7 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     for kind in options.kinds:
         if kind not in kinds:
             problems.append(
-                Problem(
-                    f"no kind '{kind}'", f"one of: {', '.join(kinds)}", did_you_mean(kind, kinds), "kinds"
-                )
+                Problem(f"no kind '{kind}'", f"one of: {', '.join(kinds)}", did_you_mean(kind, kinds), "kinds")
             )
     if problems:
         raise HouseError(problems)
@@ -111,9 +109,7 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     return groups
 
 
-def _ask(
-    prompt: Prompt, options: StepOptions, *, key: str, number: int, place: int, temperature: float
-) -> Ask:
+def _ask(prompt: Prompt, options: StepOptions, *, key: str, number: int, place: int, temperature: float) -> Ask:
     return Ask(
         suite=prompt.suite,
         kind=prompt.kind,
@@ -230,9 +226,7 @@ class _Step:
                 kind="warm-up",
                 group="warm-up",
                 prompt_id=f"warm-up-{number}",
-                messages=[
-                    {"role": "user", "content": f"Count upwards from {100 * number + 7}, one number a line."}
-                ],
+                messages=[{"role": "user", "content": f"Count upwards from {100 * number + 7}, one number a line."}],
                 output_tokens=WARMUP_TOKENS,
                 seed=self.options.seed,
                 ignore_eos=self.options.ignore_eos,
@@ -275,9 +269,7 @@ class _Step:
         counted_after = await self.read_counters(session)
         state_after = await asyncio.to_thread(read_machine)
         for endpoint in self.endpoints:
-            self.keep(
-                endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm]
-            )
+            self.keep(endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm])
         return {
             "round": group.round,
             "group": group.key,

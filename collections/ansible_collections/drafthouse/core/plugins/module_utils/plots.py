@@ -132,9 +132,7 @@ def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _labels(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    axes.set_yticks(
-        range(len(rows)), [_short(row["group"]) + (" *" if row["declared"] else "") for row in rows]
-    )
+    axes.set_yticks(range(len(rows)), [_short(row["group"]) + (" *" if row["declared"] else "") for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -180,9 +178,7 @@ def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     room = highest - lowest
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
-    axes.text(
-        THRESHOLD + room * 0.012, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", fontsize=9
-    )
+    axes.text(THRESHOLD + room * 0.012, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", fontsize=9)
     for position, row in enumerate(rows):
         found, control = row["speedup"], row["control"]
         axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
@@ -190,9 +186,7 @@ def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
         if control:
             axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
             axes.plot(control["median"], position + 0.26, "o", color=BASELINE, markersize=4)
-        axes.text(
-            found["median"], position - 0.26, times(found["median"]), va="center", ha="center", fontsize=9
-        )
+        axes.text(found["median"], position - 0.26, times(found["median"]), va="center", ha="center", fontsize=9)
     axes.set_xlim(lowest - room * 0.08, highest + room * 0.08)
     axes.set_xlabel("speed-up per token; grey is the baseline against itself")
     _labels(axes, rows)

@@ -124,9 +124,7 @@ def ensure_env(
         return unchanged
     _require_ours(home)
     if uv and not os.access(uv, os.X_OK):
-        raise HouseError(
-            Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first")
-        )
+        raise HouseError(Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first"))
     steps = env_commands(recipe, uv, find_links)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps])
     if check:
@@ -189,9 +187,7 @@ def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> l
     if recipe.packages:
         steps.append(("packages", [*install, *backend, *links, *recipe.packages]))
     if recipe.no_deps_packages:
-        steps.append(
-            ("packages as they are", [*install, "--no-deps", *backend, *links, *recipe.no_deps_packages])
-        )
+        steps.append(("packages as they are", [*install, "--no-deps", *backend, *links, *recipe.no_deps_packages]))
     return steps
 
 

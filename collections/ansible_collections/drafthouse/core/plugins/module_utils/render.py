@@ -29,7 +29,5 @@ def environment(templates: Path) -> jinja2.Environment:
 
 def render_files(templates: Path, template: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
     """Render the files of one arm: ``[{path, mode, content}]``, paths relative to the arm's folder."""
-    text = environment(templates).get_template(template).render(
-        managed=MANAGED.format(template=template), **data
-    )
+    text = environment(templates).get_template(template).render(managed=MANAGED.format(template=template), **data)
     return [{"path": "serve.sh", "mode": "0755", "content": text}]

@@ -72,9 +72,7 @@ MEASURES: tuple[tuple[str, str, str, bool, Measure], ...] = (
 )
 
 
-def build_report(
-    baseline: Result, speculative: Result, resolved: Mapping[str, Any], host: str = ""
-) -> dict[str, Any]:
+def build_report(baseline: Result, speculative: Result, resolved: Mapping[str, Any], host: str = "") -> dict[str, Any]:
     """Return everything a report shows, JSON-serialisable and the same for the same results.
 
     ``host`` is the box's name in the inventory; without it the results' machine names itself. Rows under
@@ -175,15 +173,11 @@ def _by_prompt(requests: Iterable[Request], measure: Measure) -> dict[Prompt, li
 
 def _kind_row(group: str, judged: Mapping[str, Any], results: Mapping[str, Result]) -> dict[str, Any]:
     """Return one row of our table: every measure of both arms with its interval, over prompts."""
-    requests = {
-        arm: [r for r in results[arm].get("requests") or [] if r.get("group") == group] for arm in ARMS
-    }
+    requests = {arm: [r for r in results[arm].get("requests") or [] if r.get("group") == group] for arm in ARMS}
     row: dict[str, Any] = {
         "group": group,
         "kind": next((r.get("kind") for r in requests["baseline"] + requests["speculative"]), group),
-        "temperature": next(
-            (r.get("temperature") for r in requests["baseline"] + requests["speculative"]), None
-        ),
+        "temperature": next((r.get("temperature") for r in requests["baseline"] + requests["speculative"]), None),
         "concurrency": results["speculative"].get("max_concurrency"),
         "declared": judged["declared"],
         "prompts": len({r.get("prompt_id") for r in requests["speculative"]}),
@@ -215,9 +209,7 @@ def articles_table(results: Mapping[str, Result]) -> dict[str, Any]:
         chosen[arm] = [r for r in whole if r.get("suite") == "articles"]
     own = all(chosen.values())
     if not own:
-        chosen = {
-            arm: [r for r in results[arm].get("requests") or [] if r.get("status") == "ok"] for arm in ARMS
-        }
+        chosen = {arm: [r for r in results[arm].get("requests") or [] if r.get("status") == "ok"] for arm in ARMS}
 
     def seconds(request: Request) -> float | None:
         value = _field("ttfat_ms")(request)
@@ -273,9 +265,7 @@ def acceptance(speculative: Result) -> dict[str, Any]:
     return {
         "source": speculative.get("spec_decode_source"),
         "overall": _acceptance(speculative),
-        "groups": {
-            str(group): _acceptance(block) for group, block in (speculative.get("groups") or {}).items()
-        },
+        "groups": {str(group): _acceptance(block) for group, block in (speculative.get("groups") or {}).items()},
     }
 
 
@@ -405,9 +395,7 @@ def _while_measuring(machine: Mapping[str, Any]) -> dict[str, Any]:
 # --- what this report cannot say ------------------------------------------------------------------------
 
 
-def not_measured(
-    results: Mapping[str, Result], verdict: Mapping[str, Any], resolved: Mapping[str, Any]
-) -> list[str]:
+def not_measured(results: Mapping[str, Result], verdict: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[str]:
     """Return what a reader might look for and not find, a sentence each."""
     spec = results["speculative"]
     requests = list(spec.get("requests") or [])

@@ -155,7 +155,10 @@ class _Join:
     def _check_target(self) -> None:
         if self.target["kind"] != "model":
             self.findings.add(
-                "target", f"'{self.target['id']}', which is a {self.target['kind']}", "a model", "name the model it is for"
+                "target",
+                f"'{self.target['id']}', which is a {self.target['kind']}",
+                "a model",
+                "name the model it is for",
             )
         for path, model in (("target", self.target), ("speculation.draft", self.draft)):
             if model and model["format"] not in self.engine["formats"]:
@@ -175,7 +178,10 @@ class _Join:
             option = options.get(key)
             if option is None:
                 self.findings.add(
-                    where, f"the unknown key '{key}'", f"one of: {', '.join(sorted(options))}", did_you_mean(key, options)
+                    where,
+                    f"the unknown key '{key}'",
+                    f"one of: {', '.join(sorted(options))}",
+                    did_you_mean(key, options),
                 )
                 continue
             choices = tuple(option.get("choices", ()))
@@ -219,7 +225,10 @@ class _Join:
         elif method["draft"] != "lookup" and not self.draft:
             fitting = [key for key, model in self.house.models.items() if model["kind"] == method["draft"]]
             self.findings.add(
-                "speculation.draft", "nothing", f"a {method['draft']} for '{spec['method']}'", f"add one of: {', '.join(fitting)}"
+                "speculation.draft",
+                "nothing",
+                f"a {method['draft']} for '{spec['method']}'",
+                f"add one of: {', '.join(fitting)}",
             )
         elif self.draft and self.draft["kind"] != method["draft"]:
             self.findings.add(
@@ -311,17 +320,25 @@ class _Join:
 
     # --- memory and speed -----------------------------------------------------------------------
 
+    def _served(self, option: str, default: Any) -> Any:
+        """Return what the profile says of the option that the engine's entry names under ``option``."""
+        value = self.serve.get(self.engine.get(option, ""))
+        return default if value is None else value
+
     def _context(self) -> int:
-        return int(self.serve.get(self.engine["context_option"], self.target["context"]))
+        return int(self._served("context_option", self.target["context"]))
+
+    def _devices(self) -> int:
+        return int(self._served("devices_option", 1))
 
     def _fit(self, arm: str) -> Fit:
         engine = self.engine
         share = engine["reserves"] == "share" and self.hardware["kind"] == "gpu"
-        devices = int(self.serve.get(engine.get("devices_option", ""), 1))
+        devices = self._devices()
         options = self.profile["speculation"].get("options") or {}
         return fit_arm(
             memory=self.hardware["memory_mib"] * MIB,
-            utilization=float(self.serve.get(engine.get("share_option", ""), engine.get("share_default", 1))) if share else 1.0,
+            utilization=float(self._served("share_option", engine.get("share_default", 1))) if share else 1.0,
             devices=devices,
             draft_devices=int(options.get("draft_tensor_parallel_size", devices)),
             target=self.target,
@@ -329,7 +346,7 @@ class _Join:
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=engine["kv_bytes_per_value"],
             context=self._context(),
-            sequences=int(self.serve.get(engine["sequences_option"], 1)),
+            sequences=int(self._served("sequences_option", 1)),
             context_is_shared=engine["context_is_shared"],
             reserves_share=share,
         )
@@ -339,9 +356,12 @@ class _Join:
         where = f"serve.{self.engine['context_option']}"
         if context > self.target["context"]:
             self.findings.add(
-                where, f"{context} tokens", f"{self.target['context']} or fewer: the model was made for no more", "make it shorter"
+                where,
+                f"{context} tokens",
+                f"{self.target['context']} or fewer: the model was made for no more",
+                "make it shorter",
             )
-        devices = int(self.serve.get(self.engine.get("devices_option", ""), 1))
+        devices = self._devices()
         if devices > self.hardware["devices"]:
             self.findings.add(
                 f"serve.{self.engine['devices_option']}",
@@ -366,7 +386,7 @@ class _Join:
 
     def _expectation(self) -> Data:
         k = self.profile["speculation"]["num_speculative_tokens"]
-        bandwidth = self.hardware["bandwidth_gb_s"] * GB * int(self.serve.get(self.engine.get("devices_option", ""), 1))
+        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self._devices()
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
         cost = self.draft["weight_bytes"] / self.target["weight_bytes"] if self.draft else 0.0
         expect = self.profile.get("expect")
@@ -479,14 +499,19 @@ class _Join:
             schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
         turns = [ARMS] if schedule == "interleaved" else [(arm,) for arm in ARMS]
         steps = [
-            {"round": number, "suites": self._suites_of(number), "arms": {arm: self.site["port"] + place for place, arm in enumerate(turn)}}
+            {
+                "round": number,
+                "suites": self._suites_of(number),
+                "arms": {arm: self.site["port"] + place for place, arm in enumerate(turn)},
+            }
             for number in range(1, rounds + 1)
             for turn in turns
         ]
         for number, step in enumerate(steps, start=1):
             step.update({"number": number, "file": f"steps/{number:02d}.json"})
         # The model's own temperature, beside 0, where it has one.
-        own = float(self.profile.get("temperature", self.target.get("temperature", 0.0)))
+        given = self.profile.get("temperature", self.target.get("temperature"))
+        own = float(given) if given is not None else 0.0
         return {
             "suites": list(experiment["suites"]),
             "once": list(experiment.get("once", [])),

@@ -36,11 +36,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
     """Return mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
     mean = math.fsum(values) / len(values) if values else None
-    std = (
-        math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-        if mean is not None
-        else None
-    )
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if mean is not None else None
     return {
         f"mean_{name}_ms": mean,
         f"median_{name}_ms": percentile(values, 50),
@@ -74,9 +70,7 @@ def assemble(
     for step in parts:
         later_s = step["started_unix_s"] - zero
         measured = step["arms"][arm]
-        requests += [
-            {**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]
-        ]
+        requests += [{**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]]
         spans += measured["spans"]
         counters += measured["counters"]
     settings = parts[0]["settings"]

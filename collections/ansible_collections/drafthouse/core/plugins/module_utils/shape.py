@@ -128,9 +128,7 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
     if not right:
         findings.add(path, _show(data), _TYPE_NAMES[shape.type], "correct the value")
     elif shape.choices and data not in shape.choices:
-        findings.add(
-            path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)
-        )
+        findings.add(path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices))
     elif isinstance(data, (int, float)) and not isinstance(data, bool):
         if shape.low is not None and data < shape.low:
             findings.add(path, _show(data), f"{shape.low:g} or more", "correct the value")

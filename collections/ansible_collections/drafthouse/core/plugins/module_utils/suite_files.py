@@ -25,9 +25,7 @@ def load_suite(name: str, folder: Path) -> Suite:
         known = sorted(one.stem for one in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not name.endswith(_ENDINGS) else "correct the path"
         raise HouseError(
-            Problem(
-                "no such file", "a suite: its name, or a .yml or .jsonl file", advice, f"prompt file {path}"
-            )
+            Problem("no such file", "a suite: its name, or a .yml or .jsonl file", advice, f"prompt file {path}")
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise HouseError(

@@ -111,9 +111,7 @@ def _check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: 
         if message.get("tool_calls") and content is None:
             continue
         if not isinstance(content, (str, list)) or not content:
-            findings.add(
-                f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text"
-            )
+            findings.add(f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text")
 
 
 def _check_distinct(kinds: Mapping[str, Any], findings: Findings) -> None:
@@ -164,9 +162,7 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
             kind = data.get("kind", DEFAULT_KIND)
             entry = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
             own = {"output_tokens": data["output_tokens"]} if "output_tokens" in data else {}
-            entry["prompts"].append(
-                {"id": data.get("id", f"{kind}-{number}"), "messages": data["messages"], **own}
-            )
+            entry["prompts"].append({"id": data.get("id", f"{kind}-{number}"), "messages": data["messages"], **own})
     if not kinds and not findings.problems:
         findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:
@@ -200,9 +196,7 @@ def pick(suite: Suite, number: int) -> Suite:
     Raises HouseError when the suite has fewer prompts.
     """
     kinds = list(expand(suite).values())
-    turns = (
-        row for place in range(max(map(len, kinds))) for row in (kind[place : place + 1] for kind in kinds)
-    )
+    turns = (row for place in range(max(map(len, kinds))) for row in (kind[place : place + 1] for kind in kinds))
     mixed = [prompt for row in turns for prompt in row]
     if number > len(mixed):
         raise HouseError(
@@ -237,9 +231,7 @@ def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
 def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
     """Return the suite with these kinds alone; raises HouseError for a kind that it has not."""
     problems = [
-        Problem(
-            f"no kind '{name}'", f"one of: {', '.join(suite['kinds'])}", did_you_mean(name, suite["kinds"])
-        )
+        Problem(f"no kind '{name}'", f"one of: {', '.join(suite['kinds'])}", did_you_mean(name, suite["kinds"]))
         for name in names
         if name not in suite["kinds"]
     ]

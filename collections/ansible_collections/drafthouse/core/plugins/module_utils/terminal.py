@@ -43,9 +43,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(
-        printable(text), width, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  "
-    )
+    return textwrap.wrap(printable(text), width, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")
 
 
 def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
@@ -59,9 +57,7 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
         return f"{code}{text}{PLAIN}" if colour else text
 
     rule = "─" * width
-    about = " · ".join(
-        printable(part) for part in (report["profile"], report["host"], clock(report["date"])) if part
-    )
+    about = " · ".join(printable(part) for part in (report["profile"], report["host"], clock(report["date"])) if part)
     lines = [paint(rule, DIM), _shorten(about, width)]
     for failure in report["failures"]:
         lines.append(
@@ -83,8 +79,7 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
                 printable(row["group"]) + (" *" if row["declared"] else ""),
                 number((row["tok_s"]["baseline"] or {}).get("median")),
                 number((row["tok_s"]["speculative"] or {}).get("median")),
-                times_span(row["speedup"])
-                + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
+                times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
                 percent(row["acceptance"]["rate"]),
                 times((row["control"] or {}).get("median")),
             ]

@@ -53,8 +53,7 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     present = [*declared, *(group for group in seen if group not in declared)]
     tpot = {arm: tpot_by_prompt(_requests(result)) for arm, result in results.items()}
     groups = {
-        group: _figures(baseline, speculative, tpot, [group]) | {"declared": group in declared}
-        for group in present
+        group: _figures(baseline, speculative, tpot, [group]) | {"declared": group in declared} for group in present
     }
     figures = _figures(baseline, speculative, tpot, declared)
     drafting = {arm: drafting_of(result) for arm, result in results.items()}
@@ -74,12 +73,9 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
             f"{count(speedup['n'] if speedup else 0, 'pair')} of prompts on {listing(declared)}: "
             f"the {PERCENT} interval of a median needs at least {needed}"
         )
-    drafted = sum(
-        _number((speculative.get("groups") or {}).get(group), "draft_tokens") or 0 for group in declared
-    )
+    drafted = sum(_number((speculative.get("groups") or {}).get(group), "draft_tokens") or 0 for group in declared)
     counted = any(
-        _number((speculative.get("groups") or {}).get(group), "draft_tokens") is not None
-        for group in declared
+        _number((speculative.get("groups") or {}).get(group), "draft_tokens") is not None for group in declared
     )
     nothing_drafted = counted and drafted == 0 and drafting["speculative"]["drafted"]
     ahead = speedup is not None and speedup["low"] > THRESHOLD
@@ -128,12 +124,7 @@ def _rounds(requests: Iterable[Request]) -> list[Any]:
 def measured_tpot(request: Request) -> float | None:
     """Return the TPOT of a whole answer in ms, or None: one token, or all in one chunk, has none."""
     value = request.get("tpot_ms")
-    usable = (
-        request.get("status") == "ok"
-        and isinstance(value, int | float)
-        and math.isfinite(value)
-        and value > 0
-    )
+    usable = request.get("status") == "ok" and isinstance(value, int | float) and math.isfinite(value) and value > 0
     return float(value) if usable and value is not None else None
 
 
@@ -153,12 +144,7 @@ def _declared(results: Mapping[str, Result], kinds: Sequence[str], present: Sequ
     if not kinds:
         return list(present)
     return sorted(
-        {
-            str(r.get("group"))
-            for result in results.values()
-            for r in _requests(result)
-            if r.get("kind") in kinds
-        }
+        {str(r.get("group")) for result in results.values() for r in _requests(result) if r.get("kind") in kinds}
     )
 
 
@@ -178,9 +164,7 @@ def _figures(
         {prompt: [one[prompt][r] for r in shared[prompt]] for prompt in one if prompt in shared},
         {prompt: [two[prompt][r] for r in shared[prompt]] for prompt in two if prompt in shared},
     )
-    requests = [
-        [r for r in _requests(result) if str(r.get("group")) in groups] for result in (baseline, speculative)
-    ]
+    requests = [[r for r in _requests(result) if str(r.get("group")) in groups] for result in (baseline, speculative)]
     rounds = _rounds(requests[0])[:2]
     return {
         "speedup": _interval(list(ratios.values())),
@@ -250,9 +234,7 @@ def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> dict[str,
         "pairs": pairs,
         "equal": pairs - len(differing),
         "share": (pairs - len(differing)) / pairs,
-        "first_difference_characters": median([item["character"] for item in differing])
-        if differing
-        else None,
+        "first_difference_characters": median([item["character"] for item in differing]) if differing else None,
         "first_differences": differing[:20],
     }
 
@@ -276,9 +258,7 @@ def drafting_of(result: Result) -> dict[str, Any]:
     ``drafted`` is True or False, or None where nothing of it speaks about drafting.
     """
     blocks = [result, *(result.get("groups") or {}).values()]
-    counters = [
-        _number(block, name) for block in blocks for name in ("drafts", "draft_tokens", "accepted_tokens")
-    ]
+    counters = [_number(block, name) for block in blocks for name in ("drafts", "draft_tokens", "accepted_tokens")]
     answers: list[float] = []
     several = 0
     per_iteration = 0
@@ -361,9 +341,7 @@ def _broken(results: Mapping[str, Result]) -> list[str]:
                     f"(first {first.get('prompt_id')}, round {first.get('round')}{why})"
                 )
             elif isinstance(told, int) and told > 0:
-                found.append(
-                    f"{arm}: its summary counts {count(told, 'request')} {words}, its requests show none"
-                )
+                found.append(f"{arm}: its summary counts {count(told, 'request')} {words}, its requests show none")
         strange = sorted({str(r.get("status")) for r in requests} - {"ok", *BROKEN})
         if strange:
             found.append(f"{arm}: requests with the unknown status {listing(strange)}")
@@ -379,16 +357,12 @@ def _missing(
     """Return where a request of one arm has no partner in the other, or no TPOT to compare."""
     found: list[str] = []
     measured = {
-        str(r.get("kind"))
-        for result in results.values()
-        for r in _requests(result)
-        if str(r.get("group")) in declared
+        str(r.get("kind")) for result in results.values() for r in _requests(result) if str(r.get("group")) in declared
     }
     absent = [str(kind) for kind in experiment.get("kinds") or [] if str(kind) not in measured]
     if absent:
         found.append(
-            f"the profile declares {listing(absent)}, "
-            f"and the results have only {listing(list(present)) or 'nothing'}"
+            f"the profile declares {listing(absent)}, and the results have only {listing(list(present)) or 'nothing'}"
         )
     keys: dict[str, list[Pair]] = {
         arm: [(r.get("round"), r.get("group"), r.get("prompt_id")) for r in _requests(result)]
@@ -404,9 +378,7 @@ def _missing(
             )
     for arm, seen in keys.items():
         if len(set(seen)) < len(seen):
-            found.append(
-                f"{arm}: {count(len(seen) - len(set(seen)), 'request')} with the round and prompt of another"
-            )
+            found.append(f"{arm}: {count(len(seen) - len(set(seen)), 'request')} with the round and prompt of another")
         short = [
             str(r.get("prompt_id"))
             for r in _requests(results[arm])
@@ -475,11 +447,7 @@ def _said(
 def busy_processes(machine: Mapping[str, Any]) -> list[str]:
     """Return the names of the processes, not ours, that were busy while an arm was measured."""
     groups = machine.get("groups") or []
-    names = [
-        one.get("name")
-        for group in groups
-        for one in (group.get("between") or {}).get("busy_processes") or []
-    ]
+    names = [one.get("name") for group in groups for one in (group.get("between") or {}).get("busy_processes") or []]
     return list(dict.fromkeys(str(name) for name in names))
 
 
@@ -510,11 +478,7 @@ def _warnings(
     found: list[str] = []
     if resolved.get("synthetic"):
         found.append(f"synthetic profile: {resolved['synthetic']}")
-    found += [
-        str(warning)
-        for warning in resolved.get("warnings") or []
-        if not str(warning).startswith("synthetic:")
-    ]
+    found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith("synthetic:")]
     control = figures["control"]
     if control is None:
         found.append("no A/A control: the baseline ran one round, so its own drift is unknown")
@@ -526,9 +490,7 @@ def _warnings(
     if word == PAYS and control and figures["speedup"]["low"] <= max(control["high"], 1 / control["low"]):
         found.append("the speed-up's lower bound is within what the baseline differs from itself")
     found += _company(results)
-    repeated = sorted(
-        {str(r.get("kind")) for r in _requests(results["baseline"]) if "#" in str(r.get("prompt_id"))}
-    )
+    repeated = sorted({str(r.get("kind")) for r in _requests(results["baseline"]) if "#" in str(r.get("prompt_id"))})
     if repeated:
         found.append(
             f"{listing(repeated)} repeats one prompt: its interval is about that prompt only, and a drafter "

@@ -1,0 +1,11 @@
+"""Measure a step and show how far it is (the module of the same name does the work)."""
+
+from __future__ import annotations
+
+from ..plugin_utils.following import FollowingAction
+
+
+class ActionModule(FollowingAction):
+    """`drafthouse.core.benchmark`."""
+
+    module = "drafthouse.core.benchmark"

@@ -1,0 +1,34 @@
+"""Fail where an inventory names no host: Ansible alone would do nothing and exit 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.problems import HouseError, Problem
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.hosts_named`: no arguments."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return a failure unless there is a host to work on."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        if variables.get("groups", {}).get("all"):
+            return {"changed": False}
+        sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])
+        return failure(
+            HouseError(
+                Problem(
+                    "an inventory without hosts",
+                    "at least one box to work on",
+                    "write it into the inventory's hosts.yml (an example stands there), or name another with -i",
+                    sources,
+                )
+            )
+        )

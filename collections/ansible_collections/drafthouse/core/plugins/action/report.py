@@ -1,0 +1,76 @@
+"""Judge the two arms of a box and write the report on the controller."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.house import ROOT
+from ..module_utils.problems import HouseError, Problem
+from ..module_utils.report_data import build_report
+from ..module_utils.report_files import write_report
+from ..module_utils.terminal import verdict_table
+from ..module_utils.verdict import INVALID, PAYS
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.report`: ``resolved`` is the fact that `drafthouse.core.resolve` set.
+
+    Reports go below ``folder``, which is relative to the clone.
+
+    Returns ``verdict`` (its word), ``reasons``, ``better_arm``, ``directory``, and the table for the end of the run.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"resolved", "folder"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Write the report, unless in check mode, and return what it says."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        resolved = self._task.args["resolved"]
+        try:
+            results = {arm: self._result(f"{resolved['result_dir']}/{arm}.json", variables) for arm in resolved["arms"]}
+        except HouseError as error:
+            return failure(error)
+        host = str(variables.get("inventory_hostname", ""))
+        # What the box was like at this moment is no part of a report: the same results, the same files.
+        lasting = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
+        arms = (results["baseline"], results["speculative"])
+        if self._task.check_mode:
+            report, changed, directory = build_report(*arms, lasting, host), False, "reports (not written)"
+        else:
+            written = write_report(ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host)
+            report, changed = written.report, written.changed
+            directory = os.path.relpath(written.path)
+        verdict = report["verdict"]
+        return {
+            "changed": changed,
+            "verdict": verdict["word"],
+            "reasons": verdict["reasons"],
+            "better_arm": "speculative" if verdict["word"] == PAYS else "baseline",
+            "directory": directory,
+            "invalid": verdict["word"] == INVALID,
+            "drafthouse_verdict": f"\n{verdict_table(report, width=100)}\nreport: {directory}/report.html",
+        }
+
+    def _result(self, path: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """Fetch one result from the box."""
+        answer = self._execute_module(
+            module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
+        )
+        if answer.get("failed"):
+            raise HouseError(
+                Problem(
+                    f"no result at {path}",
+                    "both arms measured",
+                    "run playbooks/experiment.yml, or the whole site.yml",
+                )
+            )
+        data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
+        return data

@@ -1,0 +1,68 @@
+"""Resolve the profile for a box: the first task of every play, and the only data that passes between phases.
+
+Sets the fact `drafthouse`: the resolved profile with its rendered files, the box's facts, the prompts'
+suites, and the key under which results of this profile on this box are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.house import resolved_profile, site_from
+from ..module_utils.problems import HouseError, Problem
+from ..module_utils.resolve import measured_key
+from ..plugin_utils.words import failure
+
+# What makes two boxes different for a measurement; the free memory of the moment does not.
+_IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.resolve`: no arguments; reads `profile`, `overrides` and the site's variables."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the fact, or every problem of the profile."""
+        super().run(tmp, task_vars)
+        variables = {
+            key: self._templar.template(value)
+            for key, value in (task_vars or {}).items()
+            if key.startswith("drafthouse_") or key in ("profile", "overrides")
+        }
+        try:
+            resolved = self._resolve(variables)
+        except HouseError as error:
+            return failure(error)
+        box = self._look_at_the_box(resolved, task_vars or {})
+        if box.get("failed"):
+            return box
+        identity = {part: box["box"][part] for part in _IDENTITY}
+        key = measured_key(resolved, identity)
+        fact = {**resolved, "box": box["box"], "key": key}
+        fact["result_dir"] = f"{resolved['site']['home']}/results/{resolved['profile']}/{key}"
+        return {"changed": False, "ansible_facts": {"drafthouse": fact}}
+
+    def _resolve(self, variables: dict[str, Any]) -> dict[str, Any]:
+        name = variables.get("profile")
+        if not name:
+            raise HouseError(
+                Problem("no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)")
+            )
+        return resolved_profile(str(name), site_from(variables), variables.get("overrides"))
+
+    def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        site = resolved["site"]
+        ports = {port for step in resolved["experiment"]["steps"] for port in step["arms"].values()}
+        arguments = {
+            "paths": [site["home"], site["models_dir"]],
+            "present": [item["path"] for item in resolved["weights"]],
+            "ports": sorted(ports),
+            "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
+        }
+        result: dict[str, Any] = self._execute_module(
+            module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
+        )
+        return result

@@ -1,0 +1,103 @@
+"""What a run says beside Ansible's own lines: problems, signs of life of silent tasks, and the verdict.
+
+A notification callback: Ansible's own output stays as its users know it.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: house
+type: notification
+short_description: Problems as lines of their own, progress of silent tasks, the verdict at the end
+description:
+  - Prints found/needed/do of a failed task at the start of lines.
+  - Says every 10 seconds that a silent task still runs, and for how long.
+  - Ends the run with the verdict table of every box.
+"""
+
+import os
+import threading
+import time
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+_EVERY_S = 10.0
+# Their actions show the module's own progress (plugin_utils/following.py).
+_SPEAK_THEMSELVES = (
+    "drafthouse.core.benchmark",
+    "drafthouse.core.engine_ready",
+    "drafthouse.core.python_env",
+)
+
+
+class CallbackModule(CallbackBase):
+    """Collects what tasks returned under `problems` and `drafthouse_verdict`."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "drafthouse.core.house"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._verdicts: list[str] = []
+        self._ticker: _Ticker | None = None
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Watch the new task instead of the last one."""
+        self._watch(task)
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """Watch a handler as any task."""
+        self._watch(task)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Print the problems of a failed task, one fact a line."""
+        for problem in result._result.get("problems") or []:
+            self._display.display("")
+            for word in ("where", "found", "needed", "do"):
+                if problem.get(word):
+                    self._display.display(f"{word}: {problem[word]}", color="red")
+        self._keep_verdict(result)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Keep a verdict for the end."""
+        self._keep_verdict(result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """End the run with every box's verdict."""
+        self._watch(None)
+        for text in self._verdicts:
+            self._display.display(text)
+
+    def _keep_verdict(self, result: Any) -> None:
+        text = result._result.get("drafthouse_verdict")
+        if text:
+            self._verdicts.append(str(text))
+
+    def _watch(self, task: Any) -> None:
+        if self._ticker:
+            self._ticker.end()
+        self._ticker = _Ticker(task.get_name().strip()) if task and task.action not in _SPEAK_THEMSELVES else None
+
+
+class _Ticker:
+    """Says every 10 seconds that a task still runs.
+
+    It writes with os.write: forked workers must never inherit a held lock of a Python stream.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._since = time.monotonic()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            seconds = time.monotonic() - self._since
+            os.write(1, f"  ... {self._name}: {seconds:.0f} s\n".encode())

@@ -1,0 +1,141 @@
+"""One experiment on the box: its steps are measured and kept one by one, then put together as results.
+
+`<result_dir>/steps/NN.json` holds one step, `<result_dir>/<arm>.json` an arm's result. A run that was
+killed goes on with the first step that is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .client import Endpoint
+from .measure import StepOptions, run_step
+from .results import assemble
+
+# What an engine says of itself while it starts, where the two arms may differ beside speculation.
+_TOLD_IN_LOG = {
+    "model_runner": re.compile(r"(?:Using|using) (V[12]) [Mm]odel [Rr]unner|(V2) Model Runner"),
+    "async_scheduling": re.compile(r"[Aa]synchronous scheduling is (enabled|disabled)()"),
+    "max_model_len": re.compile(r"max_model_len=(\d+)|n_ctx_seq\s*[=:]?\s*\(?(\d+)"),
+}
+
+
+def step_file(resolved: Mapping[str, Any], step: Mapping[str, Any]) -> Path:
+    """Return where a step's measurement is kept."""
+    return Path(resolved["result_dir"], str(step["file"]))
+
+
+def result_file(resolved: Mapping[str, Any], arm: str) -> Path:
+    """Return where an arm's result is kept."""
+    return Path(resolved["result_dir"]) / f"{arm}.json"
+
+
+def measure_one_step(
+    resolved: Mapping[str, Any],
+    step: Mapping[str, Any],
+    request_timeout_s: float,
+    tell: Callable[[Mapping[str, Any]], None],
+) -> Path:
+    """Measure the arms that ``step`` names, keep it, and return its file. Raises HouseError."""
+    key = Path(resolved["key_file"]).read_text("utf-8").strip()
+    experiment, site = resolved["experiment"], resolved["site"]
+    endpoints = [
+        Endpoint(arm, f"http://{site['host']}:{port}", resolved["target"]["served_name"], key)
+        for arm, port in step["arms"].items()
+    ]
+    logs = {arm: Path(site["home"]) / "logs" / f"{arm}.log" for arm in step["arms"]}
+    starts = {arm: _size(log) for arm, log in logs.items()}
+    options = StepOptions(
+        concurrency=experiment["concurrency"],
+        first_round=step["round"],
+        temperatures=tuple(experiment["temperatures"]),
+        timeout_s=request_timeout_s,
+    )
+    what = f"step {step['number']} of {len(experiment['steps'])}"
+
+    def progress(event: Mapping[str, Any]) -> None:
+        tell({**event, "text": f"{what}: {event.get('text', '')}"})
+
+    measured = run_step(endpoints, [resolved["suites"][name] for name in step["suites"]], options, progress)
+    for endpoint in endpoints:
+        log = logs[endpoint.arm]
+        measured["arms"][endpoint.arm]["log"] = _speculation_lines(log, starts[endpoint.arm])
+        measured["arms"][endpoint.arm]["engine"] = _observed(endpoint, log)
+    return _write(step_file(resolved, step), measured)
+
+
+def assemble_results(resolved: Mapping[str, Any]) -> list[Path]:
+    """Write the result of every arm from the kept steps; return the files."""
+    steps = [json.loads(step_file(resolved, step).read_text("utf-8")) for step in resolved["experiment"]["steps"]]
+    files = []
+    for arm in resolved["arms"]:
+        own = [step["arms"][arm] for step in steps if arm in step["arms"]]
+        result = assemble(
+            steps,
+            arm,
+            profile=resolved["profile"],
+            key=resolved["key"],
+            engine={
+                **{name: resolved["engine"][name] for name in ("id", "name", "version", "runtime")},
+                **own[-1]["engine"],
+            },
+            log="".join(part["log"] for part in own),
+        )
+        files.append(_write(result_file(resolved, arm), result))
+    return files
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> Path:
+    """Write JSON so that a reader finds all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    temporary.replace(path)
+    return path
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _speculation_lines(log: Path, start: int) -> str:
+    """Return what the engine's log says of drafting since ``start`` (bytes); logs may have been rotated."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(start if _size(log) >= start else 0)
+            lines = stream.read().decode("utf-8", "replace").splitlines(keepends=True)
+    except OSError:
+        return ""
+    return "".join(line for line in lines if "SpecDecoding metrics" in line)
+
+
+def _observed(endpoint: Endpoint, log: Path) -> dict[str, Any]:
+    """Return what the engine itself says it is: its version, its context, what it switched on its own."""
+    told: dict[str, Any] = {}
+    for path, name in (("/version", "version_answered"), ("/v1/models", "models")):
+        request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (our own http address)
+                data = json.load(answer)
+        except (OSError, ValueError, urllib.error.URLError):
+            continue
+        if name == "version_answered":
+            told[name] = data.get("version")
+        else:
+            entry: dict[str, Any] = next(iter(data.get("data") or []), {})
+            told["max_model_len_answered"] = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")
+    try:
+        text = log.read_text("utf-8", "replace")
+    except OSError:
+        text = ""
+    for name, pattern in _TOLD_IN_LOG.items():
+        found = pattern.findall(text)
+        if found:  # the last start is the one that was measured
+            told[name] = next(group for group in found[-1] if group)
+    return {name: value for name, value in told.items() if value is not None}

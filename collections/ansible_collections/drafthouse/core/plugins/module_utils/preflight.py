@@ -1,0 +1,148 @@
+"""What a box must have before anything of it is changed: the resolved profile against the box's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .fit import GB, MIB
+from .problems import Problem
+
+# A driver shows a little less than the catalogue's figure on some boards.
+_MEMORY_TOLERANCE = 0.97
+_OLDEST_PYTHON = (3, 10)
+# Environments, logs and results beside the weights.
+_ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}
+
+
+def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> list[Problem]:
+    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box.read_box`)."""
+    where = box["hostname"]
+    problems = _system(box, where)
+    problems += _gpu(resolved, box, where) if resolved["hardware"]["kind"] == "gpu" else _memory(resolved, box, where)
+    problems += _disk(resolved, box, where)
+    problems += _ports(resolved, box, where)
+    return problems
+
+
+def _system(box: Mapping[str, Any], where: str) -> list[Problem]:
+    problems = []
+    if (box["system"], box["machine"]) != ("Linux", "x86_64"):
+        problems.append(Problem(f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box", where))
+    if tuple(int(part) for part in box["python"].split(".")[:2]) < _OLDEST_PYTHON:
+        problems.append(
+            Problem(
+                f"Python {box['python']} ({box['python_executable']})",
+                "Python 3.10 or newer on the box",
+                "set ansible_python_interpreter to a newer one",
+                where,
+            )
+        )
+    if not box["can_make_environments"]:
+        problems.append(
+            Problem(
+                f"{box['python_executable']} without ensurepip",
+                "a Python that can make virtual environments",
+                "apt-get install python3-venv on the box",
+                where,
+            )
+        )
+    return problems
+
+
+def _gpu(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    hardware = resolved["hardware"]
+    needed = f"{hardware['devices']} x {hardware['name']}"
+    if not box["gpus"]:
+        if box["nvidia_pci_devices"]:
+            return [
+                Problem(
+                    f"an NVIDIA device ({', '.join(box['nvidia_pci_devices'])}) but no working driver",
+                    f"{needed}, shown by nvidia-smi",
+                    "install NVIDIA's driver (nvidia-smi must list the GPU), then run again",
+                    where,
+                )
+            ]
+        return [
+            Problem(
+                "no NVIDIA GPU",
+                needed,
+                "choose this box's own profile (make profiles), or name the box that has the GPU in the inventory",
+                where,
+            )
+        ]
+    matching = [gpu for gpu in box["gpus"] if any(name in gpu["name"] for name in hardware["gpu_names"])]
+    seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
+    if len(matching) < hardware["devices"]:
+        return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
+    small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * _MEMORY_TOLERANCE]
+    if small:
+        return [
+            Problem(
+                seen,
+                f"{hardware['memory_mib']} MiB on each",
+                "choose a profile for this GPU: make profiles",
+                where,
+            )
+        ]
+    return []
+
+
+def _memory(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
+    needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])
+    # What our own servers hold at this moment is given back before the next start.
+    held = max(fits.values()) if any(port and port["ours"] for port in box["ports"].values()) else 0
+    if box["memory_available"] + held >= needed:
+        return []
+    return [
+        Problem(
+            f"{box['memory_available'] / MIB:,.0f} MiB of memory available",
+            f"{needed / MIB:,.0f} MiB for {' and '.join(fits)} ({resolved['experiment']['schedule']})",
+            "end other programs, or shorten the context (make plan shows what takes the memory)",
+            where,
+        )
+    ]
+
+
+def _disk(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    site = resolved["site"]
+    problems = [
+        Problem(
+            f"{path} cannot be written by this user",
+            "a folder of ours to write to",
+            "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
+            where,
+        )
+        for path, writable in box["writable"].items()
+        if not writable
+    ]
+    missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in box.get("present", ()))
+    needed = missing + _ROOM_FOR_THE_REST[resolved["hardware"]["kind"]]
+    free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])
+    if free < needed:
+        problems.append(
+            Problem(
+                f"{free / GB:.1f} GB free at {site['models_dir']}",
+                f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
+                "free some space, or set drafthouse_models_dir to a larger disk",
+                where,
+            )
+        )
+    return problems
+
+
+def _ports(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    problems = []
+    for port, listener in box["ports"].items():
+        if listener and not listener["ours"]:
+            who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
+            problems.append(
+                Problem(
+                    f"port {port} is taken ({who})",
+                    f"port {port} free on {resolved['site']['host']}, for the engine",
+                    "end that program, or set another one: -e drafthouse_port=8100",
+                    where,
+                )
+            )
+    return problems

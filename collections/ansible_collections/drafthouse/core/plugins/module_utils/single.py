@@ -1,0 +1,60 @@
+"""At most one of our long jobs at a time: a run that lost its controller must not disturb the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .problems import HouseError, Problem
+
+_PATIENCE_S = 15.0
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Hold ``lock`` (a file with our pid). Whoever holds it is an orphan of an earlier run, and is ended first.
+
+    A job runs apart from its controller, so Ctrl-C or a lost connection leaves it running. Raises
+    HouseError when the other one does not end.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as file:
+        end = time.monotonic() + _PATIENCE_S
+        while not _take(file.fileno()):
+            file.seek(0)
+            holder = file.read().strip()
+            if time.monotonic() > end or not holder.isdigit():
+                raise HouseError(
+                    Problem(
+                        f"another run (pid {holder or 'unknown'}) still works on this box",
+                        "one at a time",
+                        "end it, then run again",
+                        str(lock),
+                    )
+                )
+            _end(int(holder))
+            time.sleep(0.2)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,232 @@
+"""Our supervisord: its configuration, and what it is told over its own socket (XML-RPC).
+
+Needs the `supervisor` package (http://supervisord.org), which the box's own environment has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .problems import HouseError, Problem
+
+_START_S = 20.0
+_STOP_S = 60.0
+
+_HEAD = """\
+; Written by Drafthouse (drafthouse.core.supervised); the next run overwrites changes made here.
+[supervisord]
+logfile = {home}/supervisord.log
+logfile_maxbytes = 5MB
+logfile_backups = 1
+pidfile = {home}/supervisord.pid
+childlogdir = {home}
+umask = 077
+
+[unix_http_server]
+file = {home}/supervisor.sock
+chmod = 0700
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+
+[supervisorctl]
+serverurl = unix://{home}/supervisor.sock
+"""
+# startretries 0: an engine that dies before it served is an error to show, not to try again.
+# Once it has lived for startsecs, it is brought back whenever it ends.
+_PROGRAM = """
+[program:{name}]
+command = {command}
+environment = DRAFTHOUSE_SCRIPT="{digest}"
+redirect_stderr = true
+stdout_logfile = {log}
+stdout_logfile_maxbytes = 20MB
+stdout_logfile_backups = 2
+autostart = true
+autorestart = true
+startsecs = 5
+startretries = 0
+stopwaitsecs = 30
+stopasgroup = true
+killasgroup = true
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What supervisord runs: the words of a command, the first of them a script; all it prints goes to ``log``."""
+
+    name: str
+    command: Sequence[str]
+    log: str
+
+
+def configuration(home: Path, programs: Sequence[Program]) -> str:
+    """Return supervisord's configuration for ``programs``."""
+    text = _HEAD.format(home=home)
+    for program in programs:
+        text += _PROGRAM.format(
+            name=program.name,
+            # supervisord splits like a shell, and expands % once, but twice in the names of logs.
+            command=" ".join(f'"{word}"' if " " in word else word for word in program.command).replace("%", "%%"),
+            digest=_digest(Path(program.command[0])),
+            log=program.log.replace("%", "%%%%"),
+        )
+    return text
+
+
+def _digest(script: Path) -> str:
+    """Hash the script, so that a changed one is a changed program, which supervisord restarts."""
+    try:
+        return hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return "not-there-yet"
+
+
+class _UnixTransport(xmlrpc.client.Transport):
+    """XML-RPC over supervisord's socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def make_connection(self, host: Any) -> Any:
+        import http.client  # noqa: PLC0415 (only a box with a running supervisor needs it)
+
+        connection = http.client.HTTPConnection("localhost", timeout=_STOP_S)
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.sock.settimeout(_STOP_S)
+        connection.sock.connect(str(self._path))
+        return connection
+
+
+class Supervisor:
+    """The supervisord of one home folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.file = home / "supervisord.conf"
+
+    def written(self) -> str:
+        """Return the configuration as it stands, '' where there is none."""
+        return self.file.read_text("utf-8") if self.file.is_file() else ""
+
+    def rpc(self) -> Any:
+        """Return the supervisor's interface; calls raise OSError where it does not run."""
+        transport = _UnixTransport(self.home / "supervisor.sock")
+        return xmlrpc.client.ServerProxy("http://localhost", transport=transport, allow_none=True).supervisor
+
+    def programs(self) -> dict[str, dict[str, Any]]:
+        """Return supervisord's information of each program, {} where it does not run."""
+        try:
+            return {info["name"]: dict(info) for info in self.rpc().getAllProcessInfo()}
+        except OSError:
+            return {}
+
+    def running(self) -> list[str]:
+        """Return the names of the programs that run or are being started."""
+        return [name for name, info in self.programs().items() if info["statename"] in ("RUNNING", "STARTING")]
+
+    def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
+        """Make exactly ``names`` run under the configuration ``wanted``; return (started, stopped)."""
+        before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
+        self.home.mkdir(parents=True, exist_ok=True)
+        if self.written() != wanted:
+            temporary = self.file.with_suffix(".new")
+            temporary.write_text(wanted, "utf-8")
+            temporary.chmod(0o600)
+            temporary.rename(self.file)
+        if self._alive():
+            self._update(names, fresh)
+        else:
+            self._launch()
+        after = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
+        started = [name for name in names if after.get(name) != before.get(name)]
+        return started, [name for name in before if name not in names]
+
+    def shut_down(self) -> list[str]:
+        """End all programs and supervisord itself; return what was running."""
+        if not self._alive():
+            return []
+        before = self.running()
+        pid = int(self.rpc().getPID())
+        self.rpc().shutdown()
+        _wait(
+            lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid),
+            _STOP_S,
+            "supervisord to end",
+            self.home,
+        )
+        return before or ["supervisord"]
+
+    def _alive(self) -> bool:
+        try:
+            return bool(self.rpc().getPID())
+        except (OSError, xmlrpc.client.Error):
+            return False
+
+    def _launch(self) -> None:
+        (self.home / "supervisor.sock").unlink(missing_ok=True)
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "supervisord"), "-c", str(self.file)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            env={key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")},
+        )  # fmt: skip
+        if done.returncode:
+            raise HouseError(
+                Problem(
+                    f"supervisord did not start: {done.stdout.strip()}",
+                    "a supervisor for the engine",
+                    f"look at {self.home}/supervisord.log",
+                )
+            )
+        _wait(self._alive, _START_S, "supervisord to answer", self.home)
+
+    def _update(self, names: Sequence[str], fresh: bool) -> None:
+        rpc = self.rpc()
+        added, changed, removed = rpc.reloadConfig()[0]
+        for name in [*changed, *removed]:
+            rpc.stopProcessGroup(name)
+            rpc.removeProcessGroup(name)
+        for name in [*added, *changed]:
+            rpc.addProcessGroup(name)
+        for name in names:
+            info = rpc.getProcessInfo(name)
+            up = info["statename"] in ("RUNNING", "STARTING")
+            if up and fresh and name not in [*added, *changed]:
+                rpc.stopProcess(name)
+                up = False
+            if not up:
+                # Not waiting: an engine is ready when it answers, not when it has lived for a while.
+                rpc.startProcess(name, False)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _wait(true: Any, seconds: float, what: str, home: Path) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise HouseError(
+                Problem(
+                    f"waited {seconds:.0f} s in vain for {what}",
+                    "an answer",
+                    f"look at {home}/supervisord.log",
+                )
+            )
+        time.sleep(0.05)

@@ -1,0 +1,91 @@
+#!/usr/bin/python
+"""Wait until the engine answers, by asking it; say why when it does not."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_ready
+short_description: Wait until the engine answers, by asking it
+description:
+  - Asks the health address until it answers 200, then asks for the served model with the key.
+  - An engine that ends meanwhile, or is started again by the supervisor, is a failure that shows its last lines.
+attributes:
+  check_mode: {support: full, description: Nothing is asked.}
+options:
+  supervisor_home: {description: Folder of our supervisord., type: path, required: true}
+  name: {description: The program., type: str, required: true}
+  base_url: {description: "For example C(http://127.0.0.1:8000).", type: str, required: true}
+  health: {description: Path of the health address., type: str, required: true}
+  model: {description: The name under which the model is served., type: str, required: true}
+  key_file: {description: File with the API key., type: path, required: true}
+  log: {description: File with what the engine printed., type: path, required: true}
+  timeout_s: {description: Seconds until this gives up., type: int, required: true}
+  progress_file: {description: Where progress is written as JSON lines., type: path}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Wait for the engine
+  drafthouse.core.engine_ready:
+    supervisor_home: /opt/drafthouse/supervisor
+    name: baseline
+    base_url: http://127.0.0.1:8000
+    health: /health
+    model: Qwen3-32B
+    key_file: /opt/drafthouse/secrets/api_key
+    log: /opt/drafthouse/logs/baseline.log
+    timeout_s: 2400
+"""
+RETURN = r"""
+seconds: {description: How long it took from the engine's start to its first answer., returned: success, type: float}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.problems import HouseError
+from ..module_utils.progress import Progress
+from ..module_utils.ready import wait_until_ready
+from ..module_utils.supervisor import Supervisor
+
+
+def main() -> None:
+    """Answer Ansible."""
+    text = {"type": "str", "required": True}
+    path = {"type": "path", "required": True}
+    module = AnsibleModule(
+        argument_spec={
+            "supervisor_home": path,
+            "name": text,
+            "base_url": text,
+            "health": text,
+            "model": text,
+            "key_file": path,
+            "log": path,
+            "timeout_s": {"type": "int", "required": True},
+            "progress_file": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(changed=False, seconds=0.0)
+    given = module.params
+    try:
+        seconds = wait_until_ready(
+            Supervisor(Path(given["supervisor_home"])),
+            name=given["name"],
+            base_url=given["base_url"],
+            health=given["health"],
+            model=given["model"],
+            key=Path(given["key_file"]).read_text("utf-8").strip(),
+            log=Path(given["log"]),
+            timeout_s=given["timeout_s"],
+            progress=Progress(given["progress_file"]),
+        )
+    except HouseError as error:
+        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+    module.exit_json(changed=False, seconds=seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+#!/usr/bin/python
+"""Hold arms running under our own supervisord: no root and no systemd needed."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: supervised
+short_description: Hold arms running under our own supervisord
+description:
+  - Writes one configuration, starts supervisord where it does not run, and makes the running arms those named.
+  - Runs with the Python of the box's own environment, which has supervisor.
+  - An arm whose script changed is restarted; a second run changes nothing.
+attributes:
+  check_mode: {support: full, description: Tells what would be started and stopped.}
+  diff_mode: {support: full, description: Shows the configuration.}
+options:
+  home: {description: Folder of the configuration, the socket, the pid file and the logs., type: path, required: true}
+  arms:
+    description: The arms that shall run, and the port of each. Empty stops all, the supervisor too.
+    type: dict
+    required: true
+  scripts: {description: Folder with the script of each arm as ARM/serve.sh., type: path, required: true}
+  logs: {description: Folder for what each arm prints as ARM.log., type: path, required: true}
+  fresh: {description: Restart the arms even where nothing changed., type: bool, default: false}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Run the baseline arm
+  drafthouse.core.supervised:
+    home: /opt/drafthouse/supervisor
+    arms: {baseline: 8000}
+    scripts: /opt/drafthouse/serve/rtx6000-qwen-eagle3
+    logs: /opt/drafthouse/logs
+"""
+RETURN = r"""
+started: {description: Arms that were started or restarted., returned: always, type: list}
+stopped: {description: Arms that were stopped., returned: always, type: list}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.problems import HouseError
+from ..module_utils.supervisor import Program, Supervisor, configuration
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "arms": {"type": "dict", "required": True},
+            "scripts": {"type": "path", "required": True},
+            "logs": {"type": "path", "required": True},
+            "fresh": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    supervisor = Supervisor(Path(given["home"]))
+    programs = [
+        Program(arm, [f"{given['scripts']}/{arm}/serve.sh", "--port", str(port)], f"{given['logs']}/{arm}.log")
+        for arm, port in given["arms"].items()
+    ]
+    wanted = configuration(supervisor.home, programs)
+    before = supervisor.written()
+    running = supervisor.running()
+    diff = {
+        "before": before,
+        "after": wanted,
+        "before_header": str(supervisor.file),
+        "after_header": str(supervisor.file),
+    }
+    names = [program.name for program in programs]
+    if module.check_mode:
+        start = [name for name in names if name not in running or before != wanted or given["fresh"]]
+        stop = [name for name in running if name not in names]
+        module.exit_json(changed=bool(start or stop), started=start, stopped=stop, diff=diff)
+    try:
+        if names:
+            started, stopped = supervisor.converge(wanted, names, given["fresh"])
+        else:
+            started, stopped = [], supervisor.shut_down()
+    except HouseError as error:
+        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+    changed = bool(started or stopped) or (bool(names) and before != wanted)
+    module.exit_json(changed=changed, started=started, stopped=stopped, diff=diff if changed else {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""How actions say what is wrong: the problems travel in the result, the callback prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..module_utils.problems import HouseError, describe
+
+
+def failure(error: HouseError) -> dict[str, Any]:
+    """Return the result of a task that found ``error``."""
+    return {
+        "failed": True,
+        "changed": False,
+        "msg": describe(error.problems),
+        "problems": [problem.as_dict() for problem in error.problems],
+    }

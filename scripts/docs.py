@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Write the generated pages: a README for each role from its argument specs, and docs/profiles.md.
+
+With --check nothing is written; exit status 1 names the pages that are not as they should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.fit import GB
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    resolved_profile,
+    site_of_inventory,
+)
+
+_WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
+
+
+def main() -> int:
+    """Write or check all the generated pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where a page is out of date")
+    given = parser.parse_args()
+    stale = []
+    for path, text in pages():
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        stale.append(str(path.relative_to(ROOT)))
+        if not given.check:
+            path.write_text(text, "utf-8")
+    for name in stale:
+        print(f"out of date: {name} (make docs)" if given.check else f"written: {name}")
+    return 1 if given.check and stale else 0
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield every generated page and its text."""
+    roles = sorted(path.parent.parent for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+    for role in roles:
+        yield role / "README.md", role_page(role)
+    yield ROOT / "docs" / "roles.md", roles_page(roles)
+    yield ROOT / "docs" / "profiles.md", profiles_page()
+
+
+def _specs(role: Path) -> dict[str, Any]:
+    specs: dict[str, Any] = yaml.safe_load((role / "meta/argument_specs.yml").read_text("utf-8"))
+    return dict(specs["argument_specs"]["main"])
+
+
+def role_page(role: Path) -> str:
+    """Return a role's README: what it does, and every variable it takes."""
+    specs = _specs(role)
+    lines = [
+        f"# {role.name}",
+        "",
+        _WRITTEN.format(source="meta/argument_specs.yml"),
+        "",
+        f"{specs['short_description'].rstrip('.')}.",
+        "",
+        *[f"- {sentence}" for sentence in specs.get("description", [])],
+        "",
+        "| variable | type | default | what it is |",
+        "|---|---|---|---|",
+    ]
+    for name, option in specs["options"].items():
+        default = "needed" if option.get("required") else f"`{_shown(option.get('default'))}`"
+        choices = f" One of: {', '.join(option['choices'])}." if "choices" in option else ""
+        lines.append(f"| `{name}` | {option['type']} | {default} | {_line(option['description'])}{choices} |")
+    tasks = yaml.safe_load((role / "tasks/main.yml").read_text("utf-8"))
+    lines += ["", "Its steps, from `tasks/main.yml`:", ""]
+    lines += [f"{number}. {task['name']}" for number, task in enumerate(tasks, start=1)]
+    return "\n".join(lines) + "\n"
+
+
+def roles_page(roles: list[Path]) -> str:
+    """Return the list of all roles."""
+    lines = ["# Roles", "", _WRITTEN.format(source="each role's meta/argument_specs.yml"), ""]
+    lines += ["| role | what it does |", "|---|---|"]
+    for role in roles:
+        lines.append(
+            f"| [{role.name}](../roles/{role.name}/README.md) | {_specs(role)['short_description'].rstrip('.')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def profiles_page() -> str:
+    """Return the table of profiles with what `make plan` says of each."""
+    house = load_house(ROOT)
+    lines = [
+        "# Profiles",
+        "",
+        _WRITTEN.format(source="profiles/ and profiles/catalog/"),
+        "",
+        "| profile | hardware | target | draft | method | engine | download | speed-up to expect | run on it |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    notes = []
+    for name in sorted(house.profiles):
+        resolved = resolved_profile(name, site_of_inventory("workstation"))
+        lines.append(f"| {' | '.join(_cells(resolved))} |")
+        notes += _notes(resolved)
+    lines += [
+        "",
+        "Download: what is fetched, in GB (10^9 bytes). Speed-up to expect: for one user, from the assumed acceptance"
+        " rate and the memory traffic (`make plan PROFILE=…` shows the inputs); only a report measures it.",
+        "",
+        *notes,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cells(resolved: Mapping[str, Any]) -> list[str]:
+    fetched = sum(item["bytes"] for item in resolved["weights"] if item["source"] in ("hub", "package"))
+    speedup = resolved["expectation"]["speedup"]
+    method = resolved["method"]
+    return [
+        f"`{resolved['profile']}`",
+        resolved["hardware"]["name"],
+        resolved["target"]["name"],
+        resolved["draft"]["name"] if resolved["draft"] else "none",
+        f"{method['name']}, K={method['num_speculative_tokens']}",
+        f"{resolved['engine']['name']} {resolved['engine']['version']}",
+        f"{fetched / GB:.1f}",
+        f"{speedup:.1f}x" if speedup else "not estimated",
+        ", ".join(resolved["verified"]) or "not yet",
+    ]
+
+
+def _notes(resolved: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if resolved["article"]:
+        notes.append(f"- `{resolved['profile']}` replaces the commands of {resolved['article']}.")
+    if resolved["synthetic"]:
+        notes.append(f"- `{resolved['profile']}` is synthetic: {resolved['synthetic']}")
+    return notes
+
+
+def _shown(value: object) -> str:
+    return "''" if value == "" else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(text: object) -> str:
+    return " ".join(text if isinstance(text, list) else str(text).split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,108 @@
+"""The real way: `ansible-playbook` as a person calls it, on this machine, into a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class Ended:
+    """A playbook that has ended: what it printed, and how long it took in seconds."""
+
+    status: int
+    output: str
+    seconds: float
+
+    @property
+    def changed(self) -> int:
+        """The number of changed tasks over all hosts, from the recap."""
+        return sum(int(number) for number in re.findall(r"changed=(\d+)", self.output))
+
+    def lines(self, word: str) -> list[str]:
+        """The lines that begin with ``word``."""
+        return [line for line in self.output.splitlines() if line.startswith(f"{word}: ")]
+
+
+Play = Callable[..., Ended]
+
+
+def play(playbook: str, *words: str, inventory: str = "inventory/local", **variables: Any) -> Ended:
+    """Run a playbook from the clone's root with extra variables."""
+    command = [str(BIN / "ansible-playbook"), playbook, "-i", inventory, "-e", json.dumps(variables), *words]
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    begun = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    print(done.stdout, done.stderr)
+    return Ended(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home on the box for the whole session; what still runs in it at the end is stopped."""
+    folder = tmp_path_factory.mktemp("e2e")
+    yield folder
+    play(
+        "playbooks/stop.yml",
+        drafthouse_home=str(folder / "home"),
+        drafthouse_models_dir=str(folder / "models"),
+    )
+
+
+@pytest.fixture(scope="session")
+def port() -> int:
+    """A port, and the one behind it, that nobody holds."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            number = int(one.getsockname()[1])
+            try:
+                other.bind(("127.0.0.1", number + 1))
+            except (OSError, OverflowError):
+                continue
+            return number
+
+
+@pytest.fixture(scope="session")
+def run(home: Path, port: int) -> Play:
+    """Run a playbook into the session's home."""
+
+    def start(playbook: str, *words: str, **variables: Any) -> Ended:
+        given = {
+            "drafthouse_home": str(home / "home"),
+            "drafthouse_models_dir": str(home / "models"),
+            "drafthouse_port": port,
+            "report_folder": str(home / "reports"),
+            **variables,
+        }
+        return play(playbook, *words, **given)
+
+    return start

@@ -1,0 +1,131 @@
+"""site.yml with the real engine: the demo's whole way, twice, and what goes wrong on it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_from
+
+from tests.e2e.conftest import Play, play
+
+PROFILE = "cpu-smollm2-ngram"
+
+
+@pytest.fixture(scope="module")
+def measured(run: Play) -> Any:
+    """The demo's profile, from nothing to a report."""
+    return run("site.yml", profile=PROFILE)
+
+
+@pytest.fixture(scope="module")
+def report(measured: Any, home: Path) -> dict[str, Any]:
+    assert measured.status == 0
+    (folder,) = (home / "reports" / PROFILE).iterdir()
+    data: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return data
+
+
+def test_the_whole_way_ends_with_a_verdict(measured: Any, report: dict[str, Any], home: Path) -> None:
+    (folder,) = (home / "reports" / PROFILE).iterdir()
+    assert folder.name.endswith("-localhost")
+    assert {path.name for path in folder.iterdir()} == {
+        "baseline.json", "speculative.json", "report.json", "report.md", "report.html",
+    }  # fmt: skip
+    assert report["verdict"]["word"] == "pays"
+    assert "pays" in measured.output.split("PLAY RECAP")[1]
+    print(f"first run: {measured.seconds:.0f} s")
+
+
+def test_copying_is_at_least_half_as_fast_again(report: dict[str, Any]) -> None:
+    speedup = report["verdict"]["groups"]["copy-edit"]["speedup"]
+    print(f"copy-edit: {speedup}")
+    assert speedup["median"] >= 1.5
+
+
+def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> None:
+    (folder,) = (home / "reports" / PROFILE).iterdir()
+    baseline = json.loads((folder / "baseline.json").read_text())
+    speculative = json.loads((folder / "speculative.json").read_text())
+    assert baseline["spec_decode_draft_tokens"] == 0
+    assert speculative["spec_decode_source"] == "metrics"
+    assert speculative["spec_decode_accepted_tokens"] > 100
+    assert baseline["failed"] == speculative["failed"] == 0
+    assert baseline["completed"] == speculative["completed"] == 70
+    assert {len(request["text"]) > 0 for request in baseline["requests"]} == {True}
+
+
+def test_what_runs_is_what_render_shows(measured: Any, run: Play, home: Path, port: int) -> None:
+    variables = {
+        "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
+        "drafthouse_port": port, "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
+    }  # fmt: skip
+    resolved = resolved_profile(PROFILE, site_from(variables))
+    for arm, data in resolved["arms"].items():
+        for file in data["files"]:
+            path = home / "home" / "serve" / PROFILE / arm / file["path"]
+            assert path.read_text() == file["content"]
+
+
+def test_the_better_arm_is_left_serving_behind_its_key(measured: Any, home: Path, port: int) -> None:
+    key_file = home / "home" / "secrets" / "api_key"
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    address = f"http://127.0.0.1:{port}/metrics"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(address, timeout=10)
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {key_file.read_text().strip()}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert b"llamacpp:" in answer.read()
+
+
+def test_the_key_is_nowhere_but_in_its_file(measured: Any, home: Path) -> None:
+    key = (home / "home" / "secrets" / "api_key").read_text().strip().encode()
+    assert len(key) == 40
+    assert key.decode() not in measured.output
+    found = [
+        path for folder in ("home/serve", "home/logs", "home/results", "home/supervisor", "reports")
+        for path in (home / folder).rglob("*") if path.is_file() and key in path.read_bytes()
+    ]  # fmt: skip
+    assert found == []
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(key in line for line in lines)
+
+
+def test_a_second_run_changes_nothing(measured: Any, run: Play, home: Path) -> None:
+    before = sorted((home / "reports").rglob("*"))
+    again = run("site.yml", profile=PROFILE)
+    assert again.status == 0
+    assert again.changed == 0
+    assert sorted((home / "reports").rglob("*")) == before
+    assert "pays" in again.output.split("PLAY RECAP")[1]
+    print(f"converged run: {again.seconds:.1f} s")
+    assert again.seconds < 30
+
+
+def test_check_mode_after_a_run_changes_nothing(measured: Any, run: Play) -> None:
+    checked = run("site.yml", "--check", "--diff", profile=PROFILE)
+    assert checked.status == 0
+    assert checked.changed == 0
+
+
+def test_check_mode_on_a_bare_box(tmp_path: Path) -> None:
+    home = tmp_path / "bare"
+    checked = play(
+        "site.yml", "--check", "--diff",
+        profile=PROFILE, drafthouse_home=str(home), drafthouse_models_dir=str(home / "m"),
+    )  # fmt: skip
+    assert checked.status == 0, checked.output[-2000:]
+    assert not home.exists()
+
+
+def test_stop_and_stop_again(measured: Any, run: Play, port: int) -> None:
+    assert run("playbooks/stop.yml", profile=PROFILE).changed == 1
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+    assert run("playbooks/stop.yml", profile=PROFILE).changed == 0

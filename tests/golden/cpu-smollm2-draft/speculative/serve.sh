@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Rendered by Drafthouse from templates/serve/llamacpp.sh.j2; the next run overwrites changes made here.
+# a fourfold SmolLM2-135M with the plain one as its draft, on the CPU
+set -euo pipefail
+
+exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
+  --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.BF16.x120.gguf \
+  --alias smollm2-135m-x4 \
+  --ctx-size 4096 \
+  --parallel 1 \
+  --metrics \
+  --api-key-file /opt/drafthouse/secrets/api_key \
+  --host 127.0.0.1 \
+  --port 8000 \
+  --spec-type draft-simple \
+  --spec-draft-model /models/original/smollm2-135m/SmolLM2-135M-Instruct.Q4_1.gguf \
+  --spec-draft-n-max 4 \
+  "$@"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Rendered by Drafthouse from templates/serve/llamacpp.sh.j2; the next run overwrites changes made here.
+# SmolLM2-135M with n-gram lookup on the CPU
+set -euo pipefail
+
+exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
+  --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.BF16.gguf \
+  --alias smollm2-135m \
+  --ctx-size 4096 \
+  --parallel 1 \
+  --metrics \
+  --api-key-file /opt/drafthouse/secrets/api_key \
+  --host 127.0.0.1 \
+  --port 8000 \
+  "$@"

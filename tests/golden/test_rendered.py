@@ -1,0 +1,74 @@
+"""The rendered files of every profile, as they stand in review. `make golden` writes them anew."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import profile_names
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    resolved_profile,
+    site_of_inventory,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
+
+FOLDER = Path(__file__).parent
+WRITE = bool(os.environ.get("WRITE_GOLDEN"))
+# One site for all, and none of this machine's paths.
+SITE = site_of_inventory("workstation")
+PROFILES = profile_names(ROOT)
+
+
+def compare(path: Path, text: str) -> None:
+    if WRITE:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert path.is_file(), f"{path.name} is new: make golden, and look at it"
+    assert text == path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module", params=PROFILES)
+def resolved(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return resolved_profile(request.param, SITE)
+
+
+def test_files_as_in_review(resolved: dict[str, Any]) -> None:
+    for arm, data in resolved["arms"].items():
+        for file in data["files"]:
+            compare(FOLDER / resolved["profile"] / arm / file["path"], file["content"])
+
+
+def test_plan_as_in_review(resolved: dict[str, Any]) -> None:
+    compare(FOLDER / resolved["profile"] / "plan.txt", plan_text(resolved) + "\n")
+
+
+def test_the_arms_differ_in_the_speculation_flags_only(resolved: dict[str, Any]) -> None:
+    for one, other in zip(*(resolved["arms"][arm]["files"] for arm in ("baseline", "speculative")), strict=True):
+        assert one["path"] == other["path"]
+        assert one["mode"] == other["mode"]
+        baseline, speculative = (file["content"].splitlines() for file in (one, other))
+        added = [line for line in speculative if line not in baseline]
+        assert [line for line in speculative if line in baseline] == baseline
+        words = [shlex.split(line.removesuffix("\\")) for line in added]
+        assert words == [[str(word) for word in flag] for flag in resolved["arms"]["speculative"]["speculation_flags"]]
+        assert words
+
+
+def test_one_flag_a_line_and_the_user_has_the_last_word(resolved: dict[str, Any]) -> None:
+    for data in resolved["arms"].values():
+        (script,) = (file["content"] for file in data["files"])
+        command = script[script.index("\nexec ") :].strip().splitlines()
+        assert command[-1].strip() == '"$@"'
+        assert all(line.endswith(" \\") for line in command[:-1])
+        for line in command[1:-1]:
+            words = shlex.split(line.removesuffix("\\"))
+            assert 1 <= len(words) <= 2
+            assert len([word for word in words if word.startswith("--")]) <= 1
+
+
+def test_no_golden_file_of_a_profile_that_is_gone() -> None:
+    assert sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "._") == PROFILES

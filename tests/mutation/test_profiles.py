@@ -1,0 +1,258 @@
+"""Break a real profile or the real catalogue in each of the ways that people do, and see the very message."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import House, load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    load_suites,
+    site_of_inventory,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
+
+Change = Callable[[House], None]
+
+
+def problems_after(change: Change, profile: str, **overrides: Any) -> list[Problem]:
+    house = copy.deepcopy(load_house(ROOT))
+    change(house)
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    with pytest.raises(HouseError) as caught:
+        resolve(house, profile, site_of_inventory("workstation"), kinds, overrides)
+    return caught.value.problems
+
+
+def put(table: str, path: str, value: Any) -> Change:
+    """Return a change that writes ``value`` at the dotted ``path``; None removes the key."""
+
+    def change(house: House) -> None:
+        place = getattr(house, table)
+        *parents, last = path.split("/")
+        for parent in parents:
+            place = place[parent]
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+
+    return change
+
+
+QWEN, LLAMA, NGRAM = "rtx6000-qwen-eagle3", "h100-llama33-draft3b", "cpu-smollm2-ngram"
+DRAFT = "cpu-smollm2-draft"
+
+CASES = [
+    # what is broken, profile, where, found, needed, do
+    pytest.param(
+        put("profiles", f"{QWEN}/enginee", "vllm"), QWEN,
+        "profiles/rtx6000-qwen-eagle3.yml: enginee", "unknown key 'enginee'", "engine", "write 'engine'",
+        id="unknown key",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/num_speculative_token", 3), QWEN,
+        "speculation.num_speculative_token", "unknown key", "num_speculative_tokens", "write 'num_speculative_tokens'",
+        id="unknown nested key",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/serve/max_model_length", 4096), QWEN,
+        "serve.max_model_length", "unknown key", "max_model_len", "write 'max_model_len'",
+        id="unknown option of the engine",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/serve/reasoning_parser", "qwen_3"), QWEN,
+        "serve.reasoning_parser", "'qwen_3'", "qwen3", "write 'qwen3'",
+        id="a word the option does not know",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/serve/max_model_len", "40k"), QWEN,
+        "serve.max_model_len", "'40k'", "a whole number", "correct the value",
+        id="a number that is none",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/hardware", "rtx600"), QWEN,
+        "hardware", "'rtx600'", "rtx6000", "write 'rtx6000'",
+        id="unknown hardware",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/engine", "vlm"), QWEN, "engine", "'vlm'", "vllm", "write 'vllm'",
+        id="unknown engine",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/target", "qwen3-32"), QWEN, "target", "'qwen3-32'", "qwen3-32b", "write 'qwen3-32b'",
+        id="unknown target",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/engine_version", "0.23.0"), QWEN,
+        "engine_version", "vLLM 0.23.0", "0.32.0", "write '0.32.0'",
+        id="a version that does not exist",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/method", "eagle-3"), QWEN,
+        "speculation.method", "'eagle-3', which vLLM cannot do", "eagle3", "write 'eagle3'",
+        id="a method the engine cannot do",
+    ),
+    pytest.param(
+        put("profiles", f"{NGRAM}/speculation/method", "eagle3"), NGRAM,
+        "speculation.method", "llama.cpp server cannot do", "ngram-simple", "use one of",
+        id="another engine's method",
+    ),
+    pytest.param(
+        put("engines", "vllm/methods/eagle3/since", "0.40.0"), QWEN,
+        "speculation.method", "vLLM 0.32.0, which does not have 'eagle3'", "since 0.40.0", "choose another method",
+        id="a method the version lacks",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/draft", None), QWEN,
+        "speculation.draft", "nothing", "a head for 'eagle3'", "qwen3-32b-eagle3",
+        id="no draft",
+    ),
+    pytest.param(
+        put("profiles", f"{NGRAM}/speculation/draft", "smollm2-135m-q4"), NGRAM,
+        "speculation.draft", "'smollm2-135m-q4'", "no draft", "remove the key",
+        id="a draft that is not wanted",
+    ),
+    pytest.param(
+        put("profiles", f"{LLAMA}/speculation/draft", "qwen3-32b-eagle3"), LLAMA,
+        "speculation.draft", "which is a head", "a model", "choose another draft",
+        id="a head where a model drafts",
+    ),
+    pytest.param(
+        put("models", "llama32-3b-fp8/tokenizer", "llama2"), LLAMA,
+        "speculation.draft", "the vocabulary of llama2", "the target's vocabulary (llama3)", "the target's own family",
+        id="a draft with another vocabulary",
+    ),
+    pytest.param(
+        put("models", "llama32-3b-fp8/vocab", 128000), LLAMA,
+        "speculation.draft", "128000 entries", "128256 entries, at most 0 apart", "the target's own family",
+        id="a draft with a vocabulary of another size",
+    ),
+    pytest.param(
+        put("models", "smollm2-135m-q4/vocab", 49152 - 129), DRAFT,
+        "speculation.draft", "49023 entries", "at most 128 apart", "the target's own family",
+        id="llama.cpp's own rule for the size",
+    ),
+    pytest.param(
+        put("models", "qwen3-32b-eagle3/head_for", "qwen3-14b"), QWEN,
+        "speculation.draft", "a head made for 'qwen3-14b'", "a head made for 'qwen3-32b'", "no head for this target",
+        id="a head of another target",
+    ),
+    pytest.param(
+        put("models", "qwen3-32b-eagle3/head_method", "mtp"), QWEN,
+        "speculation.method", "a head for 'mtp'", "'mtp'", "set method: mtp",
+        id="a head for another method",
+    ),
+    pytest.param(
+        put("models", "llama32-3b-fp8/parameters", 70_550_000_000), LLAMA,
+        "speculation.draft", "100% of the target's parameters", "smaller than its target", "choose a smaller draft",
+        id="a draft as large as its target",
+    ),
+    pytest.param(
+        put("profiles", f"{LLAMA}/hardware", "h100"), LLAMA,
+        "target", "speculative arm: weights 72.7 + draft 3.6", "at most 75.4 GB (90% of 83.8 GB", "larger hardware",
+        id="a pair that does not fit",
+    ),
+    pytest.param(
+        put("profiles", f"{LLAMA}/serve/max_model_len", 16384), LLAMA,
+        "target", "KV cache 7.2", "at most 84.6 GB", "shorten serve.max_model_len to 10844 or less",
+        id="a context that does not fit",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/serve/max_model_len", 65536), QWEN,
+        "serve.max_model_len", "65536 tokens", "40960 or fewer", "make it shorter",
+        id="a context beyond the model's",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/serve/tensor_parallel_size", 2), QWEN,
+        "serve.tensor_parallel_size", "2 devices", "1: all that 'rtx6000' has", "lower it",
+        id="more devices than there are",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/num_speculative_tokens", 0), QWEN,
+        "speculation.num_speculative_tokens", "0", "1 or more", "correct the value",
+        id="K of zero",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/engine", "llamacpp"), QWEN,
+        "target", "weights in the format safetensors", "gguf", "choose another model",
+        id="weights the engine cannot read",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/experiment/suites", ["mixd"]), QWEN,
+        "experiment.suites[0]", "no suite 'mixd'", "mixed", "write 'mixed'",
+        id="unknown suite",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/experiment/kinds", ["cde"]), QWEN,
+        "experiment.kinds[0]", "'cde', which no suite of this profile has", "code", "write 'code'",
+        id="unknown kind of work",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/experiment/rounds", 1), QWEN,
+        "experiment.rounds", "1", "2 or more", "correct the value",
+        id="too few rounds for the control",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "profile", "where", "found", "needed", "do"), CASES)
+def test_the_very_message(change: Change, profile: str, where: str, found: str, needed: str, do: str) -> None:
+    problems = problems_after(change, profile)
+    matching = [problem for problem in problems if problem.where.endswith(where)]
+    assert matching, [problem.lines() for problem in problems]
+    problem = matching[0]
+    assert problem.where.startswith(f"profiles/{profile}.yml: ")
+    assert found in problem.found
+    assert needed in problem.needed
+    assert do in problem.do
+
+
+def test_all_the_problems_come_at_once() -> None:
+    def change(house: House) -> None:
+        house.profiles[QWEN]["serve"] = {"max_model_length": 1, "reasoning_parser": "x"}
+        house.profiles[QWEN]["speculation"]["method"] = "eagel3"
+        house.profiles[QWEN]["experiment"]["suites"] = ["none"]
+
+    places = {problem.where.split(": ")[1] for problem in problems_after(change, QWEN)}
+    assert places == {
+        "serve.max_model_length", "serve.reasoning_parser", "speculation.method",
+        "experiment.suites[0]", "experiment.once[0]",
+    }  # fmt: skip
+
+
+def test_an_unknown_profile_names_the_nearest() -> None:
+    (problem,) = problems_after(lambda house: None, "rtx6000-qwen-eagle")
+    assert problem.found == "no profile 'rtx6000-qwen-eagle'"
+    assert "write 'rtx6000-qwen-eagle3'" in problem.do
+
+
+def test_a_draft_of_a_third_is_a_warning_only() -> None:
+    house = copy.deepcopy(load_house(ROOT))
+    house.models["llama32-3b-fp8"]["parameters"] = 30_000_000_000
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    resolved = resolve(house, LLAMA, site_of_inventory("workstation"), kinds)
+    assert any("43% of the target's parameters" in warning for warning in resolved["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found", "needed"),
+    [
+        ("runtime", "podman", "'podman'", "one of: process, docker"),
+        ("box_kind", "laptop", "'laptop'", "one of: workstation, rental"),
+        ("port", 0, "0", "1 or more"),
+        ("runtime", "docker", "docker, for vLLM 0.32.0", "the process runtime"),
+    ],
+)
+def test_a_wrong_site(key: str, value: Any, found: str, needed: str) -> None:
+    site = {**site_of_inventory("workstation"), key: value}
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    with pytest.raises(HouseError) as caught:
+        resolve(load_house(ROOT), QWEN, site, kinds)
+    (problem,) = caught.value.problems
+    assert found in problem.found
+    assert needed in problem.needed

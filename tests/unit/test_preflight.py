@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.box import read_box
+from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.preflight import preflight_problems
+
+GIB = 1024**3
+GPU = {
+    "name": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "memory_mib": 97887, "driver": "580.95.05",
+    "compute_capability": "12.0", "uuid": "GPU-1",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def resolved() -> dict[str, Any]:
+    return resolved_profile("rtx6000-qwen-eagle3", site_of_inventory("workstation"))
+
+
+def box(**changes: Any) -> dict[str, Any]:
+    return {
+        "hostname": "here", "system": "Linux", "machine": "x86_64", "python": "3.11.7",
+        "python_executable": "/usr/bin/python3", "can_make_environments": True, "memory_available": 64 * GIB,
+        "gpus": [GPU], "nvidia_pci_devices": ["0000:01:00.0"],
+        "disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 500 * GIB},
+        "writable": {"/opt/drafthouse": True, "/models/original": True}, "ports": {"8000": None}, "present": [],
+        **changes,
+    }  # fmt: skip
+
+
+def test_a_good_box(resolved: dict[str, Any]) -> None:
+    assert preflight_problems(resolved, box()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "needed", "do"),
+    [
+        ({"gpus": [], "nvidia_pci_devices": []}, "no NVIDIA GPU", "RTX PRO 6000", "make profiles"),
+        ({"gpus": []}, "no working driver", "shown by nvidia-smi", "install NVIDIA's driver"),
+        ({"gpus": [{**GPU, "name": "NVIDIA L4"}]}, "NVIDIA L4", "RTX PRO 6000", "make profiles"),
+        ({"gpus": [{**GPU, "memory_mib": 48000}]}, "48000 MiB", "97887 MiB", "make profiles"),
+        ({"machine": "aarch64"}, "aarch64", "x86_64", "such a box"),
+        ({"python": "3.9.2"}, "Python 3.9.2", "3.10", "ansible_python_interpreter"),
+        ({"can_make_environments": False}, "without ensurepip", "virtual environments", "python3-venv"),
+        ({"disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 50 * GIB}}, "53.7 GB free", "93.6 GB", "free"),
+        ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a folder", "drafthouse_home"),
+        (
+            {"ports": {"8000": {"pid": 7, "command": "nginx", "ours": False}}},
+            "port 8000 is taken (pid 7: nginx)", "port 8000 free", "drafthouse_port=",
+        ),
+    ],
+)  # fmt: skip
+def test_each_fault(resolved: dict[str, Any], changes: dict[str, Any], found: str, needed: str, do: str) -> None:
+    (problem,) = preflight_problems(resolved, box(**changes))
+    assert found in problem.found
+    assert needed in problem.needed
+    assert do in problem.do
+    assert problem.lines()[1].startswith("found: ")
+
+
+def test_weights_that_are_there_need_no_room(resolved: dict[str, Any]) -> None:
+    small = box(
+        disk={"/opt/drafthouse": 40 * GIB, "/models/original": 40 * GIB},
+        present=[item["path"] for item in resolved["weights"]],
+    )
+    assert preflight_problems(resolved, small) == []
+
+
+def test_our_own_server_may_hold_the_port(resolved: dict[str, Any]) -> None:
+    assert preflight_problems(resolved, box(ports={"8000": {"pid": 7, "command": "x", "ours": True}})) == []
+
+
+def test_a_cpu_profile_needs_memory_for_all_arms_of_a_step() -> None:
+    resolved = resolved_profile("cpu-smollm2-ngram", {**site_of_inventory("workstation")})
+    assert resolved["experiment"]["schedule"] == "interleaved"
+    (problem,) = preflight_problems(resolved, box(gpus=[], memory_available=GIB // 4))
+    assert "256 MiB of memory available" in problem.found
+    assert "baseline and speculative (interleaved)" in problem.needed
+
+
+def test_reading_this_very_box(tmp_path: Path) -> None:
+    facts = read_box([str(tmp_path / "not" / "there")], [], str(tmp_path / "none.pid"))
+    assert facts["system"] == "Linux"
+    assert facts["cores"] >= 1
+    assert 0 < facts["memory_available"] <= facts["memory_total"]
+    assert facts["disk"][str(tmp_path / "not" / "there")] > 0
+    assert facts["writable"][str(tmp_path / "not" / "there")] is True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_who_listens(tmp_path: Path, address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        found = read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)]
+        assert found["pid"] == os.getpid()
+        assert found["ours"] is False
+        (tmp_path / "supervisor.pid").write_text(str(os.getppid()))
+        assert read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]["ours"] is True
+    assert read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)] is None
+
+
+def test_a_child_of_the_supervisor_is_ours(tmp_path: Path) -> None:
+    program = (
+        "import socket, sys; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
+        "print(s.getsockname()[1], flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout and child.stdin
+        port = int(child.stdout.readline())
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        found = read_box([], [port], str(tmp_path / "pid"))["ports"][str(port)]
+        child.stdin.close()
+    assert found["pid"] == child.pid
+    assert found["ours"] is True

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.progress import Progress, shown
+from ansible_collections.drafthouse.core.plugins.module_utils.single import only_one
+
+
+def test_progress_is_thinned_out_but_not_what_is_important(tmp_path: Path) -> None:
+    tell = Progress(str(tmp_path / "p.jsonl"), every_s=3600)
+    for number in range(5):
+        tell({"text": "n", "done": number, "total": 5})
+    tell({"text": "end"}, important=True)
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == ["n", "end"]
+
+
+def test_without_a_file_nothing_is_written() -> None:
+    Progress(None)({"text": "x"}, important=True)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ({"text": "waiting"}, "waiting"),
+        ({"text": "round 1", "done": 3, "total": 12, "eta_s": 9.4}, "round 1, 3 of 12 (25%), about 9 s left"),
+        (
+            {"text": "fetching x", "done": 5e8, "total": 2e9, "unit": "bytes"},
+            "fetching x, 500 of 2,000 MB (25%)",
+        ),
+        ({"text": "t", "done": 0, "total": 0}, "t"),
+    ],
+)
+def test_what_a_person_reads(event: dict[str, object], line: str) -> None:
+    assert shown(event) == line
+
+
+HOLDER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from ansible_collections.drafthouse.core.plugins.module_utils.single import only_one
+with only_one(Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_orphan_is_ended_and_the_lock_taken(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    words = [sys.executable, "-c", HOLDER, str(ROOT / "collections"), str(lock)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as orphan:
+        assert orphan.stdout
+        assert orphan.stdout.readline() == "held\n"
+        with only_one(lock):
+            assert orphan.wait(timeout=5) == -signal.SIGTERM
