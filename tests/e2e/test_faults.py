@@ -96,7 +96,7 @@ def installed(run: Play) -> None:
 
 
 def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path, suite: str) -> None:
-    (weights,) = (home / "models").rglob("*.BF16.gguf")
+    (weights,) = (home / "models").rglob("*.F32.gguf")
     whole = weights.read_bytes()
     try:
         weights.write_bytes(b"GGUF, but not a model")

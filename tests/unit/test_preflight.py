@@ -124,3 +124,18 @@ def test_a_child_of_the_supervisor_is_ours(tmp_path: Path) -> None:
         child.stdin.close()
     assert found["pid"] == child.pid
     assert found["ours"] is True
+
+
+def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n"
+        "echo 'NVIDIA RTX PRO 6000 Blackwell Workstation Edition, 97887, 580.95.05, 12.0, GPU-1'\n"
+        "echo 'NVIDIA H100 NVL, [N/A], 580.95.05, 9.0, GPU-2'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    # A line without a size (a MIG parent, a broken board) is no GPU that can be planned with.
+    assert read_box([], [], "none")["gpus"] == [GPU]
+    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
+    assert read_box([], [], "none")["gpus"] == []

@@ -73,5 +73,9 @@ def test_output_throughput_and_median_tpot_agree(tmp_path: Path, tokenizer: Path
     for name in ("output_throughput", "median_tpot_ms"):
         assert one[name] == pytest.approx(other[name], rel=0.03)
     # The field names are theirs, so that what reads their files reads ours.
-    shared = {name for name in other if name.startswith(("mean_", "median_", "std_", "p99_", "total_", "output_", "request_t"))}
+    shared = {
+        name
+        for name in other
+        if name.startswith(("mean_", "median_", "std_", "p99_", "total_", "output_", "request_t"))
+    }
     assert shared <= set(one), shared - set(one)

@@ -2,6 +2,7 @@
 # Rendered by Drafthouse from templates/serve/llamacpp.sh.j2; the next run overwrites changes made here.
 # a fourfold SmolLM2-135M with the plain one as its draft, on the CPU
 set -euo pipefail
+export GOMP_SPINCOUNT=1000
 
 exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
   --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.BF16.x120.gguf \

@@ -2,9 +2,10 @@
 # Rendered by Drafthouse from templates/serve/llamacpp.sh.j2; the next run overwrites changes made here.
 # SmolLM2-135M with n-gram lookup on the CPU
 set -euo pipefail
+export GOMP_SPINCOUNT=1000
 
 exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
-  --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.BF16.gguf \
+  --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.F32.gguf \
   --alias smollm2-135m \
   --ctx-size 4096 \
   --parallel 1 \
@@ -12,7 +13,7 @@ exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
   --api-key-file /opt/drafthouse/secrets/api_key \
   --host 127.0.0.1 \
   --port 8000 \
-  --spec-type ngram-map-k \
-  --spec-ngram-map-k-size-m 16 \
-  --spec-ngram-map-k-size-n 3 \
+  --spec-type ngram-simple \
+  --spec-ngram-simple-size-m 8 \
+  --spec-ngram-simple-size-n 3 \
   "$@"

@@ -27,6 +27,9 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the fact, or every problem of the profile."""
         super().run(tmp, task_vars)
+        if "drafthouse" in (task_vars or {}):
+            # Once a run: a profile that is edited meanwhile is the next run's.
+            return {"changed": False}
         variables = {
             key: self._templar.template(value)
             for key, value in (task_vars or {}).items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,16 @@ class HouseError(Exception):
     def __init__(self, problems: Problem | Sequence[Problem]) -> None:
         self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
         super().__init__(describe(self.problems))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Return the problems as a failed Ansible result: one line for its ``msg``, the whole beside it.
+
+        The callback of the house prints them in full, a fact a line.
+        """
+        first = self.problems[0].found.splitlines()[0]
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return {"msg": first + more, "problems": [problem.as_dict() for problem in self.problems]}
 
 
 def describe(problems: Iterable[Problem]) -> str:

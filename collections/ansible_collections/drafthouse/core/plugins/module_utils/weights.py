@@ -207,6 +207,7 @@ def _derived(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> s
 
 
 def _from_hub(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> str:
+    import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
     from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 (only in the box's environment)
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError  # noqa: PLC0415
 
@@ -215,8 +216,11 @@ def _from_hub(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> 
     token = os.environ.get("HF_TOKEN") or None
     note = ""
     try:
+        # Before the first byte: is it there, and may this token read it? (A dry run would not say which.)
+        sha = str(HfApi().model_info(repo, revision=None if revision == "unresolved" else revision, token=token).sha)
+        HfApi().auth_check(repo, token=token)
         if revision == "unresolved":
-            revision = str(HfApi().model_info(repo, token=token).sha)
+            revision = sha
             note = f"{repo} is unpinned in the catalogue; this run used the line: revision: {revision}"
         wanted = {"allow_patterns": details.get("allow"), "ignore_patterns": details.get("ignore")}
         listing = snapshot_download(repo, revision=revision, local_dir=path, token=token, dry_run=True, **wanted)
@@ -252,7 +256,7 @@ def _from_hub(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> 
                 item["id"],
             )
         ) from error
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         raise HouseError(
             Problem(
                 f"could not fetch {repo} at {revision}: {type(error).__name__}: {str(error)[:300]}",

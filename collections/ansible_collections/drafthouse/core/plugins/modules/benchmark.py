@@ -65,7 +65,7 @@ def main() -> None:
             if given["assemble"]:
                 files += assemble_results(given["resolved"])
     except HouseError as error:
-        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+        module.fail_json(**error.result)
     module.exit_json(changed=True, files=[str(path) for path in files])
 
 

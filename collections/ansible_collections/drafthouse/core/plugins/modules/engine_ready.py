@@ -83,7 +83,7 @@ def main() -> None:
             progress=Progress(given["progress_file"]),
         )
     except HouseError as error:
-        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+        module.fail_json(**error.result)
     module.exit_json(changed=False, seconds=seconds)
 
 

@@ -110,7 +110,7 @@ def main() -> None:
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )
     except HouseError as error:
-        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+        module.fail_json(**error.result)
     module.exit_json(**done.as_dict())
 
 

@@ -83,7 +83,7 @@ def main() -> None:
         else:
             started, stopped = [], supervisor.shut_down()
     except HouseError as error:
-        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems])
+        module.fail_json(**error.result)
     changed = bool(started or stopped) or (bool(names) and before != wanted)
     module.exit_json(changed=changed, started=started, stopped=stopped, diff=diff if changed else {})
 

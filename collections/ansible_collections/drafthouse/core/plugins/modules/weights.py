@@ -72,7 +72,7 @@ def main() -> None:
                 done = put_in_place(item, tell, tools, module.check_mode)
                 placed.append({"id": item["id"], **done})
     except HouseError as error:
-        module.fail_json(msg=str(error), problems=[problem.as_dict() for problem in error.problems], placed=placed)
+        module.fail_json(**error.result, placed=placed)
     module.exit_json(
         changed=any(done["changed"] for done in placed),
         placed=placed,

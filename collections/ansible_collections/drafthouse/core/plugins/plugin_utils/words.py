@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.problems import HouseError, describe
+from ..module_utils.problems import HouseError
 
 
 def failure(error: HouseError) -> dict[str, Any]:
     """Return the result of a task that found ``error``."""
-    return {
-        "failed": True,
-        "changed": False,
-        "msg": describe(error.problems),
-        "problems": [problem.as_dict() for problem in error.problems],
-    }
+    return {"failed": True, "changed": False, **error.result}
