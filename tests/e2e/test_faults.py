@@ -153,3 +153,12 @@ def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None, suite: 
     assert ended.status != 0
     assert any("an invalid comparison" in line for line in ended.lines("found"))
     assert "invalid" in ended.output.split("PLAY RECAP")[1]
+
+
+def test_teardown_leaves_the_weights_unless_told(run: Play, installed: None, home: Path) -> None:
+    assert run("playbooks/teardown.yml", profile=PROFILE).status == 0
+    assert list((home / "home").iterdir()) == []
+    assert list((home / "models").rglob("*.gguf"))
+    assert run("playbooks/teardown.yml", profile=PROFILE).changed == 0
+    assert run("playbooks/teardown.yml", profile=PROFILE, weights=True).status == 0
+    assert not list((home / "models").rglob("*.gguf"))

@@ -205,7 +205,7 @@ PROFILE = Map(
                 "suites": List(_TEXT, required=True),
                 "kinds": List(_TEXT),
                 "once": List(_TEXT),
-                "prompts_per_kind": _COUNT,
+                "prompts_per_kind": Map({"declared": _COUNT, "others": _COUNT}),
                 "max_output_tokens": Value(int, low=8),
                 "concurrency": _COUNT,
                 "rounds": Value(int, low=2),

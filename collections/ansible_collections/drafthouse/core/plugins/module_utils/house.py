@@ -75,14 +75,18 @@ def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
 
 
 def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
-    """Return ``suite`` with as many prompts and output tokens as the experiment wants at most."""
+    """Return ``suite`` with as many prompts and output tokens as the experiment wants at most.
+
+    The kinds that the verdict is about may be given more prompts than the others.
+    """
     experiment = resolved["experiment"]
-    count, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
+    counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
+    declared = experiment["kinds"] or list(suite["kinds"])
     kinds = {
         name: {
             **kind,
             "output_tokens": min(kind["output_tokens"], tokens or kind["output_tokens"]),
-            "prompts": kind["prompts"][:count],
+            "prompts": kind["prompts"][: counts.get("declared" if name in declared else "others")],
         }
         for name, kind in suite["kinds"].items()
     }

@@ -515,7 +515,7 @@ class _Join:
         return {
             "suites": list(experiment["suites"]),
             "once": list(experiment.get("once", [])),
-            "prompts_per_kind": experiment.get("prompts_per_kind"),
+            "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
             "max_output_tokens": experiment.get("max_output_tokens"),
             "kinds": list(experiment.get("kinds", [])),
             "concurrency": experiment.get("concurrency", 1),
