@@ -214,13 +214,16 @@ def test_the_very_message(change: Change, profile: str, where: str, found: str, 
 
 def test_all_the_problems_come_at_once() -> None:
     def change(house: House) -> None:
-        house.profiles[QWEN]["serve"] = {"max_model_length": 1, "reasoning_parser": "x"}
-        house.profiles[QWEN]["speculation"]["method"] = "eagel3"
+        house.profiles[QWEN]["serve"] = {"max_model_length": 1, "reasoning_parser": "x", "max_model_len": 50000}
+        house.profiles[QWEN]["engine_version"] = "9.9.9"
+        house.profiles[QWEN]["speculation"]["options"] = {"draft_tp": 1}
         house.profiles[QWEN]["experiment"]["suites"] = ["none"]
+        house.models["qwen3-32b-eagle3"]["head_for"] = "qwen3-14b"
 
     places = {problem.where.split(": ")[1] for problem in problems_after(change, QWEN)}
     assert places == {
-        "serve.max_model_length", "serve.reasoning_parser", "speculation.method",
+        "serve.max_model_length", "serve.reasoning_parser", "serve.max_model_len", "engine_version",
+        "speculation.options.draft_tp", "speculation.draft",
         "experiment.suites[0]", "experiment.once[0]",
     }  # fmt: skip
 

@@ -22,13 +22,13 @@ sys.path.insert(0, sys.argv[1])
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_in_place
 try:
-    print(json.dumps(put_in_place(json.loads(sys.argv[2]), lambda event: None, Tools("uv", "python"))))
+    print(json.dumps(put_in_place(json.loads(sys.argv[2]), lambda event: None, Tools("uv", "python", sys.argv[3] or None))))
 except HouseError as error:
     sys.exit(str(error))
 """
 
 
-def fetch(hub: Hub, folder: Path, **details: Any) -> subprocess.CompletedProcess[str]:
+def fetch(hub: Hub, folder: Path, token: str = "", **details: Any) -> subprocess.CompletedProcess[str]:
     item = {
         "id": "model", "name": "Model", "source": "hub", "path": str(folder / "model"), "bytes": 1,
         "details": {"repo": hub.repo, "revision": COMMIT, **details},
@@ -36,9 +36,9 @@ def fetch(hub: Hub, folder: Path, **details: Any) -> subprocess.CompletedProcess
     environment = {
         **os.environ,
         "HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": os.environ.get("TEST_HF_TOKEN", ""),
+        "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
-    words = [sys.executable, "-c", PROGRAM, str(ROOT / "collections"), json.dumps(item)]
+    words = [sys.executable, "-c", PROGRAM, str(ROOT / "collections"), json.dumps(item), token]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -82,10 +82,9 @@ def test_what_the_hub_refuses(
     assert not (tmp_path / "model.drafthouse.json").exists()
 
 
-def test_a_gated_repository_with_the_right_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_HF_TOKEN", "hf_right")
+def test_a_gated_repository_with_the_right_token(tmp_path: Path) -> None:
     with hub_server(Hub(dict(FILES), gated=True)) as hub:
-        done = fetch(hub, tmp_path)
+        done = fetch(hub, tmp_path, token="hf_right")
     assert done.returncode == 0, done.stderr
     note = (tmp_path / "model.drafthouse.json").read_text()
     assert "hf_right" not in note + done.stdout + done.stderr

@@ -106,9 +106,7 @@ class _Join:
         self.serve = self._check_options("serve", self.profile.get("serve") or {}, self.engine["options"])
         self.method = self._check_method()
         self._check_experiment()
-        self._stop_if_wrong()
-        self.warnings = self._check_draft()
-        self._stop_if_wrong()
+        self.warnings = self._check_draft() if self.method else []
         fits = {arm: self._fit(arm) for arm in ARMS}
         self._check_fit(fits)
         self._stop_if_wrong()
@@ -170,6 +168,8 @@ class _Join:
                 )
 
     def _check_options(self, path: str, given: object, options: Data) -> Data:
+        """Return those of the ``given`` options that are as they should be."""
+        right: Data = {}
         if not isinstance(given, Mapping):
             self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
             return {}
@@ -188,7 +188,8 @@ class _Join:
             low = 0 if option["type"] in ("int", "float") else None
             if check(value, Value(_TYPES[option["type"]], choices=choices, low=low), self.findings, where):
                 self._check_version(where, f"'{key}'", option)
-        return dict(given)
+                right[key] = value
+        return right
 
     def _check_version(self, where: str, what: str, entry: Data) -> None:
         if self.version in self.engine["versions"] and not known(self.version, entry):
@@ -204,6 +205,7 @@ class _Join:
     def _check_method(self) -> Data:
         spec = self.profile["speculation"]
         methods = self.engine["methods"]
+        self.method_options: Data = {}
         method = methods.get(spec["method"])
         if method is None:
             self.findings.add(
@@ -214,7 +216,9 @@ class _Join:
             )
             return {}
         self._check_version("speculation.method", f"'{spec['method']}'", method)
-        self._check_options("speculation.options", spec.get("options") or {}, method.get("options", {}))
+        self.method_options = self._check_options(
+            "speculation.options", spec.get("options") or {}, method.get("options", {})
+        )
         if method["draft"] == "lookup" and self.draft:
             self.findings.add(
                 "speculation.draft",
@@ -335,12 +339,11 @@ class _Join:
         engine = self.engine
         share = engine["reserves"] == "share" and self.hardware["kind"] == "gpu"
         devices = self._devices()
-        options = self.profile["speculation"].get("options") or {}
         return fit_arm(
             memory=self.hardware["memory_mib"] * MIB,
             utilization=float(self._served("share_option", engine.get("share_default", 1))) if share else 1.0,
             devices=devices,
-            draft_devices=int(options.get("draft_tensor_parallel_size", devices)),
+            draft_devices=int(self.method_options.get("draft_tensor_parallel_size", devices)),
             target=self.target,
             draft=self.draft if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
@@ -445,7 +448,7 @@ class _Join:
         names = self.method["names"]
         words = {names[key]: value for key, value in neutral.items() if key in names}
         options = self.method.get("options", {})
-        for key, value in (spec.get("options") or {}).items():
+        for key, value in self.method_options.items():
             words[options[key]["name"]] = value
         return words
 

