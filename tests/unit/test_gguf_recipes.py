@@ -67,7 +67,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def plain(tensor: gguf.ReaderTensor) -> np.ndarray:
-    return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    return np.asarray(gguf.quants.dequantize(tensor.data, tensor.tensor_type))
 
 
 def read(path: Path | str) -> tuple[dict[str, object], dict[str, gguf.ReaderTensor]]:

@@ -22,7 +22,8 @@ sys.path.insert(0, sys.argv[1])
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_in_place
 try:
-    print(json.dumps(put_in_place(json.loads(sys.argv[2]), lambda event: None, Tools("uv", "python", sys.argv[3] or None))))
+    tools = Tools("uv", "python", sys.argv[3] or None)
+    print(json.dumps(put_in_place(json.loads(sys.argv[2]), lambda event: None, tools)))
 except HouseError as error:
     sys.exit(str(error))
 """
