@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ PROFILE = "cpu-smollm2-ngram"
     ],
 )  # fmt: skip
 def test_stopped_before_anything_is_touched(
-    tmp_path: Path, inventory: str, variables: dict[str, object], found: str, needed: str
+    tmp_path: Path, inventory: str, variables: dict[str, object], found: str, needed: str, figure: Callable[[str], None]
 ) -> None:
     folders = {"drafthouse_home": str(tmp_path / "home"), "drafthouse_models_dir": str(tmp_path / "models")}
     ended = play("site.yml", inventory=inventory, **{**folders, **variables})
@@ -41,7 +42,7 @@ def test_stopped_before_anything_is_touched(
     assert any(needed in line for line in ended.lines("needed"))
     assert ended.lines("do")
     assert list(tmp_path.iterdir()) == []
-    print(f"{found}: {ended.seconds:.1f} s")
+    figure(f"{found}: {ended.seconds:.1f} s")
     assert ended.seconds < 15
 
 

@@ -7,6 +7,7 @@ import socket
 import stat
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def report(measured: Any, home: Path) -> dict[str, Any]:
     return data
 
 
-def test_the_whole_way_ends_with_a_verdict(measured: Any, report: dict[str, Any], home: Path) -> None:
+def test_the_whole_way_ends_with_a_verdict(
+    measured: Any, report: dict[str, Any], home: Path, figure: Callable[[str], None]
+) -> None:
     (folder,) = (home / "reports" / PROFILE).iterdir()
     assert folder.name.endswith("-localhost")
     assert {path.name for path in folder.iterdir()} == {
@@ -40,12 +43,12 @@ def test_the_whole_way_ends_with_a_verdict(measured: Any, report: dict[str, Any]
     }  # fmt: skip
     assert report["verdict"]["word"] == "pays"
     assert "pays" in measured.output.split("PLAY RECAP")[1]
-    print(f"first run: {measured.seconds:.0f} s")
+    figure(f"first run: {measured.seconds:.0f} s")
 
 
-def test_copying_is_at_least_half_as_fast_again(report: dict[str, Any]) -> None:
+def test_copying_is_at_least_half_as_fast_again(report: dict[str, Any], figure: Callable[[str], None]) -> None:
     speedup = report["verdict"]["groups"]["copy-edit"]["speedup"]
-    print(f"copy-edit: {speedup}")
+    figure(f"copy-edit: {speedup}")
     assert speedup["median"] >= 1.5
 
 
@@ -97,14 +100,14 @@ def test_the_key_is_nowhere_but_in_its_file(measured: Any, home: Path) -> None:
     assert not any(key in line for line in lines)
 
 
-def test_a_second_run_changes_nothing(measured: Any, run: Play, home: Path) -> None:
+def test_a_second_run_changes_nothing(measured: Any, run: Play, home: Path, figure: Callable[[str], None]) -> None:
     before = sorted((home / "reports").rglob("*"))
     again = run("site.yml", profile=PROFILE)
     assert again.status == 0
     assert again.changed == 0
     assert sorted((home / "reports").rglob("*")) == before
     assert "pays" in again.output.split("PLAY RECAP")[1]
-    print(f"converged run: {again.seconds:.1f} s")
+    figure(f"converged run: {again.seconds:.1f} s")
     assert again.seconds < 30
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
@@ -15,11 +16,11 @@ def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=False)
 
 
-def test_a_plan_takes_less_than_two_seconds() -> None:
+def test_a_plan_takes_less_than_two_seconds(figure: Callable[[str], None]) -> None:
     begun = time.monotonic()
     done = run("plan", "rtx6000-qwen-eagle3")
     seconds = time.monotonic() - begun
-    print(f"make plan: {seconds:.2f} s")
+    figure(f"make plan: {seconds:.2f} s")
     assert done.returncode == 0
     assert "decode limit  27.3 tok/s" in done.stdout
     assert seconds < 2

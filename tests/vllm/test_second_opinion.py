@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,15 @@ def ours(base_url: str, folder: Path) -> dict[str, Any]:
     return data
 
 
-def test_output_throughput_and_median_tpot_agree(tmp_path: Path, tokenizer: Path) -> None:
+def test_output_throughput_and_median_tpot_agree(
+    tmp_path: Path, tokenizer: Path, figure: Callable[[str], None]
+) -> None:
     with clock_server(ttft_ms=200, interval_ms=40, tokens_per_chunk=3, tokens=TOKENS) as server:
         one = ours(server.base_url, tmp_path)
         other = theirs(server.base_url, tokenizer, tmp_path)
     assert one["completed"] == other["completed"] == PROMPTS
     for name in ("output_throughput", "median_tpot_ms", "median_ttft_ms"):
-        print(f"{name}: ours {one[name]:.2f}, vllm bench serve {other[name]:.2f}")
+        figure(f"{name}: ours {one[name]:.2f}, vllm bench serve {other[name]:.2f}")
     for name in ("output_throughput", "median_tpot_ms"):
         assert one[name] == pytest.approx(other[name], rel=0.03)
     # The field names are theirs, so that what reads their files reads ours.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,13 +27,13 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     play("playbooks/stop.yml", **variables)
 
 
-def test_both_arms_are_measured_and_judged(served: Any) -> None:
+def test_both_arms_are_measured_and_judged(served: Any, figure: Callable[[str], None]) -> None:
     profile, ended, reports, _ = served
     assert ended.status == 0, ended.output[-3000:]
     (folder,) = (reports / profile).iterdir()
     report = json.loads((folder / "report.json").read_text())
     baseline, speculative = (json.loads((folder / f"{arm}.json").read_text()) for arm in ("baseline", "speculative"))
-    print(report["verdict"]["sentence"])
+    figure(report["verdict"]["sentence"])
     assert baseline["spec_decode_draft_tokens"] == 0
     assert speculative["spec_decode_source"] == "metrics"
     assert speculative["spec_decode_draft_tokens"] > 100
@@ -46,9 +47,9 @@ def test_both_arms_are_measured_and_judged(served: Any) -> None:
         assert report["synthetic"]
 
 
-def test_a_second_run_changes_nothing(served: Any) -> None:
+def test_a_second_run_changes_nothing(served: Any, figure: Callable[[str], None]) -> None:
     *_, variables = served
     again = play("site.yml", **variables)
     assert again.status == 0
     assert again.changed == 0
-    print(f"converged run: {again.seconds:.1f} s")
+    figure(f"converged run: {again.seconds:.1f} s")

@@ -1,0 +1,37 @@
+"""What the tests say at the end: the figures they measured, and what could not run here, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_FIGURES = pytest.StashKey[list[str]]()
+_NOT_RUN = (
+    "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-vllm)",
+    "downloads from the Hugging Face hub itself (its client runs against a server of the tests)",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FIGURES] = []
+
+
+@pytest.fixture(scope="session")
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Keep a measured figure for the end of the run, where it is not lost among the output of tests."""
+    return request.config.stash[_FIGURES].append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    figures = config.stash[_FIGURES]
+    if figures:
+        terminalreporter.section("measured", sep="-")
+        for line in figures:
+            terminalreporter.write_line(line)
+    if Path("/dev/nvidia0").exists():
+        return
+    terminalreporter.section("not run here", sep="-")
+    for line in _NOT_RUN:
+        terminalreporter.write_line(line)
