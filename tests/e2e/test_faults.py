@@ -89,7 +89,7 @@ def small(suite: str, **experiment: object) -> dict[str, object]:
     return {"experiment": settings}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def installed(run: Play) -> None:
     """Environments and weights in place, as after a first run."""
     for playbook in ("host", "weights"):
@@ -149,7 +149,7 @@ def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
 
 
 def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None, suite: str) -> None:
-    overrides = {**small(suite), "speculation": {"options": {"ngram_size": 900}}}
+    overrides = {**small(suite, schedule="auto"), "speculation": {"options": {"ngram_size": 900}}}
     ended = run("site.yml", profile=PROFILE, overrides=overrides)
     assert ended.status != 0
     assert any("an invalid comparison" in line for line in ended.lines("found"))

@@ -54,12 +54,12 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Print the problems of a failed task, one fact a line."""
-        for problem in result._result.get("problems") or []:
-            self._display.display("")
-            for word in ("where", "found", "needed", "do"):
-                if problem.get(word):
-                    self._display.display(f"{word}: {problem[word]}", color="red")
+        self._print_problems(result)
         self._keep_verdict(result)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """Print the problems of one item of a loop likewise."""
+        self._print_problems(result)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """Keep a verdict for the end."""
@@ -70,6 +70,13 @@ class CallbackModule(CallbackBase):
         self._watch(None)
         for text in self._verdicts:
             self._display.display(text)
+
+    def _print_problems(self, result: Any) -> None:
+        for problem in result._result.get("problems") or []:
+            self._display.display("")
+            for word in ("where", "found", "needed", "do"):
+                if problem.get(word):
+                    self._display.display(f"{word}: {problem[word]}", color="red")
 
     def _keep_verdict(self, result: Any) -> None:
         text = result._result.get("drafthouse_verdict")

@@ -50,7 +50,9 @@ def resolved_profile(
     suites = load_suites(_named_suites(house, name, overrides), root)
     kinds = {suite: list(data["kinds"]) for suite, data in suites.items()}
     resolved = resolve(house, name, site, kinds, overrides)
-    resolved["suites"] = {suite: trimmed(suites[suite], resolved) for suite in resolved["experiment"]["suites"]}
+    resolved["suites"] = {
+        suite: {**trimmed(suites[suite], resolved), "name": suite} for suite in resolved["experiment"]["suites"]
+    }
     for arm in ARMS:
         resolved["arms"][arm]["files"] = render_files(
             root / "templates",
