@@ -20,9 +20,8 @@ from .results import assemble
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
 _TOLD_IN_LOG = {
-    "model_runner": re.compile(r"(?:Using|using) (V[12]) [Mm]odel [Rr]unner|(V2) Model Runner"),
-    "async_scheduling": re.compile(r"[Aa]synchronous scheduling is (enabled|disabled)()"),
-    "max_model_len": re.compile(r"max_model_len=(\d+)|n_ctx_seq\s*[=:]?\s*\(?(\d+)"),
+    "model_runner": re.compile(r"[Uu]sing (?:the )?(V[12]) [Mm]odel [Rr]unner"),
+    "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
 }
 
 
@@ -115,6 +114,12 @@ def _speculation_lines(log: Path, start: int) -> str:
     return "".join(line for line in lines if "SpecDecoding metrics" in line)
 
 
+def told_in_log(text: str) -> dict[str, str]:
+    """Return what the engine's log says of how it runs; the last start is the one that was measured."""
+    found = {name: pattern.findall(text) for name, pattern in _TOLD_IN_LOG.items()}
+    return {name: words[-1] for name, words in found.items() if words}
+
+
 def _observed(endpoint: Endpoint, log: Path) -> dict[str, Any]:
     """Return what the engine itself says it is: its version, its context, what it switched on its own."""
     told: dict[str, Any] = {}
@@ -134,8 +139,5 @@ def _observed(endpoint: Endpoint, log: Path) -> dict[str, Any]:
         text = log.read_text("utf-8", "replace")
     except OSError:
         text = ""
-    for name, pattern in _TOLD_IN_LOG.items():
-        found = pattern.findall(text)
-        if found:  # the last start is the one that was measured
-            told[name] = next(group for group in found[-1] if group)
+    told.update(told_in_log(text))
     return {name: value for name, value in told.items() if value is not None}
