@@ -14,31 +14,43 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_from
 
-from tests.e2e.conftest import Play, play
+from tests.e2e.conftest import Ended, Play, play
 
 PROFILE = "cpu-smollm2-ngram"
+# Apart from the reports of other tests.
+REPORTS = "site-reports"
 # The demo's experiment, with one prompt of each kind that the verdict is not about: `make test` is for every day.
 OVERRIDES = {"experiment": {"prompts_per_kind": {"others": 1}}}
 
 
 @pytest.fixture(scope="module")
-def measured(run: Play) -> Any:
-    """The demo's profile, from nothing to a report."""
-    return run("site.yml", profile=PROFILE, overrides=OVERRIDES)
+def demo(run: Play, home: Path) -> Play:
+    """Run site.yml for the demo's profile."""
+
+    def start(*words: str) -> Ended:
+        return run("site.yml", *words, profile=PROFILE, overrides=OVERRIDES, report_folder=str(home / REPORTS))
+
+    return start
 
 
 @pytest.fixture(scope="module")
-def report(measured: Any, home: Path) -> dict[str, Any]:
+def measured(demo: Play) -> Ended:
+    """The demo's profile, from nothing to a report."""
+    return demo()
+
+
+@pytest.fixture(scope="module")
+def report(measured: Ended, home: Path) -> dict[str, Any]:
     assert measured.status == 0
-    (folder,) = (home / "reports" / PROFILE).iterdir()
+    (folder,) = (home / REPORTS / PROFILE).iterdir()
     data: dict[str, Any] = json.loads((folder / "report.json").read_text())
     return data
 
 
 def test_the_whole_way_ends_with_a_verdict(
-    measured: Any, report: dict[str, Any], home: Path, figure: Callable[[str], None]
+    measured: Ended, report: dict[str, Any], home: Path, figure: Callable[[str], None]
 ) -> None:
-    (folder,) = (home / "reports" / PROFILE).iterdir()
+    (folder,) = (home / REPORTS / PROFILE).iterdir()
     assert folder.name.endswith("-localhost")
     assert {path.name for path in folder.iterdir()} == {
         "baseline.json", "speculative.json", "report.json", "report.md", "report.html",
@@ -55,7 +67,7 @@ def test_copying_is_at_least_half_as_fast_again(report: dict[str, Any], figure: 
 
 
 def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> None:
-    (folder,) = (home / "reports" / PROFILE).iterdir()
+    (folder,) = (home / REPORTS / PROFILE).iterdir()
     baseline = json.loads((folder / "baseline.json").read_text())
     speculative = json.loads((folder / "speculative.json").read_text())
     assert baseline["spec_decode_draft_tokens"] == 0
@@ -66,7 +78,7 @@ def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> N
     assert {len(request["text"]) > 0 for request in baseline["requests"]} == {True}
 
 
-def test_what_runs_is_what_render_shows(measured: Any, run: Play, home: Path, port: int) -> None:
+def test_what_runs_is_what_render_shows(measured: Ended, run: Play, home: Path, port: int) -> None:
     variables = {
         "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
         "drafthouse_port": port, "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
@@ -78,7 +90,7 @@ def test_what_runs_is_what_render_shows(measured: Any, run: Play, home: Path, po
             assert path.read_text() == file["content"]
 
 
-def test_the_better_arm_is_left_serving_behind_its_key(measured: Any, home: Path, port: int) -> None:
+def test_the_better_arm_is_left_serving_behind_its_key(measured: Ended, home: Path, port: int) -> None:
     key_file = home / "home" / "secrets" / "api_key"
     assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
     address = f"http://127.0.0.1:{port}/metrics"
@@ -89,12 +101,12 @@ def test_the_better_arm_is_left_serving_behind_its_key(measured: Any, home: Path
         assert b"llamacpp:" in answer.read()
 
 
-def test_the_key_is_nowhere_but_in_its_file(measured: Any, home: Path) -> None:
+def test_the_key_is_nowhere_but_in_its_file(measured: Ended, home: Path) -> None:
     key = (home / "home" / "secrets" / "api_key").read_text().strip().encode()
     assert len(key) == 40
     assert key.decode() not in measured.output
     found = [
-        path for folder in ("home/serve", "home/logs", "home/results", "home/supervisor", "reports")
+        path for folder in ("home/serve", "home/logs", "home/results", "home/supervisor", REPORTS)
         for path in (home / folder).rglob("*") if path.is_file() and key in path.read_bytes()
     ]  # fmt: skip
     assert found == []
@@ -102,19 +114,19 @@ def test_the_key_is_nowhere_but_in_its_file(measured: Any, home: Path) -> None:
     assert not any(key in line for line in lines)
 
 
-def test_a_second_run_changes_nothing(measured: Any, run: Play, home: Path, figure: Callable[[str], None]) -> None:
-    before = sorted((home / "reports").rglob("*"))
-    again = run("site.yml", profile=PROFILE, overrides=OVERRIDES)
+def test_a_second_run_changes_nothing(measured: Ended, demo: Play, home: Path, figure: Callable[[str], None]) -> None:
+    before = sorted((home / REPORTS).rglob("*"))
+    again = demo()
     assert again.status == 0
     assert again.changed == 0
-    assert sorted((home / "reports").rglob("*")) == before
+    assert sorted((home / REPORTS).rglob("*")) == before
     assert "pays" in again.output.split("PLAY RECAP")[1]
     figure(f"converged run: {again.seconds:.1f} s")
     assert again.seconds < 30
 
 
-def test_check_mode_after_a_run_changes_nothing(measured: Any, run: Play) -> None:
-    checked = run("site.yml", "--check", "--diff", profile=PROFILE, overrides=OVERRIDES)
+def test_check_mode_after_a_run_changes_nothing(measured: Ended, demo: Play) -> None:
+    checked = demo("--check", "--diff")
     assert checked.status == 0
     assert checked.changed == 0
 
@@ -129,7 +141,7 @@ def test_check_mode_on_a_bare_box(tmp_path: Path) -> None:
     assert not home.exists()
 
 
-def test_stop_and_stop_again(measured: Any, run: Play, port: int) -> None:
+def test_stop_and_stop_again(measured: Ended, run: Play, port: int) -> None:
     assert run("playbooks/stop.yml", profile=PROFILE).changed == 1
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
