@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 
 def known(version: str, entry: Mapping[str, Any]) -> bool:
@@ -20,12 +20,3 @@ def known(version: str, entry: Mapping[str, Any]) -> bool:
 def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
     """Return those of ``versions`` that have what ``entry`` describes, oldest first."""
     return sorted((version for version in versions if known(version, entry)), key=Version)
-
-
-def is_version(text: str) -> bool:
-    """Tell whether ``text`` is a version at all."""
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
