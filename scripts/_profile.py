@@ -21,6 +21,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--inventory", help="whose site is meant: local, workstation, vastai (default: the hardware's)")
+    parser.add_argument("--runtime", choices=("docker", "process"), help="instead of the inventory's")
     parser.add_argument(
         "--set",
         action="append",
@@ -34,7 +35,10 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def resolved(given: argparse.Namespace) -> dict[str, Any]:
     """Return the resolved profile that the arguments name."""
     inventory = given.inventory or inventory_of(given.profile)
-    return resolved_profile(given.profile, site_of_inventory(inventory), overrides(given.set))
+    site = site_of_inventory(inventory)
+    if given.runtime:
+        site["runtime"] = given.runtime
+    return resolved_profile(given.profile, site, overrides(given.set))
 
 
 def inventory_of(profile: str) -> str:

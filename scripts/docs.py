@@ -104,7 +104,7 @@ def profiles_page() -> str:
     ]
     notes = []
     for name in sorted(house.profiles):
-        resolved = resolved_profile(name, site_of_inventory("workstation"))
+        resolved = resolved_profile(name, _site(house.profiles[name]))
         lines.append(f"| {' | '.join(_cells(resolved))} |")
         notes += _notes(resolved)
     lines += [
@@ -115,6 +115,13 @@ def profiles_page() -> str:
         *notes,
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _site(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one site for all pages, with a runtime that the profile has."""
+    site = site_of_inventory("workstation")
+    runtimes = profile.get("runtimes", [site["runtime"]])
+    return site if site["runtime"] in runtimes else {**site, "runtime": runtimes[0]}
 
 
 def _cells(resolved: Mapping[str, Any]) -> list[str]:

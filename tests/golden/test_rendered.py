@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import profile_names
+import yaml
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house, profile_names
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
@@ -33,13 +34,17 @@ def compare(path: Path, text: str) -> None:
 
 @pytest.fixture(scope="module", params=PROFILES)
 def resolved(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return resolved_profile(request.param, SITE)
+    runtimes = load_house(ROOT).profiles[request.param].get("runtimes", ["process"])
+    runtime = "process" if "process" in runtimes else runtimes[0]
+    return resolved_profile(request.param, {**SITE, "runtime": runtime})
 
 
 def test_files_as_in_review(resolved: dict[str, Any]) -> None:
     for arm, data in resolved["arms"].items():
         for file in data["files"]:
             compare(FOLDER / resolved["profile"] / arm / file["path"], file["content"])
+    for file in resolved["extras"]:
+        compare(FOLDER / resolved["profile"] / file["path"], file["content"])
 
 
 def test_plan_as_in_review(resolved: dict[str, Any]) -> None:
@@ -47,20 +52,39 @@ def test_plan_as_in_review(resolved: dict[str, Any]) -> None:
 
 
 def test_the_arms_differ_in_the_speculation_flags_only(resolved: dict[str, Any]) -> None:
-    for one, other in zip(*(resolved["arms"][arm]["files"] for arm in ("baseline", "speculative")), strict=True):
-        assert one["path"] == other["path"]
-        assert one["mode"] == other["mode"]
-        baseline, speculative = (file["content"].splitlines() for file in (one, other))
-        added = [line for line in speculative if line not in baseline]
-        assert [line for line in speculative if line in baseline] == baseline
-        words = [shlex.split(line.removesuffix("\\")) for line in added]
-        assert words == [[str(word) for word in flag] for flag in resolved["arms"]["speculative"]["speculation_flags"]]
-        assert words
+    scripts = {arm: file_of(data, "serve.sh") for arm, data in resolved["arms"].items()}
+    configs = {arm: data["config"]["file"] if data["config"] else "" for arm, data in resolved["arms"].items()}
+    baseline, speculative = scripts["baseline"].splitlines(), scripts["speculative"].splitlines()
+    if configs["baseline"]:
+        # The YAML's name says which arm it is; what it holds is compared below.
+        baseline = [line.replace(configs["baseline"], configs["speculative"]) for line in baseline]
+    added = [line for line in speculative if line not in baseline]
+    assert [line for line in speculative if line in baseline] == baseline
+    words = [shlex.split(line.removesuffix("\\")) for line in added]
+    assert words == [[str(word) for word in flag] for flag in resolved["arms"]["speculative"]["speculation_flags"]]
+    assert words or configs["speculative"]
+
+
+def test_the_arms_yaml_differs_in_speculation_only(resolved: dict[str, Any]) -> None:
+    loaded = {
+        arm: yaml.safe_load(file_of(data, data["config"]["file"]))
+        for arm, data in resolved["arms"].items()
+        if data["config"]
+    }
+    if not loaded:
+        return
+    assert loaded["speculative"].pop("speculative_config")["speculative_model_dir"] == resolved["draft"]["path"]
+    assert loaded["speculative"] == loaded["baseline"]
+
+
+def file_of(arm: dict[str, Any], path: str) -> str:
+    (content,) = [file["content"] for file in arm["files"] if file["path"] == path]
+    return str(content)
 
 
 def test_one_flag_a_line_and_the_user_has_the_last_word(resolved: dict[str, Any]) -> None:
     for data in resolved["arms"].values():
-        (script,) = (file["content"] for file in data["files"])
+        script = file_of(data, "serve.sh")
         command = script[script.index("\nexec ") :].strip().splitlines()
         assert command[-1].strip() == '"$@"'
         assert all(line.endswith(" \\") for line in command[:-1])

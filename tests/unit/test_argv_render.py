@@ -8,7 +8,7 @@ import jinja2
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.argv import compact_json, flag, shell_words
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.render import environment, render_files
+from ansible_collections.drafthouse.core.plugins.module_utils.render import environment, render_file
 
 HOSTILE = ["a b", "it's", '$(touch x) `id` "q"', "back\\slash", "*", "", "-n", "new\nline"]
 
@@ -33,7 +33,7 @@ def test_switches() -> None:
 def test_the_script_runs_with_hostile_values_and_passes_the_users_words_on(tmp_path: Path) -> None:
     data = {
         "title": "a test",
-        "key_environment": "THE_KEY",
+        "engine": {"key_environment": "THE_KEY"},
         "key_file": str(tmp_path / "a key"),
         "command": [
             "python3",
@@ -44,7 +44,7 @@ def test_the_script_runs_with_hostile_values_and_passes_the_users_words_on(tmp_p
         "flags": [[word] for word in HOSTILE if word],
     }
     (tmp_path / "a key").write_text("secret\n")
-    (file,) = render_files(ROOT / "templates", "serve/vllm.sh.j2", data)
+    file = render_file(ROOT / "templates", "serve/vllm.sh.j2", "serve.sh", "0755", data)
     script = tmp_path / file["path"]
     script.write_text(file["content"])
     done = subprocess.run(["bash", str(script), "--port", "9"], capture_output=True, text=True, check=True)

@@ -31,6 +31,22 @@ def test_a_key_that_is_written_twice(clone: Path) -> None:
         load_house(clone)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a: &x {p: 1, p: 2}", "a: {<<: &x {p: 1, p: 2}}", "a: &x {q: 1}\nb: {<<: *x, p: 1, p: 2}"],
+)
+def test_a_key_that_is_written_twice_near_a_merge_key(clone: Path, text: str) -> None:
+    (clone / "profiles/catalog/models.yml").write_text(text + "\n")
+    with pytest.raises(HouseError, match="the key 'p' is written twice"):
+        load_house(clone)
+
+
+def test_a_key_may_replace_a_merged_one(clone: Path) -> None:
+    models = load_house(clone).models
+    assert models["smollm2-135m-bf16"]["file"] != models["smollm2-135m-q4"]["file"]
+    assert models["smollm2-135m-bf16"]["layers"] == models["smollm2-135m-q4"]["layers"] == 30
+
+
 def test_a_catalogue_file_that_is_gone(clone: Path) -> None:
     (clone / "profiles/catalog/engines.yml").unlink()
     with pytest.raises(HouseError, match=r"profiles/catalog/engines.yml\nfound: no such file"):

@@ -4,7 +4,7 @@
 set -euo pipefail
 export GOMP_SPINCOUNT=1000
 
-exec /opt/drafthouse/engines/llamacpp-2026.10.11549-cpu/bin/llama-server \
+exec llama-server \
   --model /models/original/smollm2-135m/SmolLM2-135M-Instruct.F32.gguf \
   --alias smollm2-135m \
   --ctx-size 4096 \

@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE=1
 export VLLM_NO_USAGE_STATS=1
 export VLLM_CPU_KVCACHE_SPACE=1
 
-exec /opt/drafthouse/engines/vllm-0.32.0-cpu/bin/vllm serve \
+exec vllm serve \
   /models/original/smollm2-135m-hf-x3 \
   --served-model-name smollm2-135m-x3 \
   --max-model-len 2048 \

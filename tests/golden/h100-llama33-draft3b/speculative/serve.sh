@@ -9,7 +9,7 @@ export VLLM_API_KEY
 export HF_HUB_OFFLINE=1
 export VLLM_NO_USAGE_STATS=1
 
-exec /opt/drafthouse/engines/vllm-0.32.0/bin/vllm serve \
+exec vllm serve \
   /models/original/RedHatAI-Llama-3.3-70B-Instruct-FP8-dynamic \
   --served-model-name Llama-3.3-70B-Instruct \
   --max-model-len 8192 \

@@ -9,7 +9,7 @@ export VLLM_API_KEY
 export HF_HUB_OFFLINE=1
 export VLLM_NO_USAGE_STATS=1
 
-exec /opt/drafthouse/engines/vllm-0.32.0/bin/vllm serve \
+exec vllm serve \
   /models/original/Qwen-Qwen3-32B \
   --served-model-name Qwen3-32B \
   --max-model-len 40960 \

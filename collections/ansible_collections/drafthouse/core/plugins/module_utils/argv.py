@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 Flag = list[str]  # ["--flag"] or ["--flag", "value"]; a positional is ["value"]
 
@@ -17,7 +16,7 @@ def shell_words(words: str | Sequence[object]) -> str:
     return " ".join(shlex.quote(str(word)) for word in words)
 
 
-def compact_json(data: Mapping[str, Any]) -> str:
+def compact_json(data: object) -> str:
     """Return ``data`` as one line of JSON in the order it was given, as a person would type it."""
     return json.dumps(data, ensure_ascii=False)
 

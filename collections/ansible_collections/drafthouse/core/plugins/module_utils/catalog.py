@@ -42,7 +42,11 @@ _SOURCE = Map(
         "derived": Map(
             {
                 "from": _NEEDED_TEXT,
-                "recipe": Value(str, required=True, choices=("gguf_dequantize", "gguf_pad_blocks", "gguf_to_hf")),
+                "recipe": Value(
+                    str,
+                    required=True,
+                    choices=("gguf_dequantize", "gguf_pad_blocks", "gguf_to_hf", "eagle3_random_head"),
+                ),
                 "parameters": Anything(),
             }
         ),
@@ -66,14 +70,19 @@ MODELS = Table(
             "served_name": _TEXT,
             "kind": Value(str, required=True, choices=("model", "head")),
             "head_for": _TEXT,
+            "works_on": List(_TEXT),
             "head_method": _TEXT,
+            "max_speculative_tokens": _COUNT,
+            "since": Table(_TEXT),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
             "folder": _NEEDED_TEXT,
             "file": _TEXT,
             "license": _NEEDED_TEXT,
+            "gated": Value(bool),
             "synthetic": _TEXT,
             "source": _SOURCE,
             "weight_bytes": _NEEDED_COUNT,
+            "read_bytes": _COUNT,
             "parameters": _NEEDED_COUNT,
             "layers": _NEEDED_COUNT,
             "hidden": _NEEDED_COUNT,
@@ -88,7 +97,15 @@ MODELS = Table(
     )
 )
 
-_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool"))
+_SINCE_UNTIL: dict[str, Shape] = {
+    "since": _TEXT,
+    "until": _TEXT,
+    "except": Map({"since": _NEEDED_TEXT, "until": _NEEDED_TEXT}),
+}
+# Another spelling in some versions; '' where the version has no such word and needs none.
+_SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
+_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule"))
+_CHOICES = Table(Map({"spelled": _SPELLED, **_SINCE_UNTIL}))
 _INSTALL = Map(
     {
         "python_packages": List(_TEXT, required=True),
@@ -97,88 +114,122 @@ _INSTALL = Map(
         "lock": _TEXT,
         "tools": List(_TEXT),
         "torch_backend": _TEXT,
+        "prerelease": Value(bool),
+        "unpinned": Value(bool),
+        "extra_index_url": _TEXT,
         "metadata_stub": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT}),
     }
 )
+_REQUIRES = Map({"serve": Anything(), "environment": Table(_TEXT), "reason": _NEEDED_TEXT})
 _METHOD = Map(
     {
         "draft": Value(str, required=True, choices=("model", "head", "lookup")),
-        "since": _TEXT,
-        "until": _TEXT,
+        "value": _TEXT,
+        **_SINCE_UNTIL,
+        "reason": _TEXT,
         "match": Map({"tokenizer": Value(bool), "vocab_difference": Value(int, low=0)}),
+        "requires": _REQUIRES,
+        "no_deps_packages": List(_TEXT),
         "names": Table(_TEXT, required=True),
-        "options": Table(Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "since": _TEXT, "until": _TEXT})),
+        "spelled": Table(_SPELLED),
+        "options": Table(
+            Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "spelled": _SPELLED, **_SINCE_UNTIL, "reason": _TEXT})
+        ),
     }
 )
-ENGINES = Table(
-    Map(
-        {
-            "name": _NEEDED_TEXT,
-            "template": _NEEDED_TEXT,
-            "formats": List(_TEXT, required=True),
-            "health": _NEEDED_TEXT,
-            "ready_timeout_s": _NEEDED_COUNT,
-            "metrics": Map(
-                {
-                    "dialect": Value(str, required=True, choices=("vllm", "llamacpp")),
-                    "key": Value(bool, required=True),
-                },
-                required=True,
-            ),
-            "overhead_mib": _NEEDED_COUNT,
-            "kv_bytes_per_value": _NEEDED_COUNT,
-            "reserves": Value(str, required=True, choices=("needed", "share")),
-            "default_version": _NEEDED_TEXT,
-            "versions": Table(
-                Map(
-                    {
-                        "reason": _NEEDED_TEXT,
-                        "pinned": _NEEDED_TEXT,
-                        "install": Table(_INSTALL, required=True),
-                    }
-                ),
-                required=True,
-            ),
-            "launch": Map(
-                {
-                    "command": List(_TEXT, required=True),
-                    "target": _TEXT,
-                    "name": _NEEDED_TEXT,
-                    "host": _NEEDED_TEXT,
-                    "port": _NEEDED_TEXT,
-                    "key_file": _TEXT,
-                    "key_environment": _TEXT,
-                    "always": List(List(_TEXT)),
-                    "environment": Table(_TEXT),
-                    "environment_by_kind": Table(Table(_TEXT)),
-                },
-                required=True,
-            ),
-            "options": Table(
-                Map(
-                    {
-                        "flag": _NEEDED_TEXT,
-                        "type": _OPTION_TYPE,
-                        "choices": List(_TEXT),
-                        "since": _TEXT,
-                        "until": _TEXT,
-                    }
-                ),
-                required=True,
-            ),
-            "context_option": _NEEDED_TEXT,
-            "sequences_option": _NEEDED_TEXT,
-            "context_is_shared": Value(bool, required=True),
-            "share_option": _TEXT,
-            "share_default": _SHARE,
-            "devices_option": _TEXT,
-            "speculation": Map(
-                {"form": Value(str, required=True, choices=("flags", "json")), "flag": _TEXT}, required=True
-            ),
-            "methods": Table(_METHOD, required=True),
-        }
-    )
+_OPTION = Map(
+    {
+        "flag": _TEXT,
+        "yaml": _TEXT,
+        "type": _OPTION_TYPE,
+        "choices": _CHOICES,
+        "spelled": _SPELLED,
+        "server_only": Value(bool),
+        "refused_on": Table(Map({"values": List(_TEXT, required=True), "reason": _NEEDED_TEXT})),
+        **_SINCE_UNTIL,
+    }
 )
+_IMAGE = Map({"name": _NEEDED_TEXT, "tag": _NEEDED_TEXT, "digest": _TEXT})
+_ENGINE = Map(
+    {
+        "name": _NEEDED_TEXT,
+        "family": _TEXT,
+        "template": _NEEDED_TEXT,
+        "offline_template": _TEXT,
+        "formats": List(_TEXT, required=True),
+        "health": _NEEDED_TEXT,
+        "ready_timeout_s": _NEEDED_COUNT,
+        "metrics": Map(
+            {
+                "dialect": Value(str, required=True, choices=("vllm", "llamacpp", "trtllm")),
+                "path": _TEXT,
+                "key": Value(bool, required=True),
+            },
+            required=True,
+        ),
+        "overhead_mib": _NEEDED_COUNT,
+        "kv_bytes_per_value": _NEEDED_COUNT,
+        "reserves": Value(str, required=True, choices=("needed", "share", "share_of_free")),
+        "default_version": _NEEDED_TEXT,
+        "releases": List(_TEXT),
+        "versions": Table(
+            Map(
+                {
+                    "reason": _NEEDED_TEXT,
+                    "pinned": _NEEDED_TEXT,
+                    "install": Table(_INSTALL),
+                    "image": _IMAGE,
+                }
+            ),
+            required=True,
+        ),
+        "install": Table(_INSTALL, required=True),
+        "image": _IMAGE,
+        "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
+        "plugin": Map({"package": _NEEDED_TEXT, "versions": Table(_TEXT, required=True), "reason": _NEEDED_TEXT}),
+        "container": Map(
+            {
+                "ipc": _TEXT,
+                "environment": Table(_TEXT),
+                "ulimits": Table(Value(int)),
+                "cache": _TEXT,
+            }
+        ),
+        "launch": Map(
+            {
+                "command": List(_TEXT, required=True),
+                "target": _TEXT,
+                "name": _TEXT,
+                "host": _NEEDED_TEXT,
+                "port": _NEEDED_TEXT,
+                "key_file": _TEXT,
+                "key_environment": _TEXT,
+                "config": Map({"flag": _NEEDED_TEXT, "files": Table(_TEXT, required=True)}),
+                "always": List(List(_TEXT)),
+                "environment": Table(_TEXT),
+                "environment_by_kind": Table(Table(_TEXT)),
+            },
+            required=True,
+        ),
+        "options": Table(_OPTION, required=True),
+        "context_option": _NEEDED_TEXT,
+        "sequences_option": _NEEDED_TEXT,
+        "context_is_shared": Value(bool, required=True),
+        "share_option": _TEXT,
+        "share_default": _SHARE,
+        "devices_option": _TEXT,
+        "speculation": Map(
+            {
+                "form": Value(str, required=True, choices=("flags", "json", "yaml")),
+                "flag": _TEXT,
+                "key": _TEXT,
+            },
+            required=True,
+        ),
+        "methods": Table(_METHOD, required=True),
+    }
+)
+ENGINES = Table(_ENGINE)
 
 PROFILE = Map(
     {
@@ -187,6 +238,9 @@ PROFILE = Map(
         "hardware": _NEEDED_TEXT,
         "engine": _NEEDED_TEXT,
         "engine_version": _TEXT,
+        "plugin_version": _TEXT,
+        "channel": Value(str, choices=("stable", "nightly")),
+        "runtimes": List(Value(str, choices=("docker", "process"))),
         "target": _NEEDED_TEXT,
         "speculation": Map(
             {
@@ -207,6 +261,7 @@ PROFILE = Map(
                 "once": List(_TEXT),
                 "prompts_per_kind": Map({"declared": _COUNT, "others": _COUNT}),
                 "max_output_tokens": Value(int, low=8),
+                "stock": Value(bool),
                 "concurrency": _COUNT,
                 "rounds": Value(int, low=2),
                 "schedule": Value(str, choices=("auto", "interleaved", "alternated")),
@@ -270,21 +325,34 @@ def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]
         reason = getattr(error, "problem", None) or str(error)
         findings.add(place, f"text that is not YAML ({reason})", "a YAML mapping", "correct that line")
         return {}, findings.problems
+    if shape is ENGINES and isinstance(data, dict):
+        data = {name: _like(entry, data) for name, entry in data.items()}
     check(data, shape, findings)
     return (data if isinstance(data, dict) else {}), findings.problems
+
+
+def _like(entry: Any, engines: Data) -> Any:
+    """Return an engine's entry with what it does not say itself taken from the one it is ``like``."""
+    if not isinstance(entry, dict) or entry.get("like") not in engines:
+        return entry
+    merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
+    # Null takes away what the other one has.
+    return {key: value for key, value in merged.items() if key != "like" and value is not None}
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
     """The safe loader, which also refuses a key that is written twice (YAML would keep the last)."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build one mapping; raise on a repeated key."""
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key_node.value}' is written twice", key_node.start_mark
-                )
-            seen.add(key_node.value)
-        result: dict[Any, Any] = super().construct_mapping(node, deep)
-        return result
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Look at a mapping as it was written, once, before merge keys are put into it; raise on a repeated key."""
+        looked_at: set[int] = self.__dict__.setdefault("_looked_at", set())
+        if id(node) not in looked_at:
+            looked_at.add(id(node))
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                if key_node.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key '{key_node.value}' is written twice", key_node.start_mark
+                    )
+                seen.add(key_node.value)
+        super().flatten_mapping(node)

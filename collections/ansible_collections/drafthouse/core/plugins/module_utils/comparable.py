@@ -155,7 +155,7 @@ def file_differences(resolved: Mapping[str, Any]) -> list[str]:
     """Return what the rendered files of the two arms differ in besides speculation, a sentence each."""
     arms = resolved.get("arms") or {}
     names = _speculation_names(arms)
-    files = {arm: {str(f["path"]): f for f in (arms.get(arm) or {}).get("files") or []} for arm in arms}
+    files = {arm: _by_part((arms.get(arm) or {}).get("files") or []) for arm in arms}
     one, two = files.get("baseline") or {}, files.get("speculative") or {}
     if not one or not two:
         return ["the rendered files of both arms are needed to compare them, and the profile has none"]
@@ -182,6 +182,20 @@ def file_differences(resolved: Mapping[str, Any]) -> list[str]:
         for name in sorted(env_one.keys() | env_two.keys())
         if env_one.get(name) != env_two.get(name)
     ]
+    return found
+
+
+def _by_part(files: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return files by what they are; one that has another name in each arm goes by its part, in all of them."""
+    parts = {str(file["path"]): str(file["part"]) for file in files if "part" in file}
+    found: dict[str, Mapping[str, Any]] = {}
+    for file in files:
+        content = str(file.get("content", ""))
+        for path, part in parts.items():
+            content = content.replace(path, part)
+        name = str(file["path"])
+        suffix = f".{name.rpartition('.')[2]}"
+        found[parts[name] + suffix if name in parts else name] = {**file, "content": content}
     return found
 
 

@@ -55,11 +55,13 @@ def fit_arm(
     sequences: int,
     context_is_shared: bool,
     reserves_share: bool,
+    cache_share: float = 1.0,
 ) -> Fit:
     """Work out one arm on one device.
 
     ``context`` is the engine's setting in tokens: for each sequence, or for all together where the
     engine shares it. ``overhead`` is what the engine takes beside weights and KV cache (assumed).
+    ``cache_share``: how much of what the weights leave the engine gives to the KV cache (TensorRT-LLM).
     """
     weights = int(target["weight_bytes"]) // devices
     draft_weights = int(draft["weight_bytes"]) // draft_devices if draft else 0
@@ -68,7 +70,7 @@ def fit_arm(
         per_token += kv_bytes_per_token(draft, bytes_per_value) // draft_devices
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
-    room = usable - weights - draft_weights - overhead
+    room = int((usable - weights - draft_weights - overhead) * cache_share)
     kv_needed = tokens * per_token
     longest = max(0, room // per_token)
     return Fit(

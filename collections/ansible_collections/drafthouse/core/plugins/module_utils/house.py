@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .arms import Data
 from .catalog import House, load_house
 from .problems import HouseError, Problem
-from .render import render_files
-from .resolve import ARMS, SITE, Data, resolve
+from .render import arm_files, extra_files
+from .resolve import SITE, resolve
 from .suite_files import load_suite
 
 # module_utils/ -> plugins/ -> core/ -> drafthouse/ -> ansible_collections/ -> collections/ -> the clone
@@ -53,19 +54,10 @@ def resolved_profile(
     resolved["suites"] = {
         suite: {**trimmed(suites[suite], resolved), "name": suite} for suite in resolved["experiment"]["suites"]
     }
-    for arm in ARMS:
-        resolved["arms"][arm]["files"] = render_files(
-            root / "templates",
-            resolved["engine"]["template"],
-            {
-                "title": resolved["title"],
-                "key_environment": resolved["engine"]["key_environment"],
-                "key_file": resolved["key_file"],
-                "command": resolved["arms"][arm]["command"],
-                "environment": resolved["arms"][arm]["environment"],
-                "flags": resolved["arms"][arm]["flags"],
-            },
-        )
+    templates = root / "templates"
+    for arm in resolved["arms"].values():
+        arm["files"] = arm_files(templates, resolved, arm)
+    resolved["extras"] = extra_files(templates, resolved)
     return resolved
 
 

@@ -62,7 +62,8 @@ class EnvRecipe:
     ``python``: the interpreter to build on, a path. ``no_deps_packages`` are installed as they are, without
     what they ask for: a complete lock, or a package whose metadata asks for too much. ``torch_backend``:
     ``cpu`` or ``auto`` (uv finds the driver). ``metadata_stub``: name and version of a distribution that
-    is there in all but its metadata.
+    is there in all but its metadata. ``extra_index_url``: asked before the usual index. ``unpinned`` allows
+    names without a version, for nightly builds; with ``prerelease`` also versions that are none yet.
     """
 
     path: str
@@ -71,6 +72,9 @@ class EnvRecipe:
     python: str = sys.executable
     torch_backend: str | None = None
     metadata_stub: Mapping[str, str] | None = None
+    extra_index_url: str | None = None
+    prerelease: bool = False
+    unpinned: bool = False
 
     def sha256(self, python_version: str) -> str:
         """Return the hex hash of the recipe for an interpreter of this version (``3.11``)."""
@@ -82,6 +86,8 @@ class EnvRecipe:
             "torch_backend": self.torch_backend,
             "metadata_stub": dict(self.metadata_stub) if self.metadata_stub else None,
         }
+        more = {"extra_index_url": self.extra_index_url, "prerelease": self.prerelease, "unpinned": self.unpinned}
+        content.update({name: value for name, value in more.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -184,6 +190,10 @@ def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> l
     else:
         create = [recipe.python, "-m", "venv", recipe.path]
         install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check"]
+    if recipe.extra_index_url:
+        install += ["--extra-index-url", recipe.extra_index_url]
+    if recipe.prerelease:
+        install += ["--prerelease", "allow"] if uv else ["--pre"]
     steps = [("environment", create)]
     if recipe.packages:
         steps.append(("packages", [*install, *backend, *links, *recipe.packages]))
@@ -211,7 +221,7 @@ def _require_pins(recipe: EnvRecipe) -> None:
         )
         for option, entries in (("packages", recipe.packages), ("no_deps_packages", recipe.no_deps_packages))
         for entry in entries
-        if not PINNED.match(entry)
+        if not PINNED.match(entry) and not recipe.unpinned
     ]
     if not recipe.packages and not recipe.no_deps_packages:
         problems.append(

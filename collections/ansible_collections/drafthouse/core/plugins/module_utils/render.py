@@ -1,4 +1,7 @@
-"""Turn one arm into the files that are put on the box: the only place where templates meet data."""
+"""Turn a resolved profile into files: those that a run puts on the box, and those for people beside them.
+
+The only place where templates meet data.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 
 from .argv import compact_json, shell_words
 
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
+File = dict[str, str]
 
 
 def environment(templates: Path) -> jinja2.Environment:
@@ -20,14 +25,66 @@ def environment(templates: Path) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 (shell and YAML, where HTML escapes would be wrong)
+        autoescape=False,  # noqa: S701 (shell, YAML and Python, where HTML escapes would be wrong)
     )
     env.filters["argv"] = shell_words
     env.filters["json_line"] = compact_json
+    env.filters["yaml_block"] = yaml_block
+    env.filters["python"] = repr
     return env
 
 
-def render_files(templates: Path, template: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Render the files of one arm: ``[{path, mode, content}]``, paths relative to the arm's folder."""
-    text = environment(templates).get_template(template).render(managed=MANAGED.format(template=template), **data)
-    return [{"path": "serve.sh", "mode": "0755", "content": text}]
+def yaml_block(data: Mapping[str, Any]) -> str:
+    """Return ``data`` as YAML in the order it was given, a key a line."""
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
+
+
+def arm_files(templates: Path, resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> list[File]:
+    """Render what a run puts on the box for one arm: ``[{path, mode, content, part}]``, paths below its folder.
+
+    ``part`` is what the file is in both arms, where its name may differ.
+    """
+    data = {**_common(resolved), **arm}
+    files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
+    if arm["config"]:
+        files.append(render_file(templates, "trtllm/llm_api.yaml.j2", arm["config"]["file"], "0644", data))
+        files[-1]["part"] = "config"
+    return files
+
+
+def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
+    """Render what is for people to read, to copy and to try, paths below `build/<profile>/`.
+
+    The arm `stock`, the container definitions, the same speculation in the engine's Python API, and a first
+    request to the server.
+    """
+    files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common(resolved))]
+    arms = dict(resolved["arms"])
+    if resolved["stock"] and "stock" not in arms:
+        arms["stock"] = resolved["stock"]
+        files += [
+            {**file, "path": f"stock/{file['path']}"} for file in arm_files(templates, resolved, resolved["stock"])
+        ]
+    for name, arm in arms.items():
+        data = {**_common(resolved), **arm, "arm": name}
+        if arm["container"]:
+            files.append(render_file(templates, "compose.yaml.j2", f"{name}/compose.yaml", "0644", data))
+        offline = resolved["engine"]["offline_template"]
+        if offline:
+            files.append(render_file(templates, offline, f"{name}/offline.py", "0755", data))
+    return files
+
+
+def _common(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("profile", "title", "site", "engine", "target", "method", "key_file", "offline", "unpinned")
+    return {name: resolved[name] for name in names}
+
+
+def render_file(templates: Path, template: str, path: str, mode: str, data: Mapping[str, Any]) -> File:
+    """Render one file: ``{path, mode, content}``."""
+    managed = MANAGED.format(template=template)
+    return {
+        "path": path,
+        "mode": mode,
+        "content": environment(templates).get_template(template).render(managed=managed, **data),
+    }

@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .argv import Flag, compact_json, flag
+from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
+from .engine_choice import choose_engine
 from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .pairing import check_pair, check_schedule, check_tokens
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Findings, Map, Value, check
-from .versions import having, known
-
-Data = dict[str, Any]
-ARMS = ("baseline", "speculative")
+from .versions import NIGHTLY, having, known, ranges
 
 SITE = Map(
     {
@@ -100,14 +99,15 @@ class _Join:
         if "draft" in spec:
             self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
         self._stop_if_wrong()
-        self.version = str(self.profile.get("engine_version", self.engine["default_version"]))
-        self._check_engine()
+        self.chosen = choose_engine(self.findings, self.profile, self.engine, self.hardware, self.site)
+        self.version = self.chosen.version
         self._check_target()
         self.serve = self._check_options("serve", self.profile.get("serve") or {}, self.engine["options"])
         self.method = self._check_method()
         self._check_experiment()
         self.warnings = self._check_draft() if self.method else []
-        fits = {arm: self._fit(arm) for arm in ARMS}
+        self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
+        fits = {arm: self._fit(arm) for arm in self.arms}
         self._check_fit(fits)
         self._stop_if_wrong()
         return self._result(fits)
@@ -124,33 +124,11 @@ class _Join:
 
     # --- the parts of a profile -----------------------------------------------------------------
 
-    def _check_engine(self) -> None:
-        versions = self.engine["versions"]
-        if self.version not in versions:
-            self.findings.add(
-                "engine_version",
-                f"{self.engine['name']} {self.version}",
-                f"a version of the catalogue: {', '.join(versions)}",
-                did_you_mean(self.version, versions),
-            )
-            return
-        install = versions[self.version]["install"]
-        if self.hardware["kind"] not in install:
-            self.findings.add(
-                "hardware",
-                f"{self.hardware['name']} ({self.hardware['kind']})",
-                f"hardware that {self.engine['name']} {self.version} is installed for: {', '.join(install)}",
-                "choose another engine or other hardware",
-            )
-        if self.site["runtime"] == "docker":
-            self.findings.add(
-                "site.runtime",
-                f"docker, for {self.engine['name']} {self.version}",
-                "the process runtime: the catalogue has no container image of it",
-                "set runtime: process in the inventory's group_vars",
-            )
-
     def _check_target(self) -> None:
+        family = self.engine.get("family", self.engine["id"])
+        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            if model and family in model.get("since", {}):
+                self._check_version(path, model["name"], {"since": model["since"][family]})
         if self.target["kind"] != "model":
             self.findings.add(
                 "target",
@@ -184,29 +162,63 @@ class _Join:
                     did_you_mean(key, options),
                 )
                 continue
-            choices = tuple(option.get("choices", ()))
-            low = 0 if option["type"] in ("int", "float") else None
-            if check(value, Value(_TYPES[option["type"]], choices=choices, low=low), self.findings, where):
+            if option["type"] == "schedule":
+                tokens = self.profile["speculation"]["num_speculative_tokens"]
+                fine = check_schedule(self.findings, where, value, tokens)
+            else:
+                low = 0 if option["type"] in ("int", "float") else None
+                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low)
+                fine = check(value, shape, self.findings, where)
+            if fine:
                 self._check_version(where, f"'{key}'", option)
+                self._check_word(where, value, option)
                 right[key] = value
         return right
 
-    def _check_version(self, where: str, what: str, entry: Data) -> None:
-        if self.version in self.engine["versions"] and not known(self.version, entry):
-            bounds = [f"{word} {entry[word]}" for word in ("since", "until") if word in entry]
-            have = having(self.engine["versions"], entry)
+    def _check_word(self, where: str, value: Any, option: Data) -> None:
+        """Check one word of an option: this version must know it, and this hardware must bear it."""
+        choice = option.get("choices", {}).get(value) if isinstance(value, str) else None
+        if choice:
+            self._check_version(where, f"'{value}'", choice)
+        capability = self.hardware.get("compute_capability")
+        refused = option.get("refused_on", {}).get(capability)
+        if refused and value in refused["values"]:
+            fitting = [word for word in option["choices"] if word not in refused["values"]]
             self.findings.add(
                 where,
-                f"{self.engine['name']} {self.version}, which does not have {what}",
-                f"a version that has it ({', '.join(bounds)}): {', '.join(have) or 'none of the catalogue'}",
-                f"set engine_version: {have[-1]}" if have else "choose another method",
+                f"{value} on {self.hardware['name']} (compute capability {capability})",
+                f"one of: {', '.join(fitting)}: {refused['reason']}",
+                "choose another",
             )
+
+    def _check_version(self, where: str, what: str, entry: Data) -> None:
+        if not self.version or known(self.version, entry):
+            return
+        bounds = ", ".join(f"{word} {entry[word]}" for word in ("since", "until") if word in entry)
+        if "except" in entry:
+            bounds += f"{', ' if bounds else ''}not {entry['except']['since']} to {entry['except']['until']}"
+        have = having(self.chosen.releases, entry)
+        reason = f" ({entry['reason']})" if "reason" in entry else ""
+        self.findings.add(
+            where,
+            f"{self.engine['name']} {self.version}, which does not have {what}{reason}",
+            f"a version that has it ({bounds}): {ranges(have, self.chosen.releases) or 'none of the catalogue'}",
+            f"set engine_version: {have[-1]}" if have else "choose another",
+        )
 
     def _check_method(self) -> Data:
         spec = self.profile["speculation"]
         methods = self.engine["methods"]
         self.method_options: Data = {}
         method = methods.get(spec["method"])
+        if method is None and ("," in spec["method"] or "+" in spec["method"]):
+            self.findings.add(
+                "speculation.method",
+                f"'{spec['method']}', more than one method",
+                f"one of: {', '.join(sorted(methods))}: a report must say which of them paid",
+                "keep one, and make a second profile for the other",
+            )
+            return {}
         if method is None:
             self.findings.add(
                 "speculation.method",
@@ -274,53 +286,44 @@ class _Join:
                 )
 
     def _check_draft(self) -> list[str]:
-        """Check what must match between draft and target; return warnings."""
-        warnings = [f"synthetic: {self.target['synthetic']}"] if "synthetic" in self.target else []
-        draft, target, path = self.draft, self.target, "speculation.draft"
-        if not draft:
-            return warnings
-        if draft["kind"] == "head":
-            if draft.get("head_for") != target["id"]:
-                self.findings.add(
-                    path,
-                    f"'{draft['id']}', a head made for '{draft.get('head_for')}'",
-                    f"a head made for '{target['id']}': it reads that model's hidden states",
-                    self._heads_for(target["id"]),
-                )
-            if draft.get("head_method") != self.method["id"]:
-                self.findings.add(
-                    "speculation.method",
-                    f"'{self.method['id']}' with '{draft['id']}', a head for '{draft.get('head_method')}'",
-                    f"'{draft.get('head_method')}'",
-                    f"set method: {draft.get('head_method')}",
-                )
-            return warnings
-        match = self.method.get("match", {})
-        if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
-            self.findings.add(
-                path,
-                f"'{draft['id']}' with the vocabulary of {draft['tokenizer']}",
-                f"the target's vocabulary ({target['tokenizer']}): a drafted token must mean the same to both",
-                "choose a draft of the target's own family",
+        """Check what must match between method, draft and target; return warnings."""
+        tokens = self.profile["speculation"]["num_speculative_tokens"]
+        check_tokens(self.findings, tokens, self.draft)
+        self._check_devices()
+        warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
+        if self.draft:
+            warnings += check_pair(self.findings, self.target, self.draft, self.method, self.house.models)
+        if self.version == NIGHTLY:
+            warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
+        launch = self.engine["launch"]
+        if "key_file" not in launch and "key_environment" not in launch:
+            warnings.append(
+                f"{self.engine['name']} asks nobody for a key: keep it on loopback, with a gateway in front"
             )
-        elif abs(draft["vocab"] - target["vocab"]) > match.get("vocab_difference", 0):
-            self.findings.add(
-                path,
-                f"'{draft['id']}' with a vocabulary of {draft['vocab']} entries",
-                f"{target['vocab']} entries, at most {match.get('vocab_difference', 0)} apart",
-                "choose a draft of the target's own family",
-            )
-        ratio = draft["parameters"] / target["parameters"]
-        told = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
-        if ratio >= 1:
-            self.findings.add(path, told, "a draft smaller than its target", "choose a smaller draft")
-        elif ratio >= 1 / 3:
-            warnings.append(f"{told}: a draft of a third or more seldom pays")
         return warnings
 
-    def _heads_for(self, target: str) -> str:
-        heads = [key for key, model in self.house.models.items() if model.get("head_for") == target]
-        return f"use one of: {', '.join(heads)}" if heads else "the catalogue has no head for this target"
+    def _models(self) -> list[Data]:
+        return [model for model in (self.target, self.draft) if model]
+
+    def _check_devices(self) -> None:
+        """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
+        devices = self._devices()
+        where = f"serve.{self.engine.get('devices_option')}"
+        if devices < 1 or self.target["heads"] % devices:
+            self.findings.add(
+                where,
+                f"{devices} devices for {self.target['heads']} attention heads",
+                "a number that divides them",
+                f"use one of: {', '.join(str(n) for n in range(1, 17) if self.target['heads'] % n == 0)}",
+            )
+        drafting = self.method_options.get("draft_tensor_parallel_size")
+        if drafting is not None and drafting not in (1, devices):
+            self.findings.add(
+                "speculation.options.draft_tensor_parallel_size",
+                f"{drafting}",
+                f"1, or the target's own {devices}: vLLM takes nothing else" if devices > 1 else "1",
+                "correct it",
+            )
 
     # --- memory and speed -----------------------------------------------------------------------
 
@@ -337,13 +340,15 @@ class _Join:
 
     def _fit(self, arm: str) -> Fit:
         engine = self.engine
-        share = engine["reserves"] == "share" and self.hardware["kind"] == "gpu"
-        devices = self._devices()
+        on_gpu = self.hardware["kind"] == "gpu"
+        share = float(self._served("share_option", engine.get("share_default", 1)))
+        devices = max(1, self._devices())
         return fit_arm(
             memory=self.hardware["memory_mib"] * MIB,
-            utilization=float(self._served("share_option", engine.get("share_default", 1))) if share else 1.0,
+            utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
+            cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
             devices=devices,
-            draft_devices=int(self.method_options.get("draft_tensor_parallel_size", devices)),
+            draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
             target=self.target,
             draft=self.draft if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
@@ -351,7 +356,7 @@ class _Join:
             context=self._context(),
             sequences=int(self._served("sequences_option", 1)),
             context_is_shared=engine["context_is_shared"],
-            reserves_share=share,
+            reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
 
     def _check_fit(self, fits: Mapping[str, Fit]) -> None:
@@ -391,12 +396,13 @@ class _Join:
         k = self.profile["speculation"]["num_speculative_tokens"]
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self._devices()
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
-        cost = self.draft["weight_bytes"] / self.target["weight_bytes"] if self.draft else 0.0
+        read = [int(model.get("read_bytes") or model["weight_bytes"]) for model in self._models()]
+        cost = read[1] / read[0] if self.draft else 0.0
         expect = self.profile.get("expect")
         return {
             "bandwidth_bytes_s": bandwidth,
-            "bytes_per_token": self.target["weight_bytes"],
-            "decode_limit_tok_s": decode_limit(self.target["weight_bytes"], bandwidth),
+            "bytes_per_token": read[0],
+            "decode_limit_tok_s": decode_limit(read[0], bandwidth),
             "num_speculative_tokens": k,
             "draft_cost": cost,
             "acceptance": expect["acceptance"] if expect else None,
@@ -405,12 +411,6 @@ class _Join:
         }
 
     # --- what comes out ---------------------------------------------------------------------------
-
-    def _model_path(self, model: Data) -> str:
-        if "path" in model["source"]:
-            return str(model["source"]["path"])
-        folder = f"{self.site['models_dir']}/{model['folder']}"
-        return f"{folder}/{model['file']}" if "file" in model else folder
 
     def _weights(self) -> list[Data]:
         """Return everything to put in place, each after what it is made from."""
@@ -426,11 +426,11 @@ class _Join:
                 "name": model["name"],
                 "source": source_kind,
                 "details": source,
-                "path": self._model_path(model),
+                "path": self.parts.model_path(model),
                 "bytes": model["weight_bytes"],
             }
             if source_kind == "derived":
-                item["from_path"] = self._model_path({"id": source["from"], **self.house.models[source["from"]]})
+                item["from_path"] = self.parts.model_path({"id": source["from"], **self.house.models[source["from"]]})
             if key not in [known_item["id"] for known_item in ordered]:
                 ordered.append(item)
 
@@ -439,59 +439,11 @@ class _Join:
             add(self.draft["id"])
         return ordered
 
-    def _speculation(self) -> Data:
-        """Return the settings of the method in the engine's own words."""
-        spec = self.profile["speculation"]
-        neutral = {"method": spec["method"], "num_speculative_tokens": spec["num_speculative_tokens"]}
-        if self.draft:
-            neutral = {"method": spec["method"], "model": self._model_path(self.draft), **neutral}
-        names = self.method["names"]
-        words = {names[key]: value for key, value in neutral.items() if key in names}
-        options = self.method.get("options", {})
-        for key, value in self.method_options.items():
-            words[options[key]["name"]] = value
-        return words
-
-    def _flags(self, arm: str) -> tuple[list[Flag], list[Flag]]:
-        """Return the flags that both arms have, and those of speculation."""
-        launch = self.engine["launch"]
-        path = self._model_path(self.target)
-        flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
-        flags.append([launch["name"], self.target["served_name"]])
-        flags += [flag(self.engine["options"][key]["flag"], value) for key, value in self.serve.items()]
-        flags += [list(words) for words in launch.get("always", [])]
-        if "key_file" in launch:
-            flags.append([launch["key_file"], self._key_file()])
-        flags += [[launch["host"], self.site["host"]], [launch["port"], str(self.site["port"])]]
-        if arm == "baseline":
-            return flags, []
-        words = self._speculation()
-        if self.engine["speculation"]["form"] == "json":
-            return flags, [[self.engine["speculation"]["flag"], compact_json(words)]]
-        return flags, [flag(name, value) for name, value in words.items()]
-
-    def _key_file(self) -> str:
-        return f"{self.site['home']}/secrets/api_key"
-
     def _engine_home(self) -> str:
-        suffix = "-cpu" if self.hardware["kind"] == "cpu" else ""
-        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{suffix}"
-
-    def _arm(self, arm: str, fit: Fit) -> Data:
-        launch = self.engine["launch"]
-        flags, speculation = self._flags(arm)
-        head, *rest = launch["command"]
-        environment = {
-            **launch.get("environment", {}),
-            **launch.get("environment_by_kind", {}).get(self.hardware["kind"], {}),
-        }
-        return {
-            "command": [f"{self._engine_home()}/{head}", *rest],
-            "flags": [*flags, *speculation],
-            "speculation_flags": speculation,
-            "environment": environment,
-            "fit": fit.as_dict(),
-        }
+        """Return the folder of the engine's environment; a method that adds to it has one of its own."""
+        kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
+        extra = f"-{self.method['id']}" if "no_deps_packages" in self.method else ""
+        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
 
     def _experiment(self, fits: Mapping[str, Fit]) -> Data:
         experiment = self.profile["experiment"]
@@ -500,7 +452,7 @@ class _Join:
         if schedule == "auto":
             together = sum(fit.reserved for fit in fits.values())
             schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
-        turns = [ARMS] if schedule == "interleaved" else [(arm,) for arm in ARMS]
+        turns = [self.arms] if schedule == "interleaved" else [(arm,) for arm in self.arms]
         steps = [
             {
                 "round": number,
@@ -535,13 +487,28 @@ class _Join:
         return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
 
     def _result(self, fits: Mapping[str, Fit]) -> Data:
-        engine, spec = self.engine, self.profile["speculation"]
-        install = engine["versions"][self.version]["install"][self.hardware["kind"]]
-        resolved: Data = {
+        engine, spec, chosen = self.engine, self.profile["speculation"], self.chosen
+        self.parts = Parts(
+            name=self.name,
+            site=self.site,
+            hardware=self.hardware,
+            engine=engine,
+            version=self.version,
+            target=self.target,
+            draft=self.draft,
+            method=self.method,
+            method_options=self.method_options,
+            tokens=spec["num_speculative_tokens"],
+            serve=self.serve,
+            image=chosen.image,
+        )
+        parts = self.parts
+        return {
             "profile": self.name,
             "title": self.profile["title"],
             "article": self.profile.get("article"),
-            "synthetic": self.target.get("synthetic"),
+            "synthetic": next((model["synthetic"] for model in self._models() if "synthetic" in model), None),
+            "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,
             "site": self.site,
@@ -550,32 +517,45 @@ class _Join:
                 "id": engine["id"],
                 "name": engine["name"],
                 "version": self.version,
-                "version_reason": engine["versions"][self.version]["reason"],
+                "version_reason": chosen.reason,
+                "plugin": chosen.plugin,
                 "runtime": self.site["runtime"],
+                "runtimes": chosen.runtimes,
                 "home": self._engine_home(),
-                "install": install,
+                "install": chosen.install,
+                "image": chosen.image,
                 "template": engine["template"],
+                "offline_template": engine.get("offline_template"),
                 "health": engine["health"],
                 "ready_timeout_s": engine["ready_timeout_s"],
                 "metrics": engine["metrics"],
                 "key_environment": engine["launch"].get("key_environment"),
+                "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
             },
-            "target": {**self.target, "path": self._model_path(self.target)},
-            "draft": {**self.draft, "path": self._model_path(self.draft)} if self.draft else None,
+            "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
+            "draft": {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None,
             "method": {
                 "id": self.method["id"],
                 "name": self.method["id"],
                 "kind": self.method["draft"],
-                "num_speculative_tokens": spec["num_speculative_tokens"],
-                "settings": self._speculation(),
+                "num_speculative_tokens": parts.tokens,
+                "settings": parts.speculation(),
+                "requires": self.method.get("requires"),
             },
             "weights": self._weights(),
-            "key_file": self._key_file(),
+            "key_file": parts.key_file,
             "expectation": self._expectation(),
             "experiment": self._experiment(fits),
-            "arms": {arm: self._arm(arm, fits[arm]) for arm in ARMS},
+            "arms": {arm: {**build_arm(parts, arm), "fit": fits[arm].as_dict()} for arm in self.arms},
+            # Shown by `make render` where it is something of its own; measured when the profile asks for it.
+            "stock": build_arm(parts, STOCK) if self.method.get("requires") else None,
+            "offline": self._offline(),
         }
-        return resolved
+
+    def _offline(self) -> Data:
+        """Return what the engine's Python API takes of the options: those that are not about its server."""
+        options = self.engine["options"]
+        return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}
 
 
 def measured_key(resolved: Mapping[str, Any], *more: object) -> str:

@@ -47,7 +47,7 @@ serverurl = unix://{home}/supervisor.sock
 _PROGRAM = """
 [program:{name}]
 command = {command}
-environment = DRAFTHOUSE_SCRIPT="{digest}"
+environment = DRAFTHOUSE_SCRIPT="{digest}"{path}
 redirect_stderr = true
 stdout_logfile = {log}
 stdout_logfile_maxbytes = 20MB
@@ -64,11 +64,15 @@ killasgroup = true
 
 @dataclass(frozen=True)
 class Program:
-    """What supervisord runs: the words of a command, the first of them a script; all it prints goes to ``log``."""
+    """What supervisord runs: the words of a command, the first of them a script; all it prints goes to ``log``.
+
+    ``folder`` stands first on its PATH: the script says `vllm` as a person would, and finds the pinned one.
+    """
 
     name: str
     command: Sequence[str]
     log: str
+    folder: str = ""
 
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
@@ -80,6 +84,7 @@ def configuration(home: Path, programs: Sequence[Program]) -> str:
             # supervisord splits like a shell, and expands % once, but twice in the names of logs.
             command=" ".join(f'"{word}"' if " " in word else word for word in program.command).replace("%", "%%"),
             digest=_digest(Path(program.command[0])),
+            path=f',PATH="{program.folder}:%(ENV_PATH)s"' if program.folder else "",
             log=program.log.replace("%", "%%%%"),
         )
     return text

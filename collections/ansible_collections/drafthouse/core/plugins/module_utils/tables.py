@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -> str:
-    """Return a table as text: columns as wide as needed, at most ``width`` letters, cells wrapped.
+    """Return a table as text: columns as wide as needed, cells wrapped at ``width`` letters, names kept whole.
 
     A cell that looks like a number stands at the right.
     """
-    wrapped = [[textwrap.wrap(str(cell), width) or [""] for cell in row] for row in [head, *rows]]
+    wrapped = [[_wrapped(str(cell), width) for cell in row] for row in [head, *rows]]
     widths = [max(len(line) for row in wrapped for line in row[place]) for place in range(len(head))]
     lines = []
     for number, row in enumerate(wrapped):
@@ -25,6 +25,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -
         if number == 0:
             lines.append("  ".join("-" * size for size in widths))
     return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _is_number(text: str) -> bool:

@@ -41,6 +41,9 @@ options:
     options:
       name: {description: Its name., type: str, required: true}
       version: {description: Its version., type: str, required: true}
+  extra_index_url: {description: An index that is asked before the usual one., type: str}
+  prerelease: {description: Also take versions that are no release yet., type: bool, default: false}
+  unpinned: {description: Allow names without a version. For nightly builds., type: bool, default: false}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -87,6 +90,9 @@ def main() -> None:
                     "version": {"type": "str", "required": True},
                 },
             },
+            "extra_index_url": {"type": "str"},
+            "prerelease": {"type": "bool", "default": False},
+            "unpinned": {"type": "bool", "default": False},
             "progress_file": {"type": "path"},
         },
         supports_check_mode=True,
@@ -99,6 +105,9 @@ def main() -> None:
         python=wanted["python"] or sys.executable,
         torch_backend=wanted["torch_backend"],
         metadata_stub=wanted["metadata_stub"],
+        extra_index_url=wanted["extra_index_url"],
+        prerelease=wanted["prerelease"],
+        unpinned=wanted["unpinned"],
     )
     tell = Progress(wanted["progress_file"])
     try:

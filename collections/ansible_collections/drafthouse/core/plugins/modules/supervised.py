@@ -20,6 +20,7 @@ options:
     type: dict
     required: true
   scripts: {description: Folder with the script of each arm as ARM/serve.sh., type: path, required: true}
+  path: {description: Folder that stands first on the PATH of the scripts; it has the engine., type: path}
   logs: {description: Folder for what each arm prints as ARM.log., type: path, required: true}
   fresh: {description: Restart the arms even where nothing changed., type: bool, default: false}
 author: Drafthouse
@@ -30,6 +31,7 @@ EXAMPLES = r"""
     home: /opt/drafthouse/supervisor
     arms: {baseline: 8000}
     scripts: /opt/drafthouse/serve/rtx6000-qwen-eagle3
+    path: /opt/drafthouse/engines/vllm-0.32.0/bin
     logs: /opt/drafthouse/logs
 """
 RETURN = r"""
@@ -52,6 +54,7 @@ def main() -> None:
             "home": {"type": "path", "required": True},
             "arms": {"type": "dict", "required": True},
             "scripts": {"type": "path", "required": True},
+            "path": {"type": "path"},
             "logs": {"type": "path", "required": True},
             "fresh": {"type": "bool", "default": False},
         },
@@ -60,7 +63,12 @@ def main() -> None:
     given = module.params
     supervisor = Supervisor(Path(given["home"]))
     programs = [
-        Program(arm, [f"{given['scripts']}/{arm}/serve.sh", "--port", str(port)], f"{given['logs']}/{arm}.log")
+        Program(
+            name=arm,
+            command=[f"{given['scripts']}/{arm}/serve.sh", "--port", str(port)],
+            log=f"{given['logs']}/{arm}.log",
+            folder=given["path"] or "",
+        )
         for arm, port in given["arms"].items()
     ]
     wanted = configuration(supervisor.home, programs)

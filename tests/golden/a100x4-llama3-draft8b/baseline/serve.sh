@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Rendered by Drafthouse from templates/serve/vllm.sh.j2; the next run overwrites changes made here.
+# Llama-3-70B with Llama-3-8B as its draft on four A100 80 GB
+set -euo pipefail
+
+# The key comes from a file that only its owner may read: a flag would show it in every process list.
+VLLM_API_KEY="$(< /opt/drafthouse/secrets/api_key)"
+export VLLM_API_KEY
+export HF_HUB_OFFLINE=1
+export VLLM_NO_USAGE_STATS=1
+
+exec vllm serve \
+  /models/original/meta-llama-Meta-Llama-3-70B-Instruct \
+  --served-model-name Meta-Llama-3-70B-Instruct \
+  --tensor-parallel-size 4 \
+  --max-model-len 8192 \
+  --host 127.0.0.1 \
+  --port 8000 \
+  "$@"
