@@ -100,8 +100,9 @@ def make(args: argparse.Namespace) -> Written:
             )
         )
     results = read(place / "baseline.json"), read(place / "speculative.json"), kept["resolved"]
-    report = build_report(*results, args.host or str(kept.get("host") or ""))
-    return write_files(place, report, *results, args.templates)
+    stock = read(place / "stock.json") if (place / "stock.json").is_file() else None
+    report = build_report(*results, args.host or str(kept.get("host") or ""), stock)
+    return write_files(place, report, *results, args.templates, stock)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,8 +24,14 @@ def problems_after(change: Change, profile: str, **overrides: Any) -> list[Probl
     change(house)
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
     with pytest.raises(HouseError) as caught:
-        resolve(house, profile, site_of_inventory("workstation"), kinds, overrides)
+        resolve(house, profile, site_for(house, profile), kinds, overrides)
     return caught.value.problems
+
+
+def site_for(house: House, profile: str) -> dict[str, Any]:
+    """Return the workstation with a runtime that the profile has."""
+    runtimes = house.profiles.get(profile, {}).get("runtimes", ["process"])
+    return {**site_of_inventory("workstation"), "runtime": runtimes[-1]}
 
 
 def put(table: str, path: str, value: Any) -> Change:
@@ -35,7 +41,7 @@ def put(table: str, path: str, value: Any) -> Change:
         place = getattr(house, table)
         *parents, last = path.split("/")
         for parent in parents:
-            place = place[parent]
+            place = place.setdefault(parent, {})
         if value is None:
             del place[last]
         else:
@@ -46,6 +52,9 @@ def put(table: str, path: str, value: Any) -> Change:
 
 QWEN, LLAMA, NGRAM = "rtx6000-qwen-eagle3", "h100-llama33-draft3b", "cpu-smollm2-ngram"
 DRAFT = "cpu-smollm2-draft"
+GPTOSS, ARCTIC, TRTLLM = "rtx6000-gptoss-eagle3", "rtx6000-gptoss-arctic", "rtx6000-gptoss-trtllm-eagle3"
+MLP, MEDUSA, A100 = "h100-llama33-mlp", "rtx6000-llama31-medusa", "a100x4-llama3-draft8b"
+SUFFIX, LLAMACPP = "rtx6000-gptoss-suffix", "rtx4090-llama32-llamacpp-draft1b"
 
 CASES = [
     # what is broken, profile, where, found, needed, do
@@ -181,6 +190,131 @@ CASES = [
         put("profiles", f"{QWEN}/engine", "llamacpp"), QWEN,
         "target", "weights in the format safetensors", "gguf", "choose another model",
         id="weights the engine cannot read",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/engine_version", "latest"), QWEN,
+        "engine_version", "vLLM latest, which does not exist", "0.8.5 to 0.33.0", "use one of: 0.8.5",
+        id="a version that is none",
+    ),
+    pytest.param(
+        put("profiles", f"{MEDUSA}/engine_version", "0.33.0"), MEDUSA,
+        "speculation.method", "vLLM 0.33.0, which does not have 'medusa' (removed in 0.33.0)",
+        "since 0.9.0, until 0.32.0): 0.9.0 to 0.32.0", "set engine_version: 0.32.0",
+        id="medusa after its end",
+    ),
+    pytest.param(
+        put("profiles", f"{MLP}/engine_version", "0.10.0"), MLP,
+        "speculation.method", "vLLM 0.10.0, which does not have 'mlp_speculator' (MLP speculators ran on the V0 engine",
+        "until 0.9.2): 0.8.5 to 0.9.2", "set engine_version: 0.9.2",
+        id="an MLP speculator on the V1 engine",
+    ),
+    pytest.param(
+        put("profiles", f"{LLAMA}/engine_version", "0.14.1"), LLAMA,
+        "speculation.method", "vLLM 0.14.1, which does not have 'draft_model' (the V1 engine refused",
+        "not 0.10.0 to 0.14.1): 0.8.5 to 0.9.2, 0.15.0 to 0.33.0", "set engine_version: 0.33.0",
+        id="a draft model in the years without",
+    ),
+    pytest.param(
+        put("profiles", f"{SUFFIX}/engine_version", "0.11.0"), SUFFIX,
+        "speculation.method", "which does not have 'suffix'", "since 0.11.1): 0.11.1 to 0.33.0", "set engine_version",
+        id="suffix decoding before it was there",
+    ),
+    pytest.param(
+        put("profiles", f"{GPTOSS}/engine_version", "0.10.2"), GPTOSS,
+        "speculation.draft", "does not have nvidia/gpt-oss-120b-Eagle3-v3", "since 0.11.0", "engine_version: 0.33.0",
+        id="a head for a model that this Eagle does not take",
+    ),
+    pytest.param(
+        put("profiles", f"{GPTOSS}/engine_version", "0.10.1"), GPTOSS,
+        "serve.tool_call_parser", "does not have 'openai'", "since 0.10.2", "engine_version: 0.33.0",
+        id="a parser that the version lacks",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/method", "eagle3,ngram"), QWEN,
+        "speculation.method", "'eagle3,ngram', more than one method", "which of them paid", "keep one",
+        id="two methods at once",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/method", ["eagle3", "ngram"]), QWEN,
+        "speculation.method", "['eagle3', 'ngram']", "text", "correct the value",
+        id="a list of methods",
+    ),
+    pytest.param(
+        put("profiles", f"{GPTOSS}/speculation/draft", "gpt-oss-120b-eagle3-throughput"), GPTOSS,
+        "speculation.num_speculative_tokens", "3", "1 or fewer: 'gpt-oss-120b-eagle3-throughput'", "set it to 1",
+        id="K beyond the head's limit",
+    ),
+    pytest.param(
+        put("profiles", f"{A100}/serve/tensor_parallel_size", 3), A100,
+        "serve.tensor_parallel_size", "3 devices for 64 attention heads", "divides them", "1, 2, 4, 8, 16",
+        id="TP that does not divide the heads",
+    ),
+    pytest.param(
+        put("profiles", f"{A100}/speculation/options", {"draft_tensor_parallel_size": 2}), A100,
+        "speculation.options.draft_tensor_parallel_size", "2", "1, or the target's own 4", "correct it",
+        id="a draft on two of four cards",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/options", {"num_speculative_tokens_per_batch_size": [[2, 4, 3]]}), QWEN,
+        "num_speculative_tokens_per_batch_size[0]", "[2, 4, 3]", "1 as the first batch size", "from 1 upwards",
+        id="a schedule that begins late",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/options", {"num_speculative_tokens_per_batch_size": [[1, 4, 9]]}), QWEN,
+        "num_speculative_tokens_per_batch_size[0]", "K=9", "0 to 3 (num_speculative_tokens)", "correct K",
+        id="a schedule beyond K",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/speculation/options/num_speculative_tokens_per_batch_size", [[1, 8, 3], [8, 9, 0]]),
+        QWEN,
+        "num_speculative_tokens_per_batch_size[1]", "[8, 9, 0]", "above 8", "follow each other",
+        id="a schedule that overlaps",
+    ),
+    pytest.param(
+        put("profiles", f"{ARCTIC}/engine_version", "0.32.0"), ARCTIC,
+        "engine_version", "vLLM with ArcticInference 0.32.0", "0.3.0 with 0.26.0, 0.2.0 with 0.18.0", "write",
+        id="a vLLM that the plugin does not patch",
+    ),
+    pytest.param(
+        put("profiles", f"{ARCTIC}/plugin_version", "0.2.0"), ARCTIC,
+        "plugin_version", "arctic-inference 0.2.0 with vLLM with ArcticInference 0.26.0", "0.2.0 with 0.18.0",
+        "set plugin_version: 0.3.0",
+        id="a plugin for another vLLM",
+    ),
+    pytest.param(
+        put("profiles", f"{QWEN}/plugin_version", "0.2.0"), QWEN,
+        "plugin_version", "0.2.0", "vLLM has no plugin", "remove the key",
+        id="a plugin for an engine that has none",
+    ),
+    pytest.param(
+        put("profiles", f"{TRTLLM}/serve/moe_backend", "TRTLLM"), TRTLLM,
+        "serve.moe_backend", "TRTLLM on NVIDIA RTX PRO 6000", "CUTLASS", "choose another",
+        id="kernels that this GPU cannot run",
+    ),
+    pytest.param(
+        put("profiles", f"{TRTLLM}/serve/disable_overlap_scheduler", False), TRTLLM,
+        "serve.disable_overlap_scheduler", "False", "True: eagle3 needs it", "remove the key",
+        id="an option that the method needs otherwise",
+    ),
+    pytest.param(
+        put("profiles", f"{TRTLLM}/channel", "nightly"), TRTLLM,
+        "channel", "nightly, which TensorRT-LLM does not have here", "nightly builds", "remove the key",
+        id="nightly builds where there are none",
+    ),
+    pytest.param(
+        put("profiles", f"{MEDUSA}/channel", "nightly"), MEDUSA,
+        "engine_version", "0.32.0 and channel: nightly", "one of the two", "remove one",
+        id="a version and nightly builds",
+    ),
+    pytest.param(
+        put("profiles", f"{ARCTIC}/runtimes", ["docker"]), ARCTIC,
+        "runtimes[0]", "docker, for vLLM with ArcticInference 0.26.0 on gpu", "process", "remove it",
+        id="a runtime without an image",
+    ),
+    pytest.param(
+        put("profiles", f"{NGRAM}/engine_version", "2026.1.1"), NGRAM,
+        "engine_version", "llama.cpp server 2026.1.1, which does not exist", "2026.4.8929 to", "write '2026",
+        id="a llama.cpp that does not exist",
     ),
     pytest.param(
         put("profiles", f"{QWEN}/experiment/suites", ["mixd"]), QWEN,

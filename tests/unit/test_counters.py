@@ -1,4 +1,4 @@
-"""Acceptance from /metrics in both dialects, from the answers, and from the log."""
+"""Acceptance from the counters in all dialects, from the answers, and from the log."""
 
 from __future__ import annotations
 
@@ -50,6 +50,29 @@ llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 17
 """
 
 
+# What TensorRT-LLM 1.3.0rc19 and later write at /prometheus/metrics. Made, after `tensorrt_llm/metrics/collector.py`
+# and the names in its tests; two workers, three draft tokens a step.
+TRTLLM_REQUESTS = """\
+# HELP trtllm_spec_decode_drafted_tokens_total Draft tokens by position.
+# TYPE trtllm_spec_decode_drafted_tokens_total counter
+trtllm_spec_decode_drafted_tokens_total{engine_type="trtllm",model_name="m",token_position="0",worker="0"} 10.0
+trtllm_spec_decode_drafted_tokens_total{engine_type="trtllm",model_name="m",token_position="0",worker="1"} 20.0
+trtllm_spec_decode_drafted_tokens_total{engine_type="trtllm",model_name="m",token_position="1",worker="0"} 10.0
+trtllm_spec_decode_drafted_tokens_total{engine_type="trtllm",model_name="m",token_position="1",worker="1"} 20.0
+trtllm_spec_decode_drafted_tokens_total{engine_type="trtllm",model_name="m",token_position="2",worker="1"} 20.0
+trtllm_spec_decode_accepted_tokens_total{engine_type="trtllm",model_name="m",token_position="0",worker="0"} 10.0
+trtllm_spec_decode_accepted_tokens_total{engine_type="trtllm",model_name="m",token_position="0",worker="1"} 14.0
+trtllm_spec_decode_accepted_tokens_total{engine_type="trtllm",model_name="m",token_position="1",worker="1"} 6.0
+"""
+TRTLLM_ITERATIONS = """\
+trtllm_spec_decode_num_draft_tokens_total{engine_type="trtllm",model_name="m"} 81.0
+trtllm_spec_decode_num_accepted_tokens_total{engine_type="trtllm",model_name="m"} 31.0
+trtllm_spec_decode_acceptance_length{engine_type="trtllm",model_name="m"} 2.0
+trtllm_spec_decode_draft_overhead{engine_type="trtllm",model_name="m"} 1.2
+"""
+TRTLLM_PLAIN = 'trtllm_request_success_total{engine_type="trtllm",finished_reason="end_id"} 3.0\n'
+
+
 def counted(drafts: int, drafted: int, accepted: int, *positions: int) -> dict[str, Any]:
     return {
         "num_drafts": drafts,
@@ -86,6 +109,38 @@ def test_an_engine_without_speculation_has_drafted_nothing() -> None:
     got = parse_counters('vllm:num_requests_running{engine="0"} 0.0\n')
     assert (got["dialect"], got["present"], got["num_drafts"]) == ("vllm", False, 0)
     assert difference(got, got) == counted(0, 0, 0)
+
+
+def test_trtllm_by_request_and_position() -> None:
+    expected = {**snapshot(30, 80, 30, 24, 6), "dialect": "trtllm", "family": "by request"}
+    assert parse_counters(TRTLLM_PLAIN + TRTLLM_REQUESTS) == expected
+    # The two families count the same tokens: one is taken, and the bare spelling is not added either.
+    assert parse_counters(TRTLLM_REQUESTS + TRTLLM_ITERATIONS) == expected
+    assert parse_counters(TRTLLM_REQUESTS + TRTLLM_REQUESTS.replace("_total{", "{")) == expected
+    assert parse_counters(TRTLLM_REQUESTS.replace("trtllm_spec", "trtllm:spec")) == expected
+
+
+def test_trtllm_by_iteration_does_not_know_the_drafts() -> None:
+    got = parse_counters(TRTLLM_ITERATIONS)
+    assert got == {**snapshot(0, 81, 31), "num_drafts": None, "dialect": "trtllm", "family": "by iteration"}
+    moved = difference(parse_counters(TRTLLM_PLAIN), got)
+    assert moved == {"num_drafts": None, "draft_tokens": 81, "accepted_tokens": 31, "per_position": []}
+    assert total([counted(1, 3, 1, 1), moved]) == {**counted(0, 84, 32, 1), "num_drafts": None}
+    told = acceptance("metrics", moved)
+    assert told["spec_decode_acceptance_rate"] == pytest.approx(100 * 31 / 81)
+    assert told["spec_decode_acceptance_length"] is None
+
+
+def test_trtllm_without_a_line_about_drafts_tells_nothing() -> None:
+    plain, drafting = parse_counters(TRTLLM_PLAIN), parse_counters(TRTLLM_REQUESTS)
+    assert (plain["dialect"], plain["present"]) == ("trtllm", False)
+    assert difference(plain, plain) is None  # no 1.2 has such lines, drafting or not
+    assert difference(plain, drafting) == counted(30, 80, 30, 24, 6)  # a line begins with its first count
+    assert difference(parse_counters(""), drafting) == counted(30, 80, 30, 24, 6)  # so does the page
+    assert difference(drafting, drafting) == counted(0, 0, 0, 0, 0)
+    assert difference(drafting, plain) is None
+    assert difference(unreadable("HTTP 404"), drafting) is None
+    assert difference(parse_counters(TRTLLM_ITERATIONS), drafting) is None  # two ways to count do not compare
 
 
 @pytest.mark.parametrize("text", ["", "<html>", '{"iter": 1}', "sglang:spec_accept_length 2.0\n", "up 1\n"])
@@ -159,6 +214,11 @@ def test_from_trtllm_average() -> None:
     # 400 tokens in 50 + 75 steps.
     assert got["spec_decode_acceptance_length"] == pytest.approx(3.2)
     assert got["spec_decode_acceptance_rate"] is None
+
+
+@pytest.mark.parametrize("average", [0.0, -1.0, float("nan"), float("inf"), None])
+def test_an_average_that_is_none_is_passed_over(average: float | None) -> None:
+    assert acceptance_from_requests([request(avg_decoded_tokens_per_iter=average)]) is None
 
 
 def test_from_vllm_metrics_of_each_request() -> None:
@@ -237,3 +297,11 @@ async def test_counters_that_cannot_be_read_say_why() -> None:
     assert missing["error"].endswith("/metrics: HTTP 404")
     assert other["dialect"] is None
     assert "ClientConnectorError" in gone["error"]
+
+
+def test_where_the_counters_are_asked_for() -> None:
+    assert Endpoint("a", "http://h:1/v1/", "m").counters_url == "http://h:1/metrics"
+    assert Endpoint("a", "http://h:1", "m", metrics_path="/prometheus/metrics").counters_url == (
+        "http://h:1/prometheus/metrics"
+    )
+    assert Endpoint("a", "http://h:1", "m", None, "http://x/y").counters_url == "http://x/y"

@@ -26,6 +26,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.report_files impor
     to_json,
     write_report,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table
 from ansible_collections.drafthouse.core.plugins.module_utils.wording import number, time_of
 
 from tests.builders import make_pair, make_resolved
@@ -362,3 +363,30 @@ def test_dates_make_names(date: str, name: str) -> None:
 )
 def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
     assert number(value) == text
+
+
+def test_a_nightly_build_is_marked_on_every_page() -> None:
+    resolved = {**make_resolved(), "unpinned": "another version every day"}
+    report = build_report(*make_pair(), resolved)
+    assert report["marks"] == {"unpinned": "another version every day"}
+    for page in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)):
+        assert "another version every day" in page
+    assert "unpinned, pays" in verdict_table(report)
+
+
+def test_the_engine_as_an_article_starts_it_stands_beside_the_arms(tmp_path: Path) -> None:
+    baseline, speculative = make_pair({"copy-edit": 2.0})
+    stock = json.loads(json.dumps(baseline))
+    for request in stock["requests"]:
+        request["tpot_ms"] *= 0.8
+    resolved = make_resolved()
+    written = write_report(tmp_path, baseline, speculative, resolved, TEMPLATES, stock={**stock, "arm": "stock"})
+    assert (written.path / "stock.json").is_file()
+    found = written.report["stock"]
+    assert found["baseline"]["median"] == pytest.approx(0.8, rel=0.01)
+    assert found["speculative"]["median"] == pytest.approx(1.6, rel=0.05)
+    for text in ((written.path / "report.html").read_text(), (written.path / "report.md").read_text()):
+        assert "without our settings" in text
+    assert re.search(r"\(stock\): +baseline 0.80.", verdict_table(written.report).replace("\n", " "))
+    # Without that arm nothing speaks of it.
+    assert "stock" not in verdict_table(build_report(baseline, speculative, resolved))

@@ -142,6 +142,14 @@ def test_outputs_are_compared_at_temperature_0_only_thinking_included() -> None:
     assert found["equal"] == 0
 
 
+def test_unpinned_is_said_wherever_the_verdict_is() -> None:
+    resolved = {**make_resolved(), "unpinned": "another version every day", "warnings": ["unpinned: said twice"]}
+    verdict = judge(*make_pair({"copy-edit": 2.0}), resolved)
+    assert verdict["sentence"].startswith("unpinned, pays:")
+    assert verdict["warnings"].count("unpinned profile: another version every day") == 1
+    assert "unpinned: said twice" not in verdict["warnings"]
+
+
 def test_synthetic_is_said_wherever_the_verdict_is() -> None:
     verdict = judge(*make_pair({"copy-edit": 2.0}), make_resolved(synthetic="padded with identity blocks"))
     assert verdict["sentence"].startswith("synthetic, pays:")

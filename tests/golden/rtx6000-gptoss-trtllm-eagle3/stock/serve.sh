@@ -3,6 +3,7 @@
 # gpt-oss-120b with NVIDIA's EAGLE-3 head in TensorRT-LLM on one RTX PRO 6000
 set -euo pipefail
 export HF_HUB_OFFLINE=1
+export DISABLE_HARMONY_ADAPTER=1
 
 # The engine's YAML lies beside this script.
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"

@@ -42,10 +42,11 @@ class ActionModule(ActionBase):
         # What the box was like at this moment is no part of a report: the same results, the same files.
         lasting = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
         arms = (results["baseline"], results["speculative"])
+        stock = results.get("stock")
         if self._task.check_mode:
-            report, changed, directory = build_report(*arms, lasting, host), False, "reports (not written)"
+            report, changed, directory = build_report(*arms, lasting, host, stock), False, "reports (not written)"
         else:
-            written = write_report(ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host)
+            written = write_report(ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host, stock)
             report, changed = written.report, written.changed
             directory = os.path.relpath(written.path)
         verdict = report["verdict"]

@@ -20,7 +20,7 @@ _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.resolve`: no arguments; reads `profile`, `overrides` and the site's variables."""
+    """`drafthouse.core.resolve`: reads the variables `profile`, `engine_version`, `overrides` and the site's."""
 
     _supports_check_mode = True
 
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         variables = {
             key: self._templar.template(value)
             for key, value in (task_vars or {}).items()
-            if key.startswith("drafthouse_") or key in ("profile", "overrides")
+            if key.startswith("drafthouse_") or key in ("profile", "overrides", "engine_version")
         }
         try:
             resolved = self._resolve(variables)
@@ -54,7 +54,10 @@ class ActionModule(ActionBase):
             raise HouseError(
                 Problem("no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)")
             )
-        return resolved_profile(str(name), site_from(variables), variables.get("overrides"))
+        overrides = dict(variables.get("overrides") or {})
+        if variables.get("engine_version"):
+            overrides["engine_version"] = str(variables["engine_version"])
+        return resolved_profile(str(name), site_from(variables), overrides)
 
     def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]

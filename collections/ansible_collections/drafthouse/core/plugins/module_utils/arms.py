@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .argv import Flag, compact_json, flag
-from .versions import spelled
+from .versions import known, spelled
 
 Data = dict[str, Any]
 ARMS = ("baseline", "speculative")
@@ -70,7 +70,8 @@ class Parts:
     def speculation(self) -> Data:
         """Return the settings of the method in the engine's own words."""
         method, spellings = self.method, self.method.get("spelled", {})
-        neutral: Data = {"method": method.get("value", method["id"])}
+        own = str(method.get("value", method["id"]))
+        neutral: Data = {"method": spelled(self.version, own, spellings.get("value", ()))}
         if self.draft:
             neutral["model"] = self.model_path(self.draft)
         neutral["num_speculative_tokens"] = self.tokens
@@ -91,6 +92,7 @@ def build_arm(parts: Parts, arm: str) -> Data:
     environment = {
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
+        **_switches(parts, arm),
         **({} if arm == STOCK else parts.required("environment")),
     }
     return {
@@ -129,6 +131,12 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     return flags, [flag(name, value) for name, value in words.items()]
 
 
+def _switches(parts: Parts, arm: str) -> Data:
+    """Return the options that are environment variables; a switch is 1, or not there."""
+    found = {parts.engine["options"][key].get("environment"): value for key, value in parts.served(arm).items()}
+    return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
+
+
 def _word(parts: Parts, key: str, value: Any) -> Any:
     """Return an option's value as this version spells it (parser names change)."""
     choice = parts.engine["options"][key].get("choices", {}).get(value) if isinstance(value, str) else None
@@ -140,7 +148,8 @@ def _config(parts: Parts, arm: str) -> Data | None:
     config = parts.engine["launch"].get("config")
     if config is None:
         return None
-    data: Data = {}
+    always = config.get("always", {})
+    data: Data = {key: entry["value"] for key, entry in always.items() if known(parts.version, entry)}
     notes = []
     for key, value in parts.served(arm).items():
         option = parts.engine["options"][key]

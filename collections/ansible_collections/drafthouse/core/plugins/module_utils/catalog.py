@@ -141,7 +141,9 @@ _OPTION = Map(
     {
         "flag": _TEXT,
         "yaml": _TEXT,
+        "environment": _TEXT,
         "type": _OPTION_TYPE,
+        "warning": _TEXT,
         "choices": _CHOICES,
         "spelled": _SPELLED,
         "server_only": Value(bool),
@@ -204,7 +206,14 @@ _ENGINE = Map(
                 "port": _NEEDED_TEXT,
                 "key_file": _TEXT,
                 "key_environment": _TEXT,
-                "config": Map({"flag": _NEEDED_TEXT, "files": Table(_TEXT, required=True)}),
+                "config": Map(
+                    {
+                        "flag": _NEEDED_TEXT,
+                        "files": Table(_TEXT, required=True),
+                        "schema": Value(str, choices=("trtllm",)),
+                        "always": Table(Map({"value": Anything(required=True), **_SINCE_UNTIL})),
+                    }
+                ),
                 "always": List(List(_TEXT)),
                 "environment": Table(_TEXT),
                 "environment_by_kind": Table(Table(_TEXT)),
@@ -350,9 +359,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             looked_at.add(id(node))
             seen: set[str] = set()
             for key_node, _ in node.value:
-                if key_node.value in seen:
+                key = str(key_node.value)  # a key may be a list, which YAML allows
+                if key in seen:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key '{key_node.value}' is written twice", key_node.start_mark
+                        None, None, f"the key '{key}' is written twice", key_node.start_mark
                     )
-                seen.add(key_node.value)
+                seen.add(key)
         super().flatten_mapping(node)

@@ -41,6 +41,8 @@ class Endpoint:
     model: str
     api_key: str | None = field(default=None, repr=False)
     metrics_url: str | None = None
+    metrics_path: str = "/metrics"
+    """Where this engine has its counters. trtllm-serve's /metrics is JSON, and empty once read: never that one."""
 
     @property
     def root(self) -> str:
@@ -55,7 +57,7 @@ class Endpoint:
     @property
     def counters_url(self) -> str:
         """Where the engine's counters stand."""
-        return self.metrics_url or f"{self.root}/metrics"
+        return self.metrics_url or f"{self.root}{self.metrics_path}"
 
     @property
     def headers(self) -> dict[str, str]:

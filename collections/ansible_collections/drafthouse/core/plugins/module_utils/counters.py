@@ -3,6 +3,18 @@
 Names of the fields and formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`, `vllm/benchmarks/serve.py`):
 rate = accepted / drafted tokens (percent), mean acceptance length = 1 + accepted / drafts,
 acceptance at position i = accepted at i / drafts (a fraction).
+
+TensorRT-LLM counts twice (`tensorrt_llm/metrics/collector.py`), at /prometheus/metrics, which is there only with
+`return_perf_metrics: true`:
+
+- by request and position, since 1.3.0rc19 (PR 12636): `trtllm_spec_decode_drafted_tokens_total` and
+  `trtllm_spec_decode_accepted_tokens_total`, with the label `token_position`. A draft has a token at position 0,
+  so what was drafted there is the number of drafts. Written as a request ends.
+- by iteration (PR 12545), with `enable_iter_perf_stats: true`: `trtllm_spec_decode_num_draft_tokens_total` and
+  `trtllm_spec_decode_num_accepted_tokens_total`, without the number of drafts.
+
+Neither has a line before it first moved, so that a server without them may draft all the same (every 1.2 does):
+there they tell nothing, where vLLM's and llama.cpp's would tell "nothing drafted".
 """
 
 from __future__ import annotations
@@ -21,6 +33,14 @@ from .client import OK, Endpoint
 READ_TIMEOUT_S = 30.0
 
 _DIALECTS = ("vllm", "llamacpp")
+_TRTLLM = "trtllm"
+_BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
+_TRTLLM_FIELDS = {
+    "spec_decode_drafted_tokens": (_BY_REQUEST, "draft_tokens"),
+    "spec_decode_accepted_tokens": (_BY_REQUEST, "accepted_tokens"),
+    "spec_decode_num_draft_tokens": (_BY_ITERATION, "draft_tokens"),
+    "spec_decode_num_accepted_tokens": (_BY_ITERATION, "accepted_tokens"),
+}
 _FIELDS = {
     "num_drafts": "num_drafts",
     "num_draft_tokens": "draft_tokens",
@@ -43,15 +63,22 @@ Snapshot = dict[str, Any]
 def parse_counters(text: str) -> Snapshot:
     """Return the speculation counters in a Prometheus text.
 
-    Both dialects, with and without `_total`, summed over all labels but the position (a label for each
-    engine of a data-parallel server). ``dialect`` is None when the text is from neither engine.
-    ``present`` is False when the engine has no such counters: it runs without speculation.
+    All dialects, with and without `_total`, summed over all labels but the position (a label for each
+    engine of a data-parallel server). ``dialect`` is None when the text is from none of these engines.
+    ``present`` is False when the engine has no such counters: vLLM and llama.cpp run without speculation then.
+    A count that the engine does not keep is None.
     """
     snapshot: Snapshot = {"dialect": None, "present": False, **_nothing(), "error": None}
+    ours: dict[tuple[str, str, bool, int], float] = {}
     totals: dict[tuple[str, bool, int], float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.match(line.strip())
         if not sample:
+            continue
+        if sample.group(1).startswith((f"{_TRTLLM}_", f"{_TRTLLM}:")):
+            # With an underscore as trtllm-serve writes it, with a colon behind NVIDIA Dynamo.
+            snapshot["dialect"] = _TRTLLM
+            _take_trtllm(sample, ours)
             continue
         dialect, colon, name = sample.group(1).partition(":")
         if not colon or dialect not in _DIALECTS:
@@ -76,8 +103,43 @@ def parse_counters(text: str) -> Snapshot:
         else:
             snapshot[short] = int(value)
     if per_position:
-        snapshot["per_position"] = [per_position.get(at, 0) for at in range(max(per_position) + 1)]
-    return snapshot
+        snapshot["per_position"] = _by_place(per_position)
+    return {**snapshot, **_read_trtllm(ours)}
+
+
+def _by_place(counts: Mapping[int, int]) -> list[int]:
+    return [counts.get(at, 0) for at in range(max(counts) + 1)] if counts else []
+
+
+def _take_trtllm(sample: re.Match[str], found: dict[tuple[str, str, bool, int], float]) -> None:
+    """Add one line of TensorRT-LLM's to ``found``, by family, field, spelling and position."""
+    name, labels, value = sample.group(1)[len(_TRTLLM) + 1 :], sample.group(2), _number(sample.group(3))
+    family, field = _TRTLLM_FIELDS.get(name.removesuffix("_total"), (None, None))
+    if family is None or field is None or value is None:
+        return
+    place = dict(_LABEL.findall(labels or "")).get("token_position", "")
+    key = (family, field, name.endswith("_total"), int(place) if place.isdigit() else 0)
+    found[key] = found.get(key, 0) + value
+
+
+def _read_trtllm(found: Mapping[tuple[str, str, bool, int], float]) -> Snapshot:
+    """Return TensorRT-LLM's counts: by request, which knows the drafts, before by iteration; never both added."""
+    family = next((one for one in (_BY_REQUEST, _BY_ITERATION) if any(key[0] == one for key in found)), None)
+    if family is None:
+        return {}
+    counts: dict[str, dict[int, int]] = {"draft_tokens": {}, "accepted_tokens": {}}
+    for (one, field, _, place), value in sorted(found.items()):
+        if one == family:
+            counts[field][place] = int(value)
+    drafted, accepted = counts["draft_tokens"], counts["accepted_tokens"]
+    return {
+        "present": True,
+        "family": family,
+        "num_drafts": drafted.get(0, 0) if family == _BY_REQUEST else None,
+        "draft_tokens": sum(drafted.values()),
+        "accepted_tokens": sum(accepted.values()),
+        "per_position": _by_place(accepted) if family == _BY_REQUEST else [],
+    }
 
 
 def unreadable(error: str) -> Snapshot:
@@ -88,8 +150,8 @@ def unreadable(error: str) -> Snapshot:
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
     """Read the counters over HTTP; never raises.
 
-    vLLM shows them to anybody, llama.cpp behind its key: asked without the key first, so that a key is
-    never given to a server that does not want it.
+    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a
+    key is never given to a server that does not want it.
     """
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
     error = ""
@@ -122,16 +184,25 @@ class _NoClock:
 def difference(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
     """Return what was counted between two snapshots, or None where that cannot be known.
 
-    Unknown: one of them was unreadable, neither engine's, or smaller than before (a restarted server).
-    An engine that shows its counters but none for speculation has drafted nothing: zeros.
+    Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server).
+    vLLM or llama.cpp showing its counters but none for speculation has drafted nothing: zeros. TensorRT-LLM
+    has no such line until it drafts for the first time, and older versions never have: unknown.
     """
-    if before["dialect"] is None or after["dialect"] is None:
+    if before["dialect"] is None and not (after["dialect"] == _TRTLLM and before["error"] is None):
         return None
-    moved = {name: after[name] - before[name] for name in ("num_drafts", "draft_tokens", "accepted_tokens")}
+    if after["dialect"] is None:
+        return None
+    if after["dialect"] == _TRTLLM and (
+        not after["present"] or (before["present"] and before.get("family") != after.get("family"))
+    ):
+        return None
+    moved: dict[str, int | None] = {}
+    for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
+        moved[name] = None if after[name] is None else after[name] - (before[name] or 0)
     old: list[int] = before["per_position"]
     new: list[int] = after["per_position"]
     positions = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
-    if min([*moved.values(), *positions]) < 0:
+    if min([*(value for value in moved.values() if value is not None), *positions]) < 0:
         return None
     return {**moved, "per_position": positions}
 
@@ -141,7 +212,8 @@ def total(deltas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     result = _nothing()
     for delta in deltas:
         for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
-            result[name] += delta[name]
+            # What one of them does not know, the sum does not.
+            result[name] = None if None in (result[name], delta[name]) else result[name] + delta[name]
         result["per_position"] = _added(result["per_position"], delta["per_position"])
     return result
 
@@ -173,7 +245,10 @@ def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str,
     Three engines, three ways: vLLM's `metrics.speculative_decoding` (all fields; acceptance at position i
     is the share of drafts that kept more than i tokens), llama.cpp's `timings.draft_n` and
     `draft_n_accepted` (no number of drafts, so no length; absent when nothing was drafted, then zero),
-    TensorRT-LLM's `avg_decoded_tokens_per_iter` (the length alone: tokens / steps over all requests).
+    TensorRT-LLM's `avg_decoded_tokens_per_iter` (the length alone: tokens / steps over all requests). It stands in
+    every choice, of every chunk of a stream, and the last one is of the whole answer
+    (`tensorrt_llm/serve/postprocess_handlers.py`); gpt-oss's own chat format has a writer of its own, which leaves
+    it out (`harmony_adapter.py`), unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
     """
     good = [request for request in requests if request["status"] == OK]
     metrics = [request["spec_metrics"] for request in good if request.get("spec_metrics")]
@@ -188,7 +263,7 @@ def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str,
     steps = tokens = 0.0
     for request in good:
         average = request.get("avg_decoded_tokens_per_iter")
-        if average:
+        if average and average > 0 and math.isfinite(average):
             tokens += request["output_tokens"]
             steps += request["output_tokens"] / average
     if steps:

@@ -78,7 +78,7 @@ def _version(findings: Findings, profile: Mapping[str, Any], engine: Data, all_r
         f"a pair that works: {pairs(plugin)} ({plugin['reason']})" if plugin else ranges(all_releases, all_releases)
     )
     do = did_you_mean(version, all_releases) if is_version(version) else f"use one of: {', '.join(all_releases)}"
-    what = "which that plugin does not patch" if plugin else "which does not exist"
+    what = "which its plugin does not patch" if plugin else "which does not exist"
     findings.add("engine_version", f"{engine['name']} {version}, {what}", needed, do)
     return ""
 

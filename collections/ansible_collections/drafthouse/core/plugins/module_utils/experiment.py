@@ -44,8 +44,15 @@ def measure_one_step(
     """Measure the arms that ``step`` names, keep it, and return its file. Raises HouseError."""
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
+    metrics_path = (resolved["engine"].get("metrics") or {}).get("path", "/metrics")
     endpoints = [
-        Endpoint(arm, f"http://{site['host']}:{port}", resolved["target"]["served_name"], key)
+        Endpoint(
+            arm,
+            f"http://{site['host']}:{port}",
+            resolved["target"]["served_name"],
+            key,
+            metrics_path=metrics_path,
+        )
         for arm, port in step["arms"].items()
     ]
     logs = {arm: Path(site["home"]) / "logs" / f"{arm}.log" for arm in step["arms"]}

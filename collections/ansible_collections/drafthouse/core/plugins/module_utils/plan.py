@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from .argv import shell_words
 from .fit import GB
+from .render import yaml_block
 from .tables import table
 
 
@@ -22,7 +24,8 @@ def _head(resolved: Mapping[str, Any]) -> str:
     lines = [
         f"{resolved['profile']}: {resolved['title']}",
         f"hardware   {resolved['hardware']['devices']} x {resolved['hardware']['name']}",
-        f"engine     {engine['name']} {engine['version']}, runtime {engine['runtime']} ({engine['version_reason']})",
+        f"engine     {engine['name']} {engine['version']}{_plugin(engine)}, runtime {engine['runtime']}"
+        f" ({engine['version_reason']})",
         f"target     {resolved['target']['name']}",
         f"draft      {resolved['draft']['name'] if resolved['draft'] else 'none: tokens are looked up'}"
         f" ({method['name']}, K={method['num_speculative_tokens']})",
@@ -31,6 +34,10 @@ def _head(resolved: Mapping[str, Any]) -> str:
     ]
     lines += [f"note       {warning}" for warning in resolved["warnings"]]
     return "\n".join(lines)
+
+
+def _plugin(engine: Mapping[str, Any]) -> str:
+    return f" with its plugin {engine['plugin']}" if engine["plugin"] else ""
 
 
 def _memory(resolved: Mapping[str, Any]) -> str:
@@ -116,9 +123,13 @@ def _commands(resolved: Mapping[str, Any], arm: str) -> str:
     data = resolved["arms"][arm]
     words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
     head = " ".join([*words, shell_words(data["command"])])
-    return f"{arm} arm\n" + " \\\n".join(
-        f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in data["flags"])]
-    )
+    flags = list(data["flags"])
+    if config := data["config"]:
+        flags.append([config["flag"], config["file"]])
+    text = f"{arm} arm\n" + " \\\n".join(f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in flags)])
+    if config:
+        text += f"\n\n  {config['file']}\n" + textwrap.indent(yaml_block(config["data"]), "    ")
+    return text
 
 
 def _gb(size: float) -> str:

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from .stats import estimate, median, paired_ratios
-from .verdict import BROKEN, INVALID, Prompt, Request, Result, busy_processes, judge, measured_tpot
+from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, busy_processes, judge, measured_tpot
 from .wording import at_a_time, listing
 
 SCHEMA = "drafthouse.report/1"
@@ -72,10 +72,17 @@ MEASURES: tuple[tuple[str, str, str, bool, Measure], ...] = (
 )
 
 
-def build_report(baseline: Result, speculative: Result, resolved: Mapping[str, Any], host: str = "") -> dict[str, Any]:
+def build_report(
+    baseline: Result,
+    speculative: Result,
+    resolved: Mapping[str, Any],
+    host: str = "",
+    stock: Result | None = None,
+) -> dict[str, Any]:
     """Return everything a report shows, JSON-serialisable and the same for the same results.
 
-    ``host`` is the box's name in the inventory; without it the results' machine names itself. Rows under
+    ``host`` is the box's name in the inventory; without it the results' machine names itself. ``stock`` is the
+    result of the arm that starts the engine as an article does, where it was measured. Rows under
     ``kinds`` carry their concurrency, so that more steps of load add rows. Times are in ms, speeds in
     tokens per second, rates are fractions, speed-ups are above 1 where speculation is better.
     """
@@ -87,7 +94,7 @@ def build_report(baseline: Result, speculative: Result, resolved: Mapping[str, A
         "profile": resolved.get("profile") or speculative.get("profile") or "",
         "title": resolved.get("title") or "",
         "article": resolved.get("article"),
-        "synthetic": resolved.get("synthetic"),
+        "marks": {mark: resolved[mark] for mark in MARKS if resolved.get(mark)},
         "key": resolved.get("key") or speculative.get("key"),
         "host": host or host_of(results),
         "date": date,
@@ -96,6 +103,7 @@ def build_report(baseline: Result, speculative: Result, resolved: Mapping[str, A
         "articles": articles_table(results),
         "kinds": [_kind_row(group, verdict["groups"][group], results) for group in verdict["groups"]],
         "acceptance": acceptance(speculative),
+        "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
             name: {arm: _values(results[arm], measure) for arm in ARMS}
             for name, _, _, _, measure in MEASURES
@@ -111,6 +119,25 @@ def build_report(baseline: Result, speculative: Result, resolved: Mapping[str, A
         "warnings": verdict["warnings"],
         "not_measured": not_measured(results, verdict, resolved),
     }
+
+
+def against_stock(stock: Result, results: Mapping[str, Result], groups: Iterable[str]) -> dict[str, Any]:
+    """Return how each arm compares with the engine as an article starts it, on the verdict's groups.
+
+    Medians over prompts of the paired TPOT ratio (stock over arm), with their interval; None without a pair.
+    """
+    wanted = set(groups)
+
+    def times_of(result: Result) -> dict[Prompt, list[float]]:
+        chosen = [r for r in result.get("requests") or [] if str(r.get("group")) in wanted]
+        return _by_prompt(chosen, measured_tpot)
+
+    own = times_of(stock)
+    found: dict[str, Any] = {}
+    for arm, result in results.items():
+        ratio = estimate(list(paired_ratios(own, times_of(result)).values()))
+        found[arm] = ratio.as_dict() if ratio else None
+    return found
 
 
 def host_of(results: Mapping[str, Result]) -> str:
@@ -410,6 +437,9 @@ def not_measured(results: Mapping[str, Result], verdict: Mapping[str, Any], reso
         found.append("The baseline against itself (A/A): that takes two rounds.")
     if not any(acceptance(spec)["overall"]["by_position"]):
         found.append("Acceptance by position in the draft: the engine did not tell it.")
+    told = acceptance(spec)["overall"]
+    if told["rate"] is None and told["length"] is not None:
+        found.append("The acceptance rate: the engine told how many tokens a step gave, not how many were drafted.")
     outputs = verdict["outputs"]["speculative"]
     if outputs is None:
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")

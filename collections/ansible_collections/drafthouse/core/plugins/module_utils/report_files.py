@@ -52,15 +52,18 @@ def write_report(
     resolved: Mapping[str, Any],
     templates: Path,
     host: str = "",
+    stock: Result | None = None,
 ) -> Written:
     """Judge two results and write their report below ``reports``; the same results write nothing twice.
 
     Five files: baseline.json, speculative.json, report.json (with the resolved profile), report.md and
-    report.html. Each is written beside its place and renamed, so a reader never sees half a file. OSError
-    says that the folder cannot be written, jinja2.TemplateError that a template is wrong.
+    report.html; and stock.json where that arm was measured. Each is written beside its place and renamed, so a
+    reader never sees half a file. OSError says that the folder cannot be written, jinja2.TemplateError that a
+    template is wrong.
     """
-    report = build_report(baseline, speculative, resolved, host)
-    return write_files(report_directory(reports, report), report, baseline, speculative, resolved, templates)
+    report = build_report(baseline, speculative, resolved, host, stock)
+    place = report_directory(reports, report)
+    return write_files(place, report, baseline, speculative, resolved, templates, stock)
 
 
 def write_files(
@@ -70,6 +73,7 @@ def write_files(
     speculative: Result,
     resolved: Mapping[str, Any],
     templates: Path,
+    stock: Result | None = None,
 ) -> Written:
     """Write the files of a report into ``place``, as :func:`write_report` does."""
     place.mkdir(parents=True, exist_ok=True)
@@ -79,6 +83,8 @@ def write_files(
         _put(place / "speculative.json", to_json(speculative)),
         _put(place / "report.json", data),
     ]
+    if stock:
+        changed.append(_put(place / "stock.json", to_json(stock)))
     # Drawing takes seconds, and a second run wants none of them: a page made of the same things stays.
     stamp = _stamp(data, templates)
     page, text = place / "report.html", place / "report.md"

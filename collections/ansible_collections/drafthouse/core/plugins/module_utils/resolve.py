@@ -20,6 +20,7 @@ from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
 from .pairing import check_pair, check_schedule, check_tokens
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Findings, Map, Value, check
+from .trtllm_config import check_config, warnings_of
 from .versions import NIGHTLY, having, known, ranges
 
 SITE = Map(
@@ -109,6 +110,10 @@ class _Join:
         self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
         fits = {arm: self._fit(arm) for arm in self.arms}
         self._check_fit(fits)
+        self._stop_if_wrong()
+        self.parts = self._parts()
+        self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
+        self._check_configs()
         self._stop_if_wrong()
         return self._result(fits)
 
@@ -228,6 +233,14 @@ class _Join:
             )
             return {}
         self._check_version("speculation.method", f"'{spec['method']}'", method)
+        for key, needed in (method.get("requires", {}).get("serve") or {}).items():
+            if self.serve.get(key, needed) != needed:
+                self.findings.add(
+                    f"serve.{key}",
+                    f"{self.serve[key]}",
+                    f"{needed}: {spec['method']} needs it ({method['requires']['reason']})",
+                    "remove the key",
+                )
         self.method_options = self._check_options(
             "speculation.options", spec.get("options") or {}, method.get("options", {})
         )
@@ -293,6 +306,8 @@ class _Join:
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
             warnings += check_pair(self.findings, self.target, self.draft, self.method, self.house.models)
+        options = self.engine["options"]
+        warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
         if self.version == NIGHTLY:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
         launch = self.engine["launch"]
@@ -486,23 +501,36 @@ class _Join:
         once = experiment.get("once", [])
         return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
 
-    def _result(self, fits: Mapping[str, Fit]) -> Data:
-        engine, spec, chosen = self.engine, self.profile["speculation"], self.chosen
-        self.parts = Parts(
+    def _parts(self) -> Parts:
+        return Parts(
             name=self.name,
             site=self.site,
             hardware=self.hardware,
-            engine=engine,
+            engine=self.engine,
             version=self.version,
             target=self.target,
             draft=self.draft,
             method=self.method,
             method_options=self.method_options,
-            tokens=spec["num_speculative_tokens"],
+            tokens=self.profile["speculation"]["num_speculative_tokens"],
             serve=self.serve,
-            image=chosen.image,
+            image=self.chosen.image,
         )
-        parts = self.parts
+
+    def _check_configs(self) -> None:
+        """Check the YAML of an engine that cannot check it here itself, and say what it would silently change."""
+        if self.engine["launch"].get("config", {}).get("schema") != "trtllm":
+            return
+        for arm, built in self.built.items():
+            config = built["config"]
+            self.findings.problems += check_config(
+                config["data"], self.version, f"profiles/{self.name}.yml, as {config['file']} of the {arm} arm"
+            )
+        if not self.findings.problems:
+            self.warnings += warnings_of(self.built["speculative"]["config"]["data"])
+
+    def _result(self, fits: Mapping[str, Fit]) -> Data:
+        engine, chosen, parts = self.engine, self.chosen, self.parts
         return {
             "profile": self.name,
             "title": self.profile["title"],
@@ -546,9 +574,9 @@ class _Join:
             "key_file": parts.key_file,
             "expectation": self._expectation(),
             "experiment": self._experiment(fits),
-            "arms": {arm: {**build_arm(parts, arm), "fit": fits[arm].as_dict()} for arm in self.arms},
+            "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
-            "stock": build_arm(parts, STOCK) if self.method.get("requires") else None,
+            "stock": self.built[STOCK] if self.method.get("requires") else None,
             "offline": self._offline(),
         }
 

@@ -152,7 +152,12 @@ def _acceptance(
     deltas = [difference(one["before"], one["after"]) for one in counters]
     known = [delta for delta in deltas if delta is not None]
     if known and len(known) == len(deltas):
-        return acceptance("metrics", total(known))
+        counted = acceptance("metrics", total(known))
+        if counted["spec_decode_acceptance_length"] is None and counted["spec_decode_draft_tokens"]:
+            # Counters without the number of drafts (TensorRT-LLM's per iteration): the answers may know the length.
+            told = acceptance_from_requests(requests) or {}
+            counted["spec_decode_acceptance_length"] = told.get("spec_decode_acceptance_length")
+        return counted
     unknown: dict[str, Any] = {
         "num_drafts": None,
         "draft_tokens": None,
@@ -242,7 +247,7 @@ def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _source_line(result: Mapping[str, Any]) -> str:
     sources = {
-        "metrics": "the engine's counters (/metrics)",
+        "metrics": "the engine's counters",
         "response": "the answers themselves",
         "log": "the engine's log lines",
     }
@@ -252,6 +257,8 @@ def _source_line(result: Mapping[str, Any]) -> str:
     drafted = result["spec_decode_draft_tokens"]
     if drafted == 0:
         return f"Speculation: nothing was drafted, say {sources[source]}."
+    if drafted is None and result["spec_decode_acceptance_length"] == 1.0:
+        return f"Speculation: one token a step, say {sources[source]}: no draft, or none that was accepted."
     return f"Speculation: accepted = share of the drafted, length = tokens a step; from {sources[source]}."
 
 

@@ -90,6 +90,10 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
         if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
             lines.append(paint("? too few prompts for a 95 % interval", DIM))
 
+    if report["stock"]:
+        told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
+        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
+
     articles = report["articles"]
     head = ["as in the articles", "Normal", "Speculative", "Speed-up"]
     lines += [

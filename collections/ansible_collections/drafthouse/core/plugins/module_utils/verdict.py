@@ -30,6 +30,9 @@ BROKEN = {
     "no_usage": "without a token count (usage)",
 }
 
+# What a reader must know before the word itself; the resolved profile says why.
+MARKS = ("synthetic", "unpinned")
+
 Request = Mapping[str, Any]
 Result = Mapping[str, Any]
 Pair = tuple[Any, Any, Any]
@@ -88,9 +91,10 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     reasons = against or _why(word, speedup, figures["control"], nothing_drafted, declared)
     concurrency = speculative.get("max_concurrency", experiment.get("concurrency"))
     said = _said(word, speedup, kinds, concurrency, reasons)
+    marks = "".join(f"{mark}, " for mark in MARKS if resolved.get(mark))
     return {
         "word": word,
-        "sentence": f"{'synthetic, ' if resolved.get('synthetic') else ''}{word}: {said}",
+        "sentence": f"{marks}{word}: {said}",
         "said": said,
         "reasons": reasons,
         "warnings": _warnings(word, figures, groups, results, resolved, declared),
@@ -262,6 +266,11 @@ def drafting_of(result: Result) -> dict[str, Any]:
     answers: list[float] = []
     several = 0
     per_iteration = 0
+    trtllm = (result.get("engine") or {}).get("id") == "trtllm" or any(
+        (one.get(when) or {}).get("dialect") == "trtllm"
+        for one in result.get("counters") or []
+        for when in ("before", "after")
+    )
     for request in _requests(result):
         timings = request.get("timings")
         if isinstance(timings, Mapping) and isinstance(timings.get("draft_n"), int | float):
@@ -279,6 +288,9 @@ def drafting_of(result: Result) -> dict[str, Any]:
     drafted = True if several or any(numbers) else False if numbers or per_iteration else None
     return {
         "drafted": drafted,
+        # Nothing but a length of 1: not drafted, or nothing accepted.
+        "one_token_an_iteration": per_iteration if not several and not numbers else 0,
+        "trtllm": trtllm,
         "source": result.get("spec_decode_source"),
         "draft_tokens": int(tokens),
         "accepted_tokens": _number(result, "accepted_tokens"),
@@ -299,7 +311,20 @@ def _drafting(drafting: Mapping[str, Mapping[str, Any]]) -> list[str]:
             else "by its counters"
         )
         found.append(f"the baseline drafted ({what}): it is no baseline")
-    if spec["drafted"] is None:
+    if spec["drafted"] is None and spec["trtllm"]:
+        found.append(
+            "the speculative arm shows no sign of drafting: the server has neither trtllm_spec_decode_* counters "
+            "(TensorRT-LLM has them since 1.3.0rc19, with return_perf_metrics) nor avg_decoded_tokens_per_iter in "
+            "its answers (gpt-oss's own chat format leaves it out)"
+        )
+    elif spec["one_token_an_iteration"]:
+        found.append(
+            "nothing shows that the speculative arm drafted: "
+            f"{count(spec['one_token_an_iteration'], 'answer')} of {count(spec['requests'], 'request')} tell one token "
+            "an iteration (avg_decoded_tokens_per_iter), and so does a server that drafts and has nothing accepted; "
+            "only counters (trtllm_spec_decode_*, since TensorRT-LLM 1.3.0rc19) tell the two apart"
+        )
+    elif spec["drafted"] is None:
         found.append(
             "nothing shows that the speculative arm drafted: no counters at /metrics, none in its answers, "
             "none in its log"
@@ -476,9 +501,9 @@ def _warnings(
     declared: Sequence[str],
 ) -> list[str]:
     found: list[str] = []
-    if resolved.get("synthetic"):
-        found.append(f"synthetic profile: {resolved['synthetic']}")
-    found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith("synthetic:")]
+    found += [f"{mark} profile: {resolved[mark]}" for mark in MARKS if resolved.get(mark)]
+    told = tuple(f"{mark}:" for mark in MARKS)
+    found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith(told)]
     control = figures["control"]
     if control is None:
         found.append("no A/A control: the baseline ran one round, so its own drift is unknown")

@@ -54,8 +54,13 @@ def spelled(version: str, word: str, spellings: Sequence[Mapping[str, Any]] = ()
 
 
 def releases(engine: Mapping[str, Any]) -> list[str]:
-    """Return every version of an engine of the catalogue that may be asked for, oldest first."""
-    return sorted({*engine.get("releases", ()), *engine["versions"]}, key=number)
+    """Return every version of an engine of the catalogue that may be asked for, oldest first.
+
+    An engine with a plugin has those that the plugin patches.
+    """
+    plugin = engine.get("plugin")
+    asked = plugin["versions"] if plugin else {*engine.get("releases", ()), *engine["versions"]}
+    return sorted(asked, key=number)
 
 
 def ranges(versions: Sequence[str], all_versions: Sequence[str]) -> str:
