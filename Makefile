@@ -17,7 +17,7 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-vllm lint golden profiles plan render stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-engines lint golden profiles plan render translate stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,10 +62,15 @@ profiles: venv ## a table of all profiles
 	@scripts/profiles.py
 
 plan: venv ## what would it do, would it fit, what will it download (PROFILE=name)
-	@scripts/plan.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(SET),--set $(SET))
+	@scripts/plan.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(foreach setting,$(SET),--set $(setting))
 
 render: venv ## write both arms' files to build/<profile>/ (PROFILE=name)
-	@scripts/render.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(SET),--set $(SET))
+	@scripts/render.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(foreach setting,$(SET),--set $(setting))
+
+# The shell's dollars are the pasted command's own: make must not read them.
+translate: override export CMD := $(value CMD)
+translate: venv ## a serve command from a blog as a profile and as today's command (CMD='vllm serve ...')
+	@scripts/translate.py $(if $(value CMD),"$$CMD") $(ARGS)
 
 stop: venv ## stop the server of INVENTORY (local unless said otherwise)
 	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
@@ -84,7 +89,7 @@ endef
 test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
 	@pytest
 
-test-vllm: venv-dev ## the real vLLM for CPU: its parser, its configuration check, and real A/B runs
+test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest tests/vllm
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Paste a serve command from a blog: get the profile for it, today's command, and what changed since.
+
+Examples:
+  scripts/translate.py 'python -m vllm.entrypoints.openai.api_server --model a/b --speculative-model c/d'
+  scripts/translate.py < article.md
+
+Old and new forms of vLLM, TensorRT-LLM and llama.cpp are read, `docker run` around them and Python's LLM(...)
+too; several commands in one paste are translated one by one. Nothing is run and nothing is fetched. A YAML file
+that a command names is read where it lies, or from a heredoc in the paste.
+
+Exit code: 0 when everything was translated, 2 on a problem (where, found, needed, do).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.translate import Translation, translate
+from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
+from ansible_collections.drafthouse.core.plugins.module_utils.translate_text import (
+    as_data,
+    profile_text,
+    translation_text,
+)
+
+_LARGEST = 1_000_000  # characters: a paste is not longer, a wrong file may be
+
+
+def main() -> int:
+    """Print the translations."""
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", help="the command, as ONE argument (default: standard input)")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, for machines")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile here; an existing file stays")
+    given = parser.parse_args()
+    if given.command is None and sys.stdin.isatty():
+        print("paste the command, then Ctrl-D", file=sys.stderr)
+    text = given.command if given.command is not None else sys.stdin.read(_LARGEST)
+    found, loose = translate(text, load_house(ROOT), load_flags(ROOT), _file)
+    if given.profile:
+        _write(given.profile, found)
+    if given.json:
+        data = {"translations": [as_data(one) for one in found], "left_aside": loose}
+        print(json.dumps(data, indent=1, ensure_ascii=False))
+        return 0
+    colour = sys.stdout.isatty()
+    print("\n\n".join(translation_text(one, colour=colour) for one in found))
+    if loose:
+        print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
+    if given.profile:
+        print(f"\nwritten: {given.profile}")
+    return 0
+
+
+def _file(name: str) -> str | None:
+    """Return the text of a file that a command names, or None where there is none."""
+    try:
+        return Path(name).expanduser().read_text("utf-8")[:_LARGEST]
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, found: list[Translation]) -> None:
+    """Write the one profile; raises HouseError rather than overwrite, or when there are several."""
+    if len(found) > 1:
+        raise HouseError(
+            Problem(f"{len(found)} commands", "one, to write its profile", "paste them one by one", "--profile")
+        )
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(profile_text(found[0]))
+    except FileExistsError:
+        raise HouseError(
+            Problem("a file that is there already", "a new file", "choose another name, or remove it", str(path))
+        ) from None
+    except OSError as error:
+        raise HouseError(
+            Problem(str(error), "a folder to write to", "create it, or choose another", str(path))
+        ) from error
+
+
+if __name__ == "__main__":
+    run(main)
