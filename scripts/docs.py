@@ -7,6 +7,7 @@ With --check nothing is written; exit status 1 names the pages that are not as t
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield role / "README.md", role_page(role)
     yield ROOT / "docs" / "roles.md", roles_page(roles)
     yield ROOT / "docs" / "profiles.md", profiles_page()
+    yield ROOT / "docs" / "proof.md", proof_page()
 
 
 def _specs(role: Path) -> dict[str, Any]:
@@ -115,6 +117,77 @@ def profiles_page() -> str:
         *notes,
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def proof_page() -> str:
+    """Return the table of what was proven of each profile, how, and what was not."""
+    house = load_house(ROOT)
+    checked = json.loads((ROOT / "tests/vllm/proofs.json").read_text("utf-8"))
+    lines = [
+        "# What is proven of each profile",
+        "",
+        _WRITTEN.format(source="profiles/ and tests/vllm/proofs.json, which the tests write and check"),
+        "",
+        "| profile | article | engine | method | proven, and how | not proven |",
+        "|---|---|---|---|---|---|",
+    ]
+    refused = []
+    for name in sorted(house.profiles):
+        resolved = resolved_profile(name, _site(house.profiles[name]))
+        proven, missing = _proof(resolved, checked)
+        engine, method = resolved["engine"], resolved["method"]
+        cells = [
+            f"`{name}`",
+            _line(resolved["article"] or "none"),
+            f"{engine['name']} {engine['version']}; {', '.join(engine['runtimes'])}",
+            f"{method['name']}, K={method['num_speculative_tokens']}",
+            proven,
+            missing,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        for version, found in checked.items():
+            if "refused" in found.get(name, {}):
+                refused.append(f"- `{name}` for vLLM {version}: {_line(found[name]['refused'])}")
+    lines += [
+        "",
+        "Parser: the command as rendered, read by that version's own `vllm serve` parser. Configuration: its engine"
+        " configuration made of it, with `config.json` files written from facts (`tests/vllm/model_configs/`), for the"
+        " CPU platform: what only a GPU platform checks is not exercised. Served: a real A/B through `site.yml`, with a"
+        " report. `make test-engines` does all of it, `make test` what is served by llama.cpp.",
+        "",
+        "Refused by the resolver, because that version lacks something:",
+        "",
+        *refused,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
+
+
+def _proof(resolved: Mapping[str, Any], checked: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what was proven of a profile and how, and what was not."""
+    engine, name = resolved["engine"]["id"], resolved["profile"]
+    if resolved["hardware"]["kind"] == "cpu":
+        return "served: real A/B, both arms, report", "that a GPU gains as much"
+    if engine == "trtllm":
+        return (
+            "both arms' YAML by a strict schema of our own (1.2.0rc1, 1.2.1); acceptance from made answers",
+            f"TensorRT-LLM itself, its container, its flags; {_ON_THE_GPU}",
+        )
+    if engine == "llamacpp":
+        return "its `serve.sh` served by the CPU build, with small files in the models' places", _ON_THE_GPU
+    proven, missing = [], []
+    for version, found in checked.items():
+        arms = found.get(name, {})
+        if not arms or "refused" in arms:
+            continue
+        passed = ["parser"] if all(arm["parser"] == "ok" for arm in arms.values()) else []
+        passed += ["configuration"] if all(arm["engine_config"] == "ok" for arm in arms.values()) else []
+        proven.append(f"{version}: {', '.join(passed)}")
+        missing += [arm["engine_config"] for arm in arms.values() if arm["engine_config"] != "ok"]
+    untried = [_line(text).replace("not tried: ", "the configuration: ") for text in dict.fromkeys(missing)]
+    return "; ".join(proven) or "nothing", "; ".join([*untried, _ON_THE_GPU])
 
 
 def _site(profile: Mapping[str, Any]) -> dict[str, Any]:

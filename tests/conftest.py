@@ -9,7 +9,7 @@ import pytest
 
 _FIGURES = pytest.StashKey[list[str]]()
 _NOT_RUN = (
-    "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-vllm)",
+    "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-engines)",
     "downloads from the Hugging Face hub itself (its client runs against a server of the tests)",
 )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,12 @@ PROGRAMS = ROOT / "roles" / "engine" / "files"
 # Where torch's CPU build lies when PyTorch's own index is out of reach. pip reads it by itself, uv does not.
 FIND_LINKS = os.environ.get("PIP_FIND_LINKS")
 READY_S = 120
+# A profile of each engine that is installed on a CPU.
+_PROFILES = {
+    "llamacpp": "cpu-smollm2-ngram",
+    "vllm": "cpu-smollm2-vllm-ngram",
+    "vllm-suffix": "cpu-smollm2-vllm-suffix",
+}
 
 
 def _catalogue(name: str, key: str) -> dict[str, Any]:
@@ -38,26 +45,48 @@ def _uv() -> str | None:
     return str(beside) if beside.exists() else shutil.which("uv")
 
 
-def engine_home(engine: str) -> Path:
-    """Make the engine's environment for CPU unless it is there; return its folder."""
-    entry = _catalogue("engines", engine)
-    version = str(entry["default_version"])
-    install = entry["versions"][version]["install"]["cpu"]
+def engine_home(engine: str, version: str | None = None) -> Path:
+    """Make the engine's environment for CPU, as a profile resolves it, unless it is there; return its folder."""
+    site = {**site_of_inventory("local"), "home": str(KEPT.parent)}
+    overrides = {"engine_version": version} if version else None
+    resolved = resolved_profile(_PROFILES[engine], site, overrides)["engine"]
+    install, home = resolved["install"], Path(resolved["home"])
     alone = list(install.get("no_deps_packages", []))
     if lock := install.get("lock"):
         lines = (PROGRAMS / "locks" / lock).read_text("utf-8").splitlines()
         alone += [line for line in lines if line.strip() and not line.startswith("#")]
-    home = KEPT / f"{engine}-{version}-cpu"
     recipe = EnvRecipe(
         path=str(home),
         packages=install["python_packages"],
         no_deps_packages=alone,
+        source_packages=install.get("source_packages", []),
+        build_packages=install.get("build_packages", []),
         torch_backend=install.get("torch_backend"),
         metadata_stub=install.get("metadata_stub"),
     )
     ensure_env(recipe, _uv(), FIND_LINKS)
     for tool in install.get("tools", []):
         shutil.copy(PROGRAMS / tool, home / "bin" / tool)
+    return home
+
+
+def check_home(version: str) -> Path:
+    """Make an environment in which a version of vLLM can read commands; return its folder.
+
+    Only the pin serves on a CPU too. The older ones are for their parser and configuration alone.
+    """
+    if version == str(_catalogue("engines", "vllm")["default_version"]):
+        return engine_home("vllm")
+    lines = (ROOT / "tests" / "vllm" / "locks" / f"vllm-{version}-cpu.txt").read_text("utf-8").splitlines()
+    home = KEPT / f"vllm-{version}-cpu"
+    recipe = EnvRecipe(
+        path=str(home),
+        packages=[],
+        no_deps_packages=[line for line in lines if line.strip() and not line.startswith("#")],
+        torch_backend="cpu",
+        metadata_stub={"name": "vllm", "version": f"{version}+cpu"},
+    )
+    ensure_env(recipe, _uv(), FIND_LINKS)
     return home
 
 

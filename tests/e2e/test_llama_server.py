@@ -141,7 +141,7 @@ def test_what_cannot_be_served_is_refused_in_words(home: Path, flags: list[str],
 
 
 def test_a_wrong_draft_is_named_by_its_own_flag(home: Path, model: str) -> None:
-    assert "--spec-draft-model /absent.gguf: No such file" in refuse(home, "-m", model, "-md", "/absent.gguf")
+    assert "--model-draft /absent.gguf: No such file" in refuse(home, "-m", model, "-md", "/absent.gguf")
 
 
 def test_a_key_after_an_equals_sign_is_not_shown(home: Path) -> None:

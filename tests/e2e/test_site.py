@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_from
 
 from tests.e2e.conftest import Ended, Play, play
+from tests.smoke import answer_of, smoke
 
 PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.
@@ -78,12 +79,16 @@ def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> N
     assert {len(request["text"]) > 0 for request in baseline["requests"]} == {True}
 
 
-def test_what_runs_is_what_render_shows(measured: Ended, run: Play, home: Path, port: int) -> None:
+@pytest.fixture(scope="module")
+def resolved(home: Path, port: int) -> dict[str, Any]:
     variables = {
         "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
         "drafthouse_port": port, "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
     }  # fmt: skip
-    resolved = resolved_profile(PROFILE, site_from(variables), OVERRIDES)
+    return resolved_profile(PROFILE, site_from(variables), OVERRIDES)
+
+
+def test_what_runs_is_what_render_shows(measured: Ended, resolved: dict[str, Any], home: Path) -> None:
     for arm, data in resolved["arms"].items():
         for file in data["files"]:
             path = home / "home" / "serve" / PROFILE / arm / file["path"]
@@ -99,6 +104,13 @@ def test_the_better_arm_is_left_serving_behind_its_key(measured: Ended, home: Pa
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {key_file.read_text().strip()}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert b"llamacpp:" in answer.read()
+
+
+def test_smoke_gets_an_answer(measured: Ended, resolved: dict[str, Any], home: Path, port: int, tmp_path: Path) -> None:
+    key = Path(resolved["key_file"]).read_text().strip()
+    done = smoke(resolved, tmp_path, f"http://127.0.0.1:{port}", key)
+    assert answer_of(done)
+    assert key not in done.stdout + done.stderr
 
 
 def test_the_key_is_nowhere_but_in_its_file(measured: Ended, home: Path) -> None:

@@ -245,6 +245,11 @@ CASES = [
         id="K beyond the head's limit",
     ),
     pytest.param(
+        put("profiles", f"{MEDUSA}/speculation/num_speculative_tokens", 3), MEDUSA,
+        "speculation.num_speculative_tokens", "3", "6: 'medusa' drafts a token with every head", "set it to 6",
+        id="K that leaves heads out",
+    ),
+    pytest.param(
         put("profiles", f"{A100}/serve/tensor_parallel_size", 3), A100,
         "serve.tensor_parallel_size", "3 devices for 64 attention heads", "divides them", "1, 2, 4, 8, 16",
         id="TP that does not divide the heads",

@@ -20,7 +20,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags im
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_sources import commands_of, engine_of_words
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_text import command_text, translation_text
 
-# The key in article 004 is the article's own, published with it.
+# The key in article 004's commands is another one than the article's.
 COMMANDS = {path.stem: path.read_text("utf-8") for path in sorted((Path(__file__).parent / "commands").glob("*.txt"))}
 HOUSE: House = load_house(ROOT)
 FLAGS = load_flags(ROOT)

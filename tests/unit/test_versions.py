@@ -136,8 +136,8 @@ def test_the_stock_arm_is_the_engine_without_what_the_method_needs() -> None:
 def test_a_method_that_adds_a_package_has_an_environment_of_its_own() -> None:
     plain, suffix = rendered("rtx6000-gptoss-ngram"), rendered("rtx6000-gptoss-suffix")
     assert suffix["engine"]["home"] == f"{plain['engine']['home']}-suffix"
-    assert suffix["engine"]["install"]["no_deps_packages"] == ["arctic-inference==0.1.1"]
-    assert "no_deps_packages" not in plain["engine"]["install"]
+    assert suffix["engine"]["install"]["source_packages"] == ["arctic-inference==0.1.1"]
+    assert "source_packages" not in plain["engine"]["install"]
 
 
 def test_every_rendered_script_is_sound_shell() -> None:

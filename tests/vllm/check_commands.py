@@ -8,7 +8,7 @@ Standard input is a list of ``{"name": …, "argv": [… "serve" …], "model_co
 Each path of ``model_configs`` becomes a folder with that config.json, wherever the path stands in argv,
 alone or inside JSON. A stand-in tokenizer is put beside it, which knows the marks of ``"added_tokens"``
 (default: ``<think>`` and ``</think>``): the configuration looks up a reasoning parser's marks in it.
-``"parser_only": "why"`` leaves out the second step.
+``"parser_only": "why"`` leaves out the second step; ``"environment": {name: value}`` holds for the one command.
 
 Standard output is a JSON line for each command: ``{"name", "vllm", "parser", "engine_config"}``, where the
 last two are ``ok`` or the error's text. Exit status 1 when any is not ok. vLLM's log goes to standard error.
@@ -16,6 +16,7 @@ The configuration is made for the CPU platform: checks that only a GPU platform 
 """
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import json
@@ -28,6 +29,9 @@ from typing import Any
 # Before vLLM is imported: a missing file is an error and not a download.
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+
+# Where the server checks its own arguments, newest first (0.32.0, 0.15.1).
+SERVER_MODULES = ("vllm.entrypoints.launchers.launcher", "vllm.entrypoints.openai.api_server")
 
 
 def substitute(value: Any, folders: dict[str, str]) -> Any:
@@ -116,8 +120,7 @@ def _words(error: BaseException, printed: str) -> str:
 def parse(argv: list[str]) -> Any:
     """Return what `vllm serve` makes of its command line, by its own parser and checks."""
     serve = importlib.import_module("vllm.entrypoints.cli.serve")
-    argparse_utils = importlib.import_module("vllm.utils.argparse_utils")
-    parser = argparse_utils.FlexibleArgumentParser(prog="vllm")
+    parser = flexible_parser()(prog="vllm")
     command = serve.ServeSubcommand()
     command.subparser_init(parser.add_subparsers(dest="subparser"))
     args = parser.parse_args(argv)
@@ -128,11 +131,38 @@ def parse(argv: list[str]) -> Any:
     return args
 
 
+def flexible_parser() -> Any:
+    """Return vLLM's FlexibleArgumentParser, from where this version keeps it."""
+    try:
+        return importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser
+    except ImportError:  # 0.9.2 has one file of all utilities
+        return importlib.import_module("vllm.utils").FlexibleArgumentParser
+
+
 def make_engine_config(args: Any) -> None:
     """Make the engine's configuration as the server does, without an engine."""
     arg_utils = importlib.import_module("vllm.engine.arg_utils")
     usage = importlib.import_module("vllm.usage.usage_lib").UsageContext.OPENAI_API_SERVER
     arg_utils.AsyncEngineArgs.from_cli_args(args).create_engine_config(usage)
+
+
+def check_server_args(args: Any) -> None:
+    """Make the server's own check of parsers' names, which is no part of the engine's configuration in 0.15."""
+    function = None
+    for module in SERVER_MODULES:
+        with contextlib.suppress(ImportError):
+            function = function or getattr(importlib.import_module(module), "validate_api_server_args", None)
+    if function is None:
+        raise RuntimeError(f"validate_api_server_args is in none of {', '.join(SERVER_MODULES)}")
+    function(args)
+
+
+def require_known_keys(settings: Any) -> None:
+    """Raise ValueError for a speculative key that this vLLM has no field for: 0.9.1 to 0.15.1 ignore it unseen."""
+    config = importlib.import_module("vllm.config").SpeculativeConfig
+    unknown = sorted(set(settings or {}) - {field.name for field in dataclasses.fields(config)})
+    if unknown:
+        raise ValueError(f"speculative keys that this vLLM ignores without a word: {', '.join(unknown)}")
 
 
 def check(command: dict[str, Any], root: Path) -> dict[str, str]:
@@ -155,8 +185,12 @@ def check(command: dict[str, Any], root: Path) -> dict[str, str]:
     if command.get("parser_only"):
         verdict["engine_config"] = f"not tried: {command['parser_only']}"
         return verdict
+    # The engine's configuration adds keys of its own to the same dictionary.
+    settings = dict(getattr(args, "speculative_config", None) or {})
     try:
         make_engine_config(args)
+        require_known_keys(settings)
+        check_server_args(args)
         verdict["engine_config"] = "ok"
     except (Exception, SystemExit) as error:
         verdict["engine_config"] = reason(error, "", folders)
@@ -173,7 +207,12 @@ def main() -> int:
     refused = False
     with tempfile.TemporaryDirectory() as root:
         for number, command in enumerate(commands):
+            before = dict(os.environ)
+            os.environ.update({name: str(value) for name, value in command.get("environment", {}).items()})
             verdict = {"vllm": version, **check(command, Path(root) / str(number))}
+            # 0.9.2 notes the engine it chose (VLLM_USE_V1) there, and would hold the next command to it.
+            os.environ.clear()
+            os.environ.update(before)
             refused |= verdict["parser"] != "ok" or not verdict["engine_config"].startswith(("ok", "not tried: "))
             print(json.dumps(verdict), file=answers, flush=True)
     return int(refused)

@@ -4,35 +4,43 @@ What passing proves and what it does not stands in model_configs/README.md.
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.translate import translate
+from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
 
-from tests.engines import engine_home
+from tests.engines import check_home, engine_home
 
 HERE = Path(__file__).resolve().parent
+PROOFS = HERE / "proofs.json"
+# The pin, the line before a separate draft had to be proven again, and the last with MLP speculators.
+PIN = "0.32.0"
+OLDEST = "0.9.2"
+CHECKED = (PIN, "0.15.1", OLDEST)
 Command = dict[str, Any]
 Verdict = dict[str, str]
 
 
 def gpu_profiles() -> list[str]:
-    """Return the vLLM profiles that cannot be served here. Those for CPU are served for real in this lane."""
-    hardware = yaml.safe_load((ROOT / "profiles" / "catalog" / "hardware.yml").read_text("utf-8"))
-    found = []
-    for path in sorted((ROOT / "profiles").glob("*.yml")):
-        profile = yaml.safe_load(path.read_text("utf-8"))
-        if profile["engine"] == "vllm" and hardware[profile["hardware"]]["kind"] == "gpu":
-            found.append(path.stem)
-    return found
+    """Return vLLM's profiles that cannot be served here. Those for CPU are served for real in this lane."""
+    house = load_house(ROOT)
+    return [
+        name
+        for name, profile in sorted(house.profiles.items())
+        if profile["engine"] in ("vllm", "vllm-arctic") and house.hardware[profile["hardware"]]["kind"] == "gpu"
+    ]
 
 
 def exec_words(script: str) -> list[str]:
@@ -42,17 +50,21 @@ def exec_words(script: str) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
 
 
-def rendered(profile: str, arm: str) -> Command:
-    hardware = yaml.safe_load((ROOT / "profiles" / "catalog" / "hardware.yml").read_text("utf-8"))
-    chosen = yaml.safe_load((ROOT / "profiles" / f"{profile}.yml").read_text("utf-8"))["hardware"]
-    resolved = resolved_profile(profile, site_of_inventory(hardware[chosen]["inventory"]))
-    (script,) = [file["content"] for file in resolved["arms"][arm]["files"] if file["path"].endswith("serve.sh")]
+def rendered(profile: str, arm: str, version: str | None = None) -> Command:
+    """Return the arm's command as it is rendered for ``version``; HouseError where the profile is refused for it."""
+    site = site_of_inventory("workstation")
+    resolved = resolved_profile(profile, site, {"engine_version": version} if version else None)
+    (script,) = [file["content"] for file in resolved["arms"][arm]["files"] if file["path"] == "serve.sh"]
     models = [model for model in (resolved["target"], resolved["draft"]) if model]
-    return {
+    command: Command = {
         "name": f"{profile} {arm}",
         "argv": exec_words(script),
+        "environment": resolved["arms"][arm]["environment"],
         "model_configs": {model["path"]: config_of(model) for model in models},
     }
+    if resolved["engine"]["id"] == "vllm-arctic" and arm == "speculative":
+        command["parser_only"] = "the method is the plugin's own, and stock vLLM does not know it"
+    return command
 
 
 def config_of(model: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +73,12 @@ def config_of(model: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-@pytest.fixture(scope="session")
-def check() -> Callable[[list[Command]], list[Verdict]]:
-    python = engine_home("vllm") / "bin" / "python"
+Check = Callable[[list[Command]], list[Verdict]]
+
+
+def checker(version: str, home: Path | None = None) -> Check:
+    """Return a function that passes commands through the parser and engine configuration of a version."""
+    python = (home or check_home(version)) / "bin" / "python"
 
     def run(commands: list[Command]) -> list[Verdict]:
         done = subprocess.run(
@@ -79,6 +94,11 @@ def check() -> Callable[[list[Command]], list[Verdict]]:
         return verdicts
 
     return run
+
+
+@pytest.fixture(scope="session")
+def check() -> Check:
+    return checker(PIN)
 
 
 def changed(command: Command, name: str, edit: Callable[[list[str]], list[str]]) -> Command:
@@ -97,14 +117,53 @@ def with_speculation(command: Command, name: str, **keys: object) -> Command:
     return changed(command, name, edit)
 
 
-def test_every_rendered_command_passes(check: Callable[[list[Command]], list[Verdict]]) -> None:
-    commands = [rendered(profile, arm) for profile in gpu_profiles() for arm in ("baseline", "speculative")]
-    assert commands
-    refused = [verdict for verdict in check(commands) if (verdict["parser"], verdict["engine_config"]) != ("ok", "ok")]
-    assert refused == []
+def proof(version: str) -> dict[str, Any]:
+    """Return what ``version`` says of every profile: ok, not tried and why, or what the resolver refuses it with."""
+    found: dict[str, Any] = {}
+    commands: list[Command] = []
+    for profile in gpu_profiles():
+        # A plugin's version is the pair's: its flags are looked at as they are, by versions that had them already.
+        own = load_house(ROOT).profiles[profile]["engine"] == "vllm-arctic"
+        if own and version == OLDEST:
+            continue
+        try:
+            commands += [rendered(profile, arm, None if own else version) for arm in ("baseline", "speculative")]
+        except HouseError as error:
+            found[profile] = {"refused": "; ".join(problem.found for problem in error.problems)}
+    # Suffix decoding's tree is a package of its own, in an environment of its own.
+    with_tree = [command for command in commands if command["name"].startswith("rtx6000-gptoss-suffix ")]
+    plain = [command for command in commands if command not in with_tree]
+    if version == PIN:
+        verdicts = checker(version)(plain) + checker(version, engine_home("vllm-suffix"))(with_tree)
+    else:
+        reason = "the suffix tree is built for the pinned version only"
+        with_tree = [
+            command | ({"parser_only": reason} if command["name"].endswith("speculative") else {})
+            for command in with_tree
+        ]
+        verdicts = checker(version)(plain + with_tree)
+    for verdict in verdicts:
+        profile, arm = verdict["name"].split()
+        found.setdefault(profile, {})[arm] = {"parser": verdict["parser"], "engine_config": verdict["engine_config"]}
+    return dict(sorted(found.items()))
 
 
-def test_what_is_wrong_is_refused(check: Callable[[list[Command]], list[Verdict]]) -> None:
+@pytest.mark.parametrize("version", CHECKED)
+def test_every_rendered_command_as_it_stands_in_the_proofs(version: str) -> None:
+    """The table of docs/proof.md is made of this file; WRITE_PROOFS=1 writes it anew."""
+    kept = json.loads(PROOFS.read_text("utf-8")) if PROOFS.is_file() else {}
+    found = proof(version)
+    if os.environ.get("WRITE_PROOFS"):
+        PROOFS.write_text(json.dumps({**kept, version: found}, indent=1) + "\n", "utf-8")
+    assert found == kept.get(version) or os.environ.get("WRITE_PROOFS")
+    for profile, arms in found.items():
+        for arm, verdict in arms.items():
+            if arm != "refused":
+                assert verdict["parser"] == "ok", (profile, arm, verdict)
+                assert verdict["engine_config"].startswith(("ok", "not tried: ")), (profile, arm, verdict)
+
+
+def test_what_is_wrong_is_refused(check: Check) -> None:
     eagle = rendered("rtx6000-qwen-eagle3", "speculative")
     draft = rendered("h100-llama33-draft3b", "speculative")
 
@@ -134,7 +193,7 @@ def test_what_is_wrong_is_refused(check: Callable[[list[Command]], list[Verdict]
 
 
 def test_the_three_ways_to_write_the_same_speculation_pass(
-    check: Callable[[list[Command]], list[Verdict]],
+    check: Check,
 ) -> None:
     eagle = rendered("rtx6000-qwen-eagle3", "speculative")
     place = eagle["argv"].index("--speculative-config")
@@ -153,14 +212,34 @@ def test_the_three_ways_to_write_the_same_speculation_pass(
     assert {verdict["engine_config"] for verdict in verdicts} == {"ok"}
 
 
-def test_parser_only_is_named_and_not_called_proven(check: Callable[[list[Command]], list[Verdict]]) -> None:
+def test_parser_only_is_named_and_not_called_proven(check: Check) -> None:
     command = with_speculation(rendered("rtx6000-qwen-eagle3", "speculative"), "arctic", method="arctic")
     (verdict,) = check([{**command, "parser_only": "stock vLLM does not know it"}])
     assert (verdict["parser"], verdict["engine_config"]) == ("ok", "not tried: stock vLLM does not know it")
 
 
-def test_messages_show_the_commands_own_paths(check: Callable[[list[Command]], list[Verdict]]) -> None:
+def test_messages_show_the_commands_own_paths(check: Check) -> None:
     draft = rendered("h100-llama33-draft3b", "speculative")
     path = list(draft["model_configs"])[1]
     (verdict,) = check([changed(draft, "old", lambda argv: [*argv, "--speculative-model", path])])
     assert path in verdict["parser"]
+
+
+ARTICLES = sorted((ROOT / "tests" / "unit" / "commands").glob("*.txt"))
+
+
+def test_the_articles_commands_as_they_are_translated_pass_the_parser() -> None:
+    """Parser only: the models that the articles name have no configuration here."""
+    house, flags = load_house(ROOT), load_flags(ROOT)
+    commands: dict[str, list[Command]] = {}
+    for path in ARTICLES:
+        for found in translate(path.read_text("utf-8"), house, flags, lambda name: None)[0]:
+            if found.engine in ("vllm", "vllm-arctic"):
+                version = found.version if found.version in CHECKED else PIN
+                words = [str(word) for flag in found.command for word in flag]
+                command = {"name": path.stem, "argv": words, "parser_only": "a translation"}
+                commands.setdefault(version, []).append(command)
+    assert sum(map(len, commands.values())) >= 16
+    for version, given in commands.items():
+        refused = [verdict for verdict in checker(version)(given) if verdict["parser"] != "ok"]
+        assert refused == []

@@ -25,7 +25,7 @@ def main() -> None:
         speculative_config={
             'method': 'medusa',
             'model': '/models/original/nebius-MEDUSA-Llama-3.1-8B-Instruct',
-            'num_speculative_tokens': 3,
+            'num_speculative_tokens': 6,
         },
         disable_log_stats=False,  # or there are no counters to read below
     )

@@ -15,5 +15,5 @@ exec vllm serve \
   --max-model-len 32768 \
   --host 127.0.0.1 \
   --port 8000 \
-  --speculative-config '{"method": "medusa", "model": "/models/original/nebius-MEDUSA-Llama-3.1-8B-Instruct", "num_speculative_tokens": 3}' \
+  --speculative-config '{"method": "medusa", "model": "/models/original/nebius-MEDUSA-Llama-3.1-8B-Instruct", "num_speculative_tokens": 6}' \
   "$@"

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from .problems import HouseError, Problem
+from .problems import HouseError, Problem, did_you_mean
 from .shape import Anything, Findings, List, Map, Shape, Table, Value, check
 
 Data = dict[str, Any]
@@ -128,8 +128,10 @@ _METHOD = Map(
         **_SINCE_UNTIL,
         "reason": _TEXT,
         "match": Map({"tokenizer": Value(bool), "vocab_difference": Value(int, low=0)}),
+        "all_heads": Value(bool),
         "requires": _REQUIRES,
-        "no_deps_packages": List(_TEXT),
+        "source_packages": List(_TEXT),
+        "build_packages": List(_TEXT),
         "names": Table(_TEXT, required=True),
         "spelled": Table(_SPELLED),
         "options": Table(
@@ -281,6 +283,24 @@ PROFILE = Map(
     }
 )
 
+GPUS = Map(
+    {
+        "generations": Table(
+            Map(
+                {
+                    "open": Value(str, required=True, choices=("required", "recommended", "impossible")),
+                    "cuda13": Value(bool, required=True),
+                    "first_branch": _COUNT,
+                    "last_branch": _COUNT,
+                }
+            ),
+            required=True,
+        ),
+        "cards": Table(Map({"name": _NEEDED_TEXT, "generation": _NEEDED_TEXT, "first_branch": _COUNT}), required=True),
+        "ranges": List(Map({"first": _NEEDED_TEXT, "last": _NEEDED_TEXT, "generation": _NEEDED_TEXT}), required=True),
+    }
+)
+
 
 @dataclass
 class House:
@@ -319,6 +339,24 @@ def load_house(root: Path) -> House:
             house.broken[name] = found
         house.profiles[name] = profile
     return house
+
+
+def load_gpus(root: Path) -> Data:
+    """Read and check the table of GPUs of the clone at ``root``; HouseError holds every problem of it."""
+    relative = "profiles/catalog/gpus.yml"
+    gpus, problems = _read(root, relative, GPUS)
+    if not problems:
+        findings = Findings(relative)
+        named = [(f"cards.{name}", entry) for name, entry in gpus["cards"].items()]
+        named += [(f"ranges[{number}]", entry) for number, entry in enumerate(gpus["ranges"])]
+        for path, entry in named:
+            if entry["generation"] not in gpus["generations"]:
+                found = f"the unknown generation '{entry['generation']}'"
+                findings.add(path, found, "one of generations", did_you_mean(entry["generation"], gpus["generations"]))
+        problems = findings.problems
+    if problems:
+        raise HouseError(problems)
+    return gpus
 
 
 def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]:

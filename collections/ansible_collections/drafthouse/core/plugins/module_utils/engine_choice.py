@@ -116,9 +116,8 @@ def _install(engine: Data, version: str, plugin: str | None, kind: str, method: 
     install = _installs(engine, version).get(kind)
     if install is None or not version:
         return None
-    extra = [*install.get("no_deps_packages", []), *method.get("no_deps_packages", [])]
     filled = {**install, "python_packages": [_filled(text, version, plugin) for text in install["python_packages"]]}
-    return {**filled, "no_deps_packages": extra} if extra else filled
+    return {**filled, **{key: list(method[key]) for key in ("source_packages", "build_packages") if key in method}}
 
 
 def _image(engine: Data, version: str, plugin: str | None, kind: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Weights made from other weights: de-quantised, padded with identity blocks, converted for vLLM.
+"""Weights made from other weights: de-quantised, padded with identity blocks, converted for vLLM, random heads.
 
-Runs on the box. The GGUF recipes need gguf and numpy in the interpreter that calls them; the conversion
-to a Hugging Face folder runs in the vLLM engine's own environment. Every recipe writes beside its
+Runs on the box. The GGUF recipes need gguf and numpy in the interpreter that calls them; what makes a
+Hugging Face folder runs in the vLLM engine's own environment. Every recipe writes beside its
 destination and renames at the end, and the same input gives the same bytes in every run.
 """
 
@@ -25,7 +25,12 @@ from .problems import HouseError, Problem, did_you_mean
 Progress = Callable[[int, int], None]
 
 # Raise a number when the same inputs would give other bytes: results kept under the old key are redone.
-RECIPE_VERSIONS: dict[str, int] = {"gguf_dequantize": 1, "gguf_pad_blocks": 1, "gguf_to_hf": 1}
+RECIPE_VERSIONS: dict[str, int] = {
+    "gguf_dequantize": 1,
+    "gguf_pad_blocks": 1,
+    "gguf_to_hf": 1,
+    "eagle3_random_head": 1,
+}
 
 # general.file_type of llama.cpp's llama_ftype: what the file says of itself.
 FILE_TYPES: dict[str, int] = {"F32": 0, "BF16": 32}
@@ -174,19 +179,41 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     installs beside it, does the work with the transformers of that very environment. A padded GGUF
     gives a padded folder. Takes tens of seconds, most of it imports. Raises HouseError.
     """
-    program = Path(python).with_name("gguf-to-hf")
     where = f"weights recipe gguf_to_hf: {src}"
+    program = _engine_program(python, "gguf-to-hf", where)
+    _require_gguf(src)
+    return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that this transformers can load")
+
+
+def eagle3_random_head(src: str, dst_dir: str, python: str) -> Written:
+    """Make an EAGLE-3 head with random weights (speculators format, BF16) for the target in the folder ``src``.
+
+    ``src`` is a Hugging Face folder, of which only config.json is read; ``python`` as for `gguf_to_hf`. The
+    head has a real one's shapes and costs, and nothing that it drafts is accepted. Raises HouseError.
+    """
+    where = f"weights recipe eagle3_random_head: {src}"
+    program = _engine_program(python, "eagle3-random-head", where)
+    needed = "a Hugging Face folder of a Llama or Qwen model"
+    return _folder_by(python, program, src, Path(dst_dir), where, needed)
+
+
+def _engine_program(python: str, name: str, where: str) -> Path:
+    """Return the program that the engine role installs beside ``python``, or raise HouseError."""
+    program = Path(python).with_name(name)
     if not program.is_file():
         raise HouseError(
             Problem(
                 where=where,
                 found=f"no {program}",
                 needed="the vLLM engine's environment",
-                do="install the engine first (role engine, with gguf-to-hf among its tools)",
+                do=f"install the engine first (role engine, with {name} among its tools)",
             )
         )
-    _require_gguf(src)
-    final = Path(dst_dir)
+    return program
+
+
+def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str) -> Written:
+    """Run ``python program src FOLDER`` and put the folder at ``final`` when it ended well."""
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -198,7 +225,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
                 Problem(
                     where=where,
                     found=lines[-1] if lines else f"exit status {done.returncode} without a word",
-                    needed="a GGUF that this transformers can load",
+                    needed=needed,
                     do=f"run it by hand: {python} {program} {src} OUT",
                 )
             )

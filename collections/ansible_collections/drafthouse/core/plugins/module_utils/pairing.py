@@ -68,10 +68,17 @@ def _model(findings: Findings, target: Data, draft: Data, method: Data) -> list[
     return []
 
 
-def check_tokens(findings: Findings, tokens: int, draft: Data | None) -> None:
-    """Add to ``findings`` when a head cannot draft ``tokens`` in one step."""
+def check_tokens(findings: Findings, tokens: int, draft: Data | None, method: Data) -> None:
+    """Add to ``findings`` when a head cannot draft ``tokens`` in one step, or always drafts another number."""
     most = draft.get("max_speculative_tokens") if draft else None
-    if draft and most is not None and tokens > most:
+    if draft and most is not None and method.get("all_heads") and tokens != most:
+        findings.add(
+            "speculation.num_speculative_tokens",
+            f"{tokens}",
+            f"{most}: '{method['id']}' drafts a token with every head of '{draft['id']}'",
+            f"set it to {most}",
+        )
+    elif draft and most is not None and tokens > most:
         findings.add(
             "speculation.num_speculative_tokens",
             f"{tokens}",

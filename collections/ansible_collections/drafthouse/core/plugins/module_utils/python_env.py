@@ -48,6 +48,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "check that the pinned versions exist for this Python and processor; a wheel that is in no index "
         "needs find_links",
     ),
+    (r"Command '\['cmake'", "install a C++ compiler and Python's headers (apt: g++ python3-dev), then run again"),
     (r"Permission denied", "choose a home that this user may write to (drafthouse_home)"),
 )
 
@@ -64,6 +65,8 @@ class EnvRecipe:
     ``cpu`` or ``auto`` (uv finds the driver). ``metadata_stub``: name and version of a distribution that
     is there in all but its metadata. ``extra_index_url``: asked before the usual index. ``unpinned`` allows
     names without a version, for nightly builds; with ``prerelease`` also versions that are none yet.
+    ``source_packages`` are built here, last, with ``build_packages`` and all the rest at hand: an isolated build would
+    fetch what it names as its requirements, a second torch among them.
     """
 
     path: str
@@ -75,6 +78,8 @@ class EnvRecipe:
     extra_index_url: str | None = None
     prerelease: bool = False
     unpinned: bool = False
+    source_packages: Sequence[str] = ()
+    build_packages: Sequence[str] = ()
 
     def sha256(self, python_version: str) -> str:
         """Return the hex hash of the recipe for an interpreter of this version (``3.11``)."""
@@ -86,7 +91,12 @@ class EnvRecipe:
             "torch_backend": self.torch_backend,
             "metadata_stub": dict(self.metadata_stub) if self.metadata_stub else None,
         }
-        more = {"extra_index_url": self.extra_index_url, "prerelease": self.prerelease, "unpinned": self.unpinned}
+        more: dict[str, Any] = {
+            "extra_index_url": self.extra_index_url,
+            "prerelease": self.prerelease,
+            "unpinned": self.unpinned,
+        }
+        more |= {"source_packages": list(self.source_packages), "build_packages": list(self.build_packages)}
         content.update({name: value for name, value in more.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -199,6 +209,10 @@ def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> l
         steps.append(("packages", [*install, *backend, *links, *recipe.packages]))
     if recipe.no_deps_packages:
         steps.append(("packages as they are", [*install, "--no-deps", *backend, *links, *recipe.no_deps_packages]))
+    if recipe.build_packages:
+        steps.append(("what the build needs", [*install, "--no-deps", *links, *recipe.build_packages]))
+    if recipe.source_packages:
+        steps.append(("building", [*install, "--no-deps", "--no-build-isolation", *links, *recipe.source_packages]))
     return steps
 
 
@@ -219,7 +233,12 @@ def _require_pins(recipe: EnvRecipe) -> None:
             needed="an exact version: name==1.2.3",
             do="pin it; an environment that can change by itself proves nothing",
         )
-        for option, entries in (("packages", recipe.packages), ("no_deps_packages", recipe.no_deps_packages))
+        for option, entries in (
+            ("packages", recipe.packages),
+            ("no_deps_packages", recipe.no_deps_packages),
+            ("source_packages", recipe.source_packages),
+            ("build_packages", recipe.build_packages),
+        )
         for entry in entries
         if not PINNED.match(entry) and not recipe.unpinned
     ]

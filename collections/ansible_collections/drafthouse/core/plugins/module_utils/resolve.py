@@ -301,7 +301,7 @@ class _Join:
     def _check_draft(self) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
-        check_tokens(self.findings, tokens, self.draft)
+        check_tokens(self.findings, tokens, self.draft, self.method)
         self._check_devices()
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
@@ -457,7 +457,7 @@ class _Join:
     def _engine_home(self) -> str:
         """Return the folder of the engine's environment; a method that adds to it has one of its own."""
         kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
-        extra = f"-{self.method['id']}" if "no_deps_packages" in self.method else ""
+        extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
         return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
 
     def _experiment(self, fits: Mapping[str, Fit]) -> Data:

@@ -196,8 +196,9 @@ def _derived(item: Mapping[str, Any], path: Path, tell: Tell, tools: Tools) -> s
     def progress(done: int, total: int) -> None:
         tell({"text": text, "done": done, "total": total, "unit": "bytes"})
 
-    if details["recipe"] == "gguf_to_hf":
-        gguf_recipes.gguf_to_hf(source, str(path), tools.engine_python)
+    by_engine = {"gguf_to_hf": gguf_recipes.gguf_to_hf, "eagle3_random_head": gguf_recipes.eagle3_random_head}
+    if recipe_by_engine := by_engine.get(details["recipe"]):
+        recipe_by_engine(source, str(path), tools.engine_python)
     else:
         dequantize: Callable[..., object] = gguf_recipes.dequantize
         pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks

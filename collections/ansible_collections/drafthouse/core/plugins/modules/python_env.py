@@ -44,6 +44,16 @@ options:
   extra_index_url: {description: An index that is asked before the usual one., type: str}
   prerelease: {description: Also take versions that are no release yet., type: bool, default: false}
   unpinned: {description: Allow names without a version. For nightly builds., type: bool, default: false}
+  source_packages:
+    description: Exact versions built here with what is in the environment already.
+    type: list
+    elements: str
+    default: []
+  build_packages:
+    description: Exact versions that their build needs.
+    type: list
+    elements: str
+    default: []
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -90,6 +100,8 @@ def main() -> None:
                     "version": {"type": "str", "required": True},
                 },
             },
+            "source_packages": {"type": "list", "elements": "str", "default": []},
+            "build_packages": {"type": "list", "elements": "str", "default": []},
             "extra_index_url": {"type": "str"},
             "prerelease": {"type": "bool", "default": False},
             "unpinned": {"type": "bool", "default": False},
@@ -108,6 +120,8 @@ def main() -> None:
         extra_index_url=wanted["extra_index_url"],
         prerelease=wanted["prerelease"],
         unpinned=wanted["unpinned"],
+        source_packages=wanted["source_packages"],
+        build_packages=wanted["build_packages"],
     )
     tell = Progress(wanted["progress_file"])
     try:
