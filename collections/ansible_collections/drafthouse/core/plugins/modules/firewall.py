@@ -1,0 +1,191 @@
+#!/usr/bin/python
+"""Guard ports with iptables chains of our own, in both IP families, so that nobody is locked out."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: firewall
+short_description: Guard ports with iptables chains of our own
+description:
+  - The ports are open to the networks named, to the box itself and to containers on the interfaces named.
+    To all others they are closed.
+  - Filters in INPUT and, where Docker made it, in DOCKER-USER, over IPv4 and IPv6.
+    Nothing but our own chains is written.
+  - New rules are on trial until they are confirmed over a new connection, which the action of the same name does.
+    Unconfirmed they are taken back by the box itself.
+  - Units put the confirmed rules back when the box, Docker or another firewall starts.
+attributes:
+  check_mode: {support: full, description: Shows the rules, changes nothing.}
+  diff_mode: {support: full, description: Shows the rules and the files before and after.}
+options:
+  state: {description: Whether our chains are there., type: str, choices: [present, absent], default: present}
+  ports: {description: TCP ports to guard. Needed unless absent., type: list, elements: int, default: []}
+  allow_cidrs: {description: Networks or addresses that may reach them., type: list, elements: str, default: []}
+  docker_interfaces:
+    description: Bridges whose containers may reach them.
+    type: list
+    elements: str
+    default: [docker0]
+  ssh_port: {description: Port of SSH that is never filtered. 0 finds it., type: int, default: 0}
+  confirm_seconds: {description: Time on trial., type: int, default: 60}
+  program: {description: Content of the program that puts rules in place on the box., type: str, required: true}
+  units: {description: Content of the systemd units by their names., type: dict, required: true}
+  confirm: {description: Keep the rules that are on trial under this word. For the action., type: str, default: ""}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Let one network reach the API
+  drafthouse.core.firewall:
+    ports: [8000]
+    allow_cidrs: [192.0.2.0/24, "2001:db8:1::/48"]
+    program: "{{ lookup('ansible.builtin.file', 'drafthouse-firewall', rstrip=false) }}"
+    units:
+      drafthouse-firewall.service: "{{ lookup('ansible.builtin.file', 'drafthouse-firewall.service', rstrip=false) }}"
+"""
+RETURN = r"""
+rules: {description: The rules by IP family (C(v4), C(v6))., returned: success, type: dict}
+taken_back: {description: Whether the confirmation came too late., returned: failure, type: bool}
+on_trial: {description: The word to confirm with; empty where nothing is on trial., returned: success, type: str}
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils import firewall
+from ..module_utils import firewall_box as box
+from ..module_utils.problems import HouseError
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "ports": {"type": "list", "elements": "int", "default": []},
+            "allow_cidrs": {"type": "list", "elements": "str", "default": []},
+            "docker_interfaces": {"type": "list", "elements": "str", "default": ["docker0"]},
+            "ssh_port": {"type": "int", "default": 0},
+            "confirm_seconds": {"type": "int", "default": 60},
+            "program": {"type": "str", "required": True},
+            "units": {"type": "dict", "required": True},
+            "confirm": {"type": "str", "default": "", "no_log": False},
+        },
+        required_if=[("state", "present", ["ports"])],
+        supports_check_mode=True,
+    )
+    try:
+        if module.params["state"] == "absent":
+            module.exit_json(**_absent(module))
+        elif module.params["confirm"]:
+            box.confirm(module.params["confirm"], box.session())
+            module.exit_json(**_lasting(module), on_trial="")
+        else:
+            module.exit_json(**_present(module))
+    except HouseError as error:
+        module.fail_json(**error.result, taken_back=isinstance(error, box.TakenBack))
+
+
+def _present(module: AnsibleModule) -> dict[str, Any]:
+    """Put the rules on trial where they are not in force; return the result."""
+    given = module.params
+    running = box.session()
+    answers = {family: box.saved(family) for family in box.families()}
+    wished = _wished(module, running, answers)
+    wanted = {family: firewall.rules(wished, family) for family in firewall.FAMILIES}
+    found = {family: firewall.ours(said.out) for family, said in answers.items()}
+    result: dict[str, Any] = {"rules": {f"v{family}": lines for family, lines in wanted.items()}, "on_trial": ""}
+    in_force = not box.pending() and all(
+        firewall.in_place(found[family], wanted[family]) and box.kept(family) == firewall.restore_text(wanted[family])
+        for family in found
+    )
+    files, modes = _files(given)
+    stale = box.differing(files, modes)
+    settled = in_force and not stale and (not box.has_systemd() or box.enabled(list(given["units"])))
+    result |= {"changed": not settled, "diff": _diff(found, wanted, files, stale)}
+    if not box.has_systemd():
+        module.warn("no systemd on this box: the rules are in force, but a restart of the box loses them")
+    if settled or module.check_mode:
+        return result
+    if in_force:
+        return result | _lasting(module)
+    box.write(box.PROGRAM, given["program"], modes[box.PROGRAM])
+    token = secrets.token_hex(8)
+    box.start_trial(wanted, running, token, given["confirm_seconds"])
+    return result | {"on_trial": token}
+
+
+def _wished(
+    module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Said]
+) -> firewall.Wishes:
+    """Return the checked wishes; raises HouseError with all that is in their way."""
+    given = module.params
+    means = box.means(answers)
+    if module.check_mode and means.missing and not means.own_nftables:
+        module.warn("iptables is not there yet: the rules are shown as they would be beside no others")
+        means = firewall.Means(root=means.root, docker_backend=means.docker_backend)
+    problems = [*firewall.refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
+    ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
+    try:
+        wished = firewall.wishes(given["ports"], given["allow_cidrs"], given["docker_interfaces"], ssh_ports)
+    except HouseError as error:
+        raise HouseError([*problems, *error.problems]) from None
+    if problems:
+        raise HouseError(problems)
+    return wished
+
+
+def _files(given: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, int]]:
+    """Return our files on the box beside the rules, by path: content and mode."""
+    files = {box.PROGRAM: str(given["program"])}
+    if box.has_systemd():
+        files |= {f"{box.UNITS}/{name}": str(text) for name, text in given["units"].items()}
+    return files, {path: 0o755 if path == box.PROGRAM else 0o644 for path in files}
+
+
+def _lasting(module: AnsibleModule) -> dict[str, Any]:
+    """Write what puts the confirmed rules back, where it is not there."""
+    files, modes = _files(module.params)
+    for path in box.differing(files, modes):
+        box.write(path, files[path], modes[path])
+    if box.has_systemd():
+        box.enable(list(module.params["units"]))
+    return {"changed": True}
+
+
+def _absent(module: AnsibleModule) -> dict[str, Any]:
+    """Take away exactly ours; return the result."""
+    units = list(module.params["units"])
+    # Where iptables is missing, none of its rules can be ours.
+    found = {family: firewall.ours(box.saved(family).out) for family in box.families()}
+    left = box.leftovers(units)
+    changed = bool(left or any(one.rules or one.jumps for one in found.values()))
+    diff = _diff(found, None, {}, []) + [{"before_header": path, "before": "there\n", "after": ""} for path in left]
+    if changed and not module.check_mode:
+        box.remove(module.params["program"], units)
+    return {"changed": changed, "rules": {}, "on_trial": "", "diff": diff}
+
+
+def _diff(
+    found: Mapping[int, firewall.Ours],
+    wanted: Mapping[int, Sequence[str]] | None,
+    files: Mapping[str, str],
+    stale: Sequence[str],
+) -> list[dict[str, str]]:
+    """Return what changes, as Ansible shows it: our rules of each family, then our files."""
+    texts = []
+    for family, one in found.items():
+        after = "" if wanted is None else firewall.shown(firewall.would_be(one, wanted[family]))
+        texts.append((f"firewall rules, IPv{family}", firewall.shown(one), after))
+    texts += [(path, box.text(path), files[path]) for path in stale]
+    return [
+        {"before_header": name, "after_header": name, "before": before, "after": after}
+        for name, before, after in texts
+        if before != after
+    ]
+
+
+if __name__ == "__main__":
+    main()
