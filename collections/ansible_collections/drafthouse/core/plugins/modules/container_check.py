@@ -1,0 +1,57 @@
+#!/usr/bin/python
+"""Run a container, and see that it sees the GPU where there is one."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: container_check
+short_description: Prove that the engine runs a container, and that it sees the GPU
+description:
+  - Makes a small image of the box's own shell and C library, so that no registry is asked, runs it, and
+    removes both again. With I(gpu) the container runs C(nvidia-smi -L), which NVIDIA's toolkit brings in.
+attributes:
+  check_mode: {support: partial, description: Runs nothing.}
+  idempotent: {support: full, description: Leaves nothing behind.}
+options:
+  gpu: {description: The container must see a GPU., type: bool, default: false}
+  timeout_s: {description: Seconds for each answer of the engine., type: int, default: 60}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Prove that a container sees the GPU
+  drafthouse.core.container_check:
+    gpu: true
+"""
+RETURN = r"""
+output: {description: What the container printed., returned: success, type: str}
+gpus: {description: How many GPUs it saw., returned: success, type: int}
+seconds: {description: Wall-clock time of image and container., returned: success, type: float}
+problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.container_check import prove
+from ..module_utils.problems import HouseError
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "gpu": {"type": "bool", "default": False},
+            "timeout_s": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    if module.check_mode:
+        module.exit_json(changed=False, skipped=True, msg="a container is run only for real")
+    try:
+        proof = prove(module.params["gpu"], float(module.params["timeout_s"]))
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=False, output=proof.output, gpus=proof.gpus, seconds=proof.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+#!/usr/bin/python
+"""Add a signed apt repository to a box after it has been proven."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: signed_repository
+short_description: Add a signed apt repository after it has been proven
+description:
+  - Compares the signing key's fingerprint, reads the repository's index into a place that is thrown away, and
+    only then writes the key, the source in deb822 form with C(Signed-By), and the pins.
+  - C(ansible.builtin.deb822_repository) checks no fingerprint and needs a package on the box, and apt itself only
+    warns when the index of a repository that it knows is suddenly signed by somebody else.
+attributes:
+  check_mode: {support: full, description: The proof is the same; nothing is written.}
+  diff_mode: {support: full, description: Shows the files.}
+  idempotent: {support: full, description: The proof is made again; what is there is left as it is.}
+options:
+  name: {description: Name of the files., type: str, required: true}
+  url: {description: Address of the repository., type: str, required: true}
+  key_url: {description: "Address of its key; C(file:) names a file of the box.", type: str, required: true}
+  fingerprint:
+    description: Of the primary key. A file with another key, or with one more, is refused.
+    type: str
+    required: true
+  suite: {description: "Its suite; C(/) for a flat repository.", type: str, default: /}
+  components: {description: Its components., type: list, elements: str, default: []}
+  pins: {description: Packages that may come from it. Empty allows all., type: list, elements: str, default: []}
+  leave: {description: Packages that shall not., type: list, elements: str, default: []}
+  packages: {description: Packages whose versions are returned., type: list, elements: str, default: []}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Add Docker's repository
+  drafthouse.core.signed_repository:
+    name: drafthouse-docker
+    url: https://download.docker.com/linux/debian
+    suite: trixie
+    components: [stable]
+    key_url: https://download.docker.com/linux/debian/gpg
+    fingerprint: 9DC858229FC7DD38854AE2D88D81803C0EBFCD88
+"""
+RETURN = r"""
+files: {description: The files that were changed., returned: success, type: list, elements: str}
+versions: {description: "For each of I(packages) its versions there, newest first.", returned: success, type: dict}
+problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+
+from ..module_utils.problems import HouseError
+from ..module_utils.signed_repository import Repository, add
+
+_KEY_BYTES = 1_000_000
+
+
+def fetch(address: str) -> bytes:
+    """Return what lies at ``address``; OSError where nothing does."""
+    try:
+        with open_url(address, timeout=30) as answer:
+            return bytes(answer.read(_KEY_BYTES))
+    except OSError:
+        raise
+    except Exception as error:  # open_url has errors of its own, for what TLS and redirections do
+        raise OSError(str(error)) from error
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "key_url": {"type": "str", "required": True, "no_log": False},
+            "fingerprint": {"type": "str", "required": True},
+            "suite": {"type": "str", "default": "/"},
+            "components": {"type": "list", "elements": "str", "default": []},
+            "pins": {"type": "list", "elements": "str", "default": []},
+            "leave": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    repository = Repository(
+        name=given["name"],
+        url=given["url"],
+        key_url=given["key_url"],
+        fingerprint=given["fingerprint"].replace(" ", "").upper(),
+        suite=given["suite"],
+        components=tuple(given["components"]),
+        pins=tuple(given["pins"]),
+        leave=tuple(given["leave"]),
+    )
+    try:
+        done = add(repository, fetch, given["packages"], module.check_mode)
+    except HouseError as error:
+        module.fail_json(**error.result)
+    diff = [
+        {**{key: file[key] for key in ("before", "after")}, "before_header": file["path"], "after_header": file["path"]}
+        for file in done.changed
+    ]
+    module.exit_json(
+        changed=bool(done.changed),
+        files=[file["path"] for file in done.changed],
+        named_in=done.named_in,
+        versions=done.versions,
+        diff=diff,
+    )
+
+
+if __name__ == "__main__":
+    main()
