@@ -17,7 +17,7 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-engines lint golden profiles plan render translate stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-engines test-hosts soak lint golden profiles plan render translate stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,13 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 	@pytest
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
-	@pytest tests/vllm
+	@pytest tests/real_engines
+
+test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
+	@pytest -m "not soak" tests/hosts
+
+soak: venv-dev ## the long series of test-hosts: every firewall situation, ten kills, eight hosts at once
+	@pytest -m soak tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

@@ -20,6 +20,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
+    with_runtime_of,
 )
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
@@ -106,7 +107,7 @@ def profiles_page() -> str:
     ]
     notes = []
     for name in sorted(house.profiles):
-        resolved = resolved_profile(name, _site(house.profiles[name]))
+        resolved = resolved_profile(name, with_runtime_of(site_of_inventory("workstation"), house.profiles[name]))
         lines.append(f"| {' | '.join(_cells(resolved))} |")
         notes += _notes(resolved)
     lines += [
@@ -122,18 +123,18 @@ def profiles_page() -> str:
 def proof_page() -> str:
     """Return the table of what was proven of each profile, how, and what was not."""
     house = load_house(ROOT)
-    checked = json.loads((ROOT / "tests/vllm/proofs.json").read_text("utf-8"))
+    checked = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
     lines = [
         "# What is proven of each profile",
         "",
-        _WRITTEN.format(source="profiles/ and tests/vllm/proofs.json, which the tests write and check"),
+        _WRITTEN.format(source="profiles/ and tests/real_engines/proofs.json, which the tests write and check"),
         "",
         "| profile | article | engine | method | proven, and how | not proven |",
         "|---|---|---|---|---|---|",
     ]
     refused = []
     for name in sorted(house.profiles):
-        resolved = resolved_profile(name, _site(house.profiles[name]))
+        resolved = resolved_profile(name, with_runtime_of(site_of_inventory("workstation"), house.profiles[name]))
         proven, missing = _proof(resolved, checked)
         engine, method = resolved["engine"], resolved["method"]
         cells = [
@@ -151,9 +152,10 @@ def proof_page() -> str:
     lines += [
         "",
         "Parser: the command as rendered, read by that version's own `vllm serve` parser. Configuration: its engine"
-        " configuration made of it, with `config.json` files written from facts (`tests/vllm/model_configs/`), for the"
-        " CPU platform: what only a GPU platform checks is not exercised. Served: a real A/B through `site.yml`, with a"
-        " report. `make test-engines` does all of it, `make test` what is served by llama.cpp.",
+        " configuration made of it, with `config.json` files written from facts"
+        " (`tests/real_engines/model_configs/`), for the CPU platform: what only a GPU platform checks is not"
+        " exercised. Served: a real A/B through `site.yml`, with a report. `make test-engines` does all of it,"
+        " `make test` what is served by llama.cpp.",
         "",
         "Refused by the resolver, because that version lacks something:",
         "",
@@ -188,13 +190,6 @@ def _proof(resolved: Mapping[str, Any], checked: Mapping[str, Any]) -> tuple[str
         missing += [arm["engine_config"] for arm in arms.values() if arm["engine_config"] != "ok"]
     untried = [_line(text).replace("not tried: ", "the configuration: ") for text in dict.fromkeys(missing)]
     return "; ".join(proven) or "nothing", "; ".join([*untried, _ON_THE_GPU])
-
-
-def _site(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one site for all pages, with a runtime that the profile has."""
-    site = site_of_inventory("workstation")
-    runtimes = profile.get("runtimes", [site["runtime"]])
-    return site if site["runtime"] in runtimes else {**site, "runtime": runtimes[0]}
 
 
 def _cells(resolved: Mapping[str, Any]) -> list[str]:

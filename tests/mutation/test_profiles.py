@@ -12,6 +12,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     load_suites,
     site_of_inventory,
+    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
@@ -30,8 +31,7 @@ def problems_after(change: Change, profile: str, **overrides: Any) -> list[Probl
 
 def site_for(house: House, profile: str) -> dict[str, Any]:
     """Return the workstation with a runtime that the profile has."""
-    runtimes = house.profiles.get(profile, {}).get("runtimes", ["process"])
-    return {**site_of_inventory("workstation"), "runtime": runtimes[-1]}
+    return with_runtime_of(site_of_inventory("workstation"), house.profiles.get(profile, {}))
 
 
 def put(table: str, path: str, value: Any) -> Change:
@@ -377,7 +377,7 @@ def test_a_draft_of_a_third_is_a_warning_only() -> None:
     house = copy.deepcopy(load_house(ROOT))
     house.models["llama32-3b-fp8"]["parameters"] = 30_000_000_000
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    resolved = resolve(house, LLAMA, site_of_inventory("workstation"), kinds)
+    resolved = resolve(house, LLAMA, site_for(house, LLAMA), kinds)
     assert any("43% of the target's parameters" in warning for warning in resolved["warnings"])
 
 

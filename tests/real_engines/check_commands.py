@@ -2,7 +2,7 @@
 
 Run it with the interpreter of a vLLM environment (no GPU, no weights, no network):
 
-    <engine home>/bin/python tests/vllm/check_commands.py < commands.json
+    <engine home>/bin/python tests/real_engines/check_commands.py < commands.json
 
 Standard input is a list of ``{"name": …, "argv": [… "serve" …], "model_configs": {path: config.json}}``.
 Each path of ``model_configs`` becomes a folder with that config.json, wherever the path stands in argv,

@@ -1,4 +1,7 @@
-"""A real A/B through site.yml on the real vLLM, on the CPU: every method that runs there, told apart by its report."""
+"""A real A/B through site.yml on the CPU: every method of vLLM that runs there, and llama.cpp with a draft model.
+
+The reports must tell them apart. llama.cpp with n-gram lookup is what `make test` serves.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from tests.smoke import answer_of, smoke
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423
-PROFILES = [f"cpu-smollm2-vllm-{method}" for method in ("ngram", "draft", "suffix", "eagle3")]
+PROFILES = [*(f"cpu-smollm2-vllm-{method}" for method in ("ngram", "draft", "suffix", "eagle3")), "cpu-smollm2-draft"]
+# What the engine itself calls the method, by profile.
+METHODS = {"ngram": "ngram", "draft": "draft_model", "suffix": "suffix", "eagle3": "eagle3"}
 
 
 @dataclass
@@ -63,7 +68,13 @@ def test_both_arms_are_measured_and_judged(served: Served, figure: Callable[[str
     assert speculative["spec_decode_source"] == "metrics"
     assert speculative["spec_decode_draft_tokens"] > 100
     assert speculative["failed"] == served.results["baseline"]["failed"] == 0
-    assert speculative["engine"]["version_answered"].startswith("0.32.0")
+    own = served.profile.rpartition("-")[2]
+    if "vllm" in served.profile:
+        assert speculative["engine"]["version_answered"].startswith("0.32.0")
+        assert f"'method': '{METHODS[own]}'" in str(served.report["resolved"]["method"]["settings"])
+    else:
+        assert served.report["resolved"]["method"]["settings"]["--spec-type"] == "draft-simple"
+    assert any(METHODS[own] in row["which"] or "draft-simple" in row["which"] for row in served.report["setup"])
     if served.profile.endswith("eagle3"):
         assert verdict["word"] == "does not pay"
         assert speculative["spec_decode_acceptance_rate"] < 5

@@ -14,7 +14,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.resolve import measured_key
 
-SITE = site_of_inventory("workstation")
+# The profiles of this file are for a CPU and for GPUs: all of them have the process runtime.
+SITE = {**site_of_inventory("workstation"), "runtime": "process"}
 
 
 def resolved(profile: str, **overrides: Any) -> dict[str, Any]:

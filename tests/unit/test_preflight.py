@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.box import read_box
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.preflight import preflight_problems
+from ansible_collections.drafthouse.core.plugins.module_utils.preflight import (
+    gpu_problems,
+    preflight_problems,
+)
 
 GIB = 1024**3
 GPU = {
@@ -31,8 +34,29 @@ def box(**changes: Any) -> dict[str, Any]:
         "gpus": [GPU], "nvidia_pci_devices": ["0000:01:00.0"],
         "disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 500 * GIB},
         "writable": {"/opt/drafthouse": True, "/models/original": True}, "ports": {"8000": None}, "present": [],
+        "is_root": False, "has_apt": True, "has_docker": True,
         **changes,
     }  # fmt: skip
+
+
+def test_what_the_host_phase_installs_is_no_fault(resolved: dict[str, Any]) -> None:
+    bare = box(gpus=[], can_make_environments=False, has_docker=False, is_root=True)
+    assert preflight_problems(resolved, bare) == []
+    # Behind the host phase the GPU must be there.
+    (problem,) = gpu_problems(resolved, bare)
+    assert "no working driver" in problem.found
+    for without in ({"is_root": False}, {"has_apt": False}):
+        found = " ".join(problem.found for problem in preflight_problems(resolved, {**bare, **without}))
+        assert "no working driver" in found
+        assert "without ensurepip" in found
+        assert "no Docker" in found
+
+
+def test_a_rental_gets_nothing_installed(resolved: dict[str, Any]) -> None:
+    rental = {**resolved, "site": {**resolved["site"], "box_kind": "rental", "runtime": "docker"}}
+    (problem,) = preflight_problems(rental, box(has_docker=False, is_root=True))
+    assert "no Docker" in problem.found
+    assert "drafthouse_runtime: process" in problem.do
 
 
 def test_a_good_box(resolved: dict[str, Any]) -> None:
@@ -78,7 +102,7 @@ def test_our_own_server_may_hold_the_port(resolved: dict[str, Any]) -> None:
 
 
 def test_a_cpu_profile_needs_memory_for_all_arms_of_a_step() -> None:
-    resolved = resolved_profile("cpu-smollm2-ngram", {**site_of_inventory("workstation")})
+    resolved = resolved_profile("cpu-smollm2-ngram", {**site_of_inventory("workstation"), "runtime": "process"})
     assert resolved["experiment"]["schedule"] == "interleaved"
     (problem,) = preflight_problems(resolved, box(gpus=[], memory_available=GIB // 4))
     assert "256 MiB of memory available" in problem.found

@@ -60,3 +60,16 @@ def test_an_orphan_is_ended_and_the_lock_taken(tmp_path: Path) -> None:
         assert orphan.stdout.readline() == "held\n"
         with only_one(lock):
             assert orphan.wait(timeout=5) == -signal.SIGTERM
+        # What Ansible then reads as the module's result, where the older run still has somebody to tell.
+        said = json.loads(orphan.stdout.read())
+        assert said["failed"] and not said["changed"]
+        (problem,) = said["problems"]
+        assert "newer run" in problem["found"]
+        assert problem["needed"] and "let the other run end" in problem["do"]
+
+
+def test_the_signal_has_its_own_meaning_again_afterwards(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with only_one(tmp_path / "lock"):
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils import python_env
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env, require_libraries
 
 UV = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
@@ -121,14 +122,21 @@ def test_two_runs_at_once_make_it_once(tmp_path: Path, wheels: Path) -> None:
     home = tmp_path / "env"
     recipe = EnvRecipe(str(home), ["oak==1.0"])
     results = []
+    said: list[str] = []
+
+    def make() -> None:
+        done = ensure_env(recipe, UV, str(wheels), progress=lambda step, line: said.append(f"{step}: {line}"))
+        results.append(done.changed)
+
     with python_env._marker(home).open("a") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX)
-        runs = [
-            threading.Thread(target=lambda: results.append(ensure_env(recipe, UV, str(wheels)).changed))
-            for _ in range(2)
-        ]
+        runs = [threading.Thread(target=make) for _ in range(2)]
         for run in runs:
             run.start()
+        end = time.monotonic() + 60
+        while len(said) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert said == [f"waiting: an earlier run is still making {home}"] * 2
     for run in runs:
         run.join(60)
     assert sorted(results) == [False, True]
@@ -248,3 +256,12 @@ def test_what_an_installer_says_leads_to_advice() -> None:
         ("something new", "can be run by hand"),
     ):
         assert advice in python_env._advice(words)
+
+
+def test_a_library_that_the_system_lacks_is_named_with_its_package() -> None:
+    require_libraries({"libc.so.6": "libc6"})
+    with pytest.raises(HouseError) as raised:
+        require_libraries({"libc.so.6": "libc6", "libelm.so.9": "libelm9", "liboak.so.1": "liboak1"})
+    (problem,) = raised.value.problems
+    assert "libelm.so.9, liboak.so.1" in problem.found
+    assert "apt-get install libelm9 liboak1" in problem.do

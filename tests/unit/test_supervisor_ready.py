@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.ready import last_lines, wait_until_ready
+from ansible_collections.drafthouse.core.plugins.module_utils.ready import wait_until_ready
+from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ProcessRuntime
 from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import (
     Program,
     Supervisor,
@@ -58,8 +59,8 @@ def program(folder: Path, text: str, *words: str, name: str = "arm") -> Program:
 
 def wait(supervisor: Supervisor, one: Program, port: int, timeout_s: float = 20, model: str = "m") -> float:
     return wait_until_ready(
-        supervisor, name=one.name, base_url=f"http://127.0.0.1:{port}", health="/health", model=model, key="key",
-        log=Path(one.log), timeout_s=timeout_s, progress=lambda event: None,
+        ProcessRuntime(supervisor, Path(one.log).parent), name=one.name, base_url=f"http://127.0.0.1:{port}",
+        health="/health", model=model, key="key", timeout_s=timeout_s, progress=lambda event: None,
     )  # fmt: skip
 
 
@@ -136,11 +137,21 @@ def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, free_port
         supervisor.shut_down()
 
 
-def test_last_lines_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert last_lines(log) == ""
+def test_what_an_arm_printed_in_parts(tmp_path: Path, supervisor: Supervisor) -> None:
+    runtime, log = ProcessRuntime(supervisor, tmp_path), tmp_path / "arm.log"
+    assert runtime.tail("arm", 2) == runtime.printed("arm") == ""
+    assert not runtime.state("arm").running
+    before = runtime.mark("arm")
     log.write_text("\n".join(str(number) for number in range(100)))
-    assert last_lines(log, 2) == "98\n99"
+    assert runtime.tail("arm", 2) == "98\n99"
+    mark = runtime.mark("arm")
+    with log.open("a") as stream:
+        stream.write("\nmore")
+    assert runtime.printed("arm", mark) == "\nmore"
+    assert runtime.printed("arm", before) == runtime.printed("arm") == log.read_text()
+    # Rotated meanwhile: what is there is new.
+    log.write_text("anew")
+    assert runtime.printed("arm", mark) == "anew"
 
 
 def test_the_environment_of_ansible_does_not_reach_the_engine(

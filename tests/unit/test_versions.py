@@ -156,4 +156,4 @@ def test_every_rendered_container_definition_is_yaml_with_one_service() -> None:
         assert service["ports"] == ["127.0.0.1:8000:8000"]
         assert service["command"] == ["--host", "0.0.0.0"]
         assert ":latest" not in service["image"]
-        assert all(volume["read_only"] or "/cache/" in volume["source"] for volume in service["volumes"])
+        assert all(mount.endswith(":ro") or "/cache/" in mount for mount in service["volumes"])

@@ -23,12 +23,13 @@ class ActionModule(ActionBase):
     """`drafthouse.core.resolve`: reads the variables `profile`, `engine_version`, `overrides` and the site's."""
 
     _supports_check_mode = True
+    _VALID_ARGS = frozenset({"again"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the fact, or every problem of the profile."""
         super().run(tmp, task_vars)
-        if "drafthouse" in (task_vars or {}):
-            # Once a run: a profile that is edited meanwhile is the next run's.
+        if "drafthouse" in (task_vars or {}) and not self._task.args.get("again"):
+            # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
         variables = {
             key: self._templar.template(value)
@@ -61,11 +62,10 @@ class ActionModule(ActionBase):
 
     def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]
-        ports = {port for step in resolved["experiment"]["steps"] for port in step["arms"].values()}
         arguments = {
             "paths": [site["home"], site["models_dir"]],
             "present": [item["path"] for item in resolved["weights"]],
-            "ports": sorted(ports),
+            "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
         }
         result: dict[str, Any] = self._execute_module(

@@ -121,7 +121,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     flags += [list(words) for words in launch.get("always", [])]
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
-    flags += [[launch["host"], parts.site["host"]], [launch["port"], str(parts.site["port"])]]
+    flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
     form = engine["speculation"]["form"]
     if form == "yaml" or arm != "speculative":
         return flags, []
@@ -129,6 +129,12 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     if form == "json":
         return flags, [[engine["speculation"]["flag"], compact_json(words)]]
     return flags, [flag(name, value) for name, value in words.items()]
+
+
+def _listen(parts: Parts) -> str:
+    """Return the address to listen on: every one where the firewall lets somebody in, else the site's own."""
+    opened = parts.site.get("allow_cidrs") and parts.site["runtime"] == "process"
+    return "0.0.0.0" if opened else str(parts.site["host"])  # noqa: S104
 
 
 def _switches(parts: Parts, arm: str) -> Data:
@@ -179,25 +185,24 @@ def _container(parts: Parts, arm: str) -> Data | None:
     wanted = parts.engine.get("container", {})
     folder = f"{parts.folder}/{arm}"
     site = parts.site
-    volumes = [
-        {"source": folder, "target": folder, "read_only": True},
-        {"source": site["models_dir"], "target": site["models_dir"], "read_only": True},
-    ]
-    if "cache" in wanted:
-        cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}"
-        volumes.append({"source": cache, "target": wanted["cache"], "read_only": False})
+    mounts = [f"{folder}:{folder}:ro", f"{site['models_dir']}:{site['models_dir']}:ro"]
+    cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}" if "cache" in wanted else None
+    if cache:
+        mounts.append(f"{cache}:{wanted['cache']}:rw")
     if "key_file" in parts.engine["launch"] or "key_environment" in parts.engine["launch"]:
-        volumes.append({"source": parts.key_file, "target": parts.key_file, "read_only": True})
+        mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
     return {
         "image": parts.image,
         "entrypoint": ["/bin/bash", f"{folder}/serve.sh"],
         # Inside, the server must listen on the container's own address: the last --host is the one that counts.
-        # Outside, only the site's address is published.
         "command": [parts.engine["launch"]["host"], "0.0.0.0"],  # noqa: S104
-        "published": {"host": site["host"], "port": site["port"]},
+        # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
+        "published": ["0.0.0.0", "[::]"] if site.get("allow_cidrs") else [site["host"]],  # noqa: S104
+        "port": site["port"],
         "gpus": parts.hardware["kind"] == "gpu",
         "environment": dict(wanted.get("environment", {})),
         "ipc": wanted.get("ipc"),
         "ulimits": dict(wanted.get("ulimits", {})),
-        "volumes": volumes,
+        "cache": cache,
+        "mounts": mounts,
     }

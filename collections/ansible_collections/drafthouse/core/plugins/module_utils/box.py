@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .runtimes import published_ports
+
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 _LISTEN = "0A"  # the state's number in /proc/net/tcp
@@ -25,8 +27,9 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
     """Return the facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
-    of ``supervisor_pidfile`` is ours.
+    of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes.
     """
+    published = published_ports()
     return {
         "hostname": platform.node(),
         "system": platform.system(),
@@ -37,6 +40,10 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
         "python_executable": sys.executable,
         "can_make_environments": importlib.util.find_spec("ensurepip") is not None,
         "is_root": os.geteuid() == 0,
+        "has_apt": shutil.which("apt-get") is not None,
+        # Without it Ansible's apt can do nothing in check mode; otherwise it installs it first.
+        "has_python_apt": importlib.util.find_spec("apt") is not None,
+        "has_docker": Path("/var/run/docker.sock").exists(),
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_total": _memory("MemTotal"),
@@ -45,7 +52,7 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
         "nvidia_pci_devices": _nvidia_pci_devices(),
         "disk": {path: _free_bytes(path) for path in paths},
         "writable": {path: _writable(path) for path in paths},
-        "ports": {str(port): _listener(port, supervisor_pidfile) for port in ports},
+        "ports": {str(port): _listener(port, supervisor_pidfile, published) for port in ports},
     }
 
 
@@ -128,7 +135,7 @@ def _writable(path: str) -> bool:
     return os.access(_existing(path), os.W_OK | os.X_OK)
 
 
-def _listener(port: int, supervisor_pidfile: str) -> dict[str, Any] | None:
+def _listener(port: int, supervisor_pidfile: str, published: set[int]) -> dict[str, Any] | None:
     """Return who listens on ``port``: None, or {pid, command, ours} (pid None where it is not to be seen)."""
     inodes = _listening_inodes(port)
     if not inodes:
@@ -138,8 +145,9 @@ def _listener(port: int, supervisor_pidfile: str) -> dict[str, Any] | None:
             pid = int(folder.name)
             words = _bytes(folder / "cmdline").split(b"\0")
             command = " ".join(word.decode(errors="replace") for word in words if word)
-            return {"pid": pid, "command": command[:200], "ours": _is_below(pid, supervisor_pidfile)}
-    return {"pid": None, "command": "a process of another user", "ours": False}
+            ours = port in published or _is_below(pid, supervisor_pidfile)
+            return {"pid": pid, "command": command[:200], "ours": ours}
+    return {"pid": None, "command": "a process of another user", "ours": port in published}
 
 
 def _open_files(process: Path) -> set[str]:

@@ -118,6 +118,7 @@ _INSTALL = Map(
         "unpinned": Value(bool),
         "extra_index_url": _TEXT,
         "metadata_stub": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT}),
+        "system_libraries": Table(_NEEDED_TEXT),
     }
 )
 _REQUIRES = Map({"serve": Anything(), "environment": Table(_TEXT), "reason": _NEEDED_TEXT})

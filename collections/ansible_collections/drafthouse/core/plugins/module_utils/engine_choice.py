@@ -35,7 +35,8 @@ def choose_engine(
     plugin = _plugin(findings, profile, engine, version)
     method = engine["methods"].get(profile["speculation"]["method"], {})
     install = _install(engine, version, plugin, hardware["kind"], method)
-    image = _image(engine, version, plugin, hardware["kind"])
+    # A mirror of the image, or one of the user's own: it must hold the very version.
+    image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
     runtimes = [name for name, there in (("process", install), ("docker", image)) if there]
     if version:
         runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)

@@ -17,6 +17,7 @@ from typing import Any
 from .client import Endpoint
 from .measure import StepOptions, run_step
 from .results import assemble
+from .runtimes import runtime_of
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
 _TOLD_IN_LOG = {
@@ -55,8 +56,8 @@ def measure_one_step(
         )
         for arm, port in step["arms"].items()
     ]
-    logs = {arm: Path(site["home"]) / "logs" / f"{arm}.log" for arm in step["arms"]}
-    starts = {arm: _size(log) for arm, log in logs.items()}
+    runtime = runtime_of(site)
+    marks = {arm: runtime.mark(arm) for arm in step["arms"]}
     options = StepOptions(
         concurrency=experiment["concurrency"],
         first_round=step["round"],
@@ -70,9 +71,9 @@ def measure_one_step(
 
     measured = run_step(endpoints, [resolved["suites"][name] for name in step["suites"]], options, progress)
     for endpoint in endpoints:
-        log = logs[endpoint.arm]
-        measured["arms"][endpoint.arm]["log"] = _speculation_lines(log, starts[endpoint.arm])
-        measured["arms"][endpoint.arm]["engine"] = _observed(endpoint, log)
+        arm = endpoint.arm
+        measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, marks[arm]))
+        measured["arms"][arm]["engine"] = _observed(endpoint, runtime.printed(arm))
     return _write(step_file(resolved, step), measured)
 
 
@@ -106,19 +107,9 @@ def _write(path: Path, data: Mapping[str, Any]) -> Path:
     return path
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _speculation_lines(log: Path, start: int) -> str:
-    """Return what the engine's log says of drafting since ``start`` (bytes); logs may have been rotated."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(start if _size(log) >= start else 0)
-            lines = stream.read().decode("utf-8", "replace").splitlines(keepends=True)
-    except OSError:
-        return ""
-    return "".join(line for line in lines if "SpecDecoding metrics" in line)
+def _speculation_lines(text: str) -> str:
+    """Return what the engine's log says of drafting."""
+    return "".join(line for line in text.splitlines(keepends=True) if "SpecDecoding metrics" in line)
 
 
 def told_in_log(text: str) -> dict[str, str]:
@@ -127,7 +118,7 @@ def told_in_log(text: str) -> dict[str, str]:
     return {name: words[-1] for name, words in found.items() if words}
 
 
-def _observed(endpoint: Endpoint, log: Path) -> dict[str, Any]:
+def _observed(endpoint: Endpoint, log: str) -> dict[str, Any]:
     """Return what the engine itself says it is: its version, its context, what it switched on its own."""
     told: dict[str, Any] = {}
     for path, name in (("/version", "version_answered"), ("/v1/models", "models")):
@@ -142,9 +133,5 @@ def _observed(endpoint: Endpoint, log: Path) -> dict[str, Any]:
         else:
             entry: dict[str, Any] = next(iter(data.get("data") or []), {})
             told["max_model_len_answered"] = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")
-    try:
-        text = log.read_text("utf-8", "replace")
-    except OSError:
-        text = ""
-    told.update(told_in_log(text))
+    told.update(told_in_log(log))
     return {name: value for name, value in told.items() if value is not None}

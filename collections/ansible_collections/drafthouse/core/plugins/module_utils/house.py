@@ -96,6 +96,15 @@ def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) 
     return []
 
 
+def with_runtime_of(site: Mapping[str, Any], profile: Mapping[str, Any]) -> Data:
+    """Return ``site`` with a runtime that the profile has: its own, else the first that the profile states.
+
+    For pages and tests, which show every profile on one site; on a box the inventory alone decides.
+    """
+    stated = profile.get("runtimes") or [site["runtime"]]
+    return {**site, "runtime": site["runtime"] if site["runtime"] in stated else stated[0]}
+
+
 def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
     """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
 

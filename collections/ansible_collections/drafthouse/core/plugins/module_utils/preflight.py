@@ -18,14 +18,42 @@ _ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}
 def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> list[Problem]:
     """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box.read_box`)."""
     where = box["hostname"]
-    problems = _system(box, where)
+    problems = _system(box, where, _makes_host(resolved, box))
     problems += _gpu(resolved, box, where) if resolved["hardware"]["kind"] == "gpu" else _memory(resolved, box, where)
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
+    problems += _runtime(resolved, box, where)
     return problems
 
 
-def _system(box: Mapping[str, Any], where: str) -> list[Problem]:
+def gpu_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with the GPU once a driver must be there: after the host phase."""
+    if resolved["hardware"]["kind"] != "gpu":
+        return []
+    return _gpu(resolved, {**box, "has_apt": False}, box["hostname"])
+
+
+def _runtime(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    """Look for an engine of containers: a rental has none inside, a workstation gets one as root."""
+    if resolved["site"]["runtime"] != "docker" or _makes_host(resolved, box) or box["has_docker"]:
+        return []
+    return [
+        Problem(
+            "no Docker, and no way to install it here"
+            + ("" if resolved["site"]["box_kind"] == "workstation" else " (a rental)"),
+            "an engine of containers for drafthouse_runtime: docker",
+            "set drafthouse_runtime: process, or connect as root to a box with apt",
+            where,
+        )
+    ]
+
+
+def _makes_host(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> bool:
+    """Tell whether the host phase may install what is missing: on a workstation, as root, from Debian's packages."""
+    return bool(resolved["site"]["box_kind"] == "workstation" and box["is_root"] and box["has_apt"])
+
+
+def _system(box: Mapping[str, Any], where: str, makes_host: bool) -> list[Problem]:
     problems = []
     if (box["system"], box["machine"]) != ("Linux", "x86_64"):
         problems.append(Problem(f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box", where))
@@ -38,7 +66,7 @@ def _system(box: Mapping[str, Any], where: str) -> list[Problem]:
                 where,
             )
         )
-    if not box["can_make_environments"]:
+    if not box["can_make_environments"] and not makes_host:
         problems.append(
             Problem(
                 f"{box['python_executable']} without ensurepip",
@@ -54,6 +82,8 @@ def _gpu(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> lis
     hardware = resolved["hardware"]
     needed = f"{hardware['devices']} x {hardware['name']}"
     if not box["gpus"]:
+        if box["nvidia_pci_devices"] and _makes_host(resolved, box):
+            return []  # the host phase installs the driver, and looks at the GPU again
         if box["nvidia_pci_devices"]:
             return [
                 Problem(

@@ -9,10 +9,12 @@ is made again from the start, and a second run reads one file and is done.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import select
 import shutil
@@ -147,7 +149,7 @@ def ensure_env(
     if check:
         return result
     try:
-        with _making(home) as lock:
+        with _making(home, progress) as lock:
             if _is_made(home, wanted):
                 return unchanged  # another run made it while this one waited
             # An environment of another recipe, or of a run that was killed, is no base for this one.
@@ -216,6 +218,29 @@ def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> l
     return steps
 
 
+def require_libraries(libraries: Mapping[str, str]) -> None:
+    """Raise HouseError for the shared libraries (name to Debian package) that the system cannot load."""
+    missing = [name for name in libraries if not _loads(name)]
+    if missing:
+        packages = " ".join(sorted({libraries[name] for name in missing}))
+        raise HouseError(
+            Problem(
+                where=platform.node(),
+                found=f"no {', '.join(missing)} on this box",
+                needed="the system's libraries that the engine is linked with",
+                do=f"apt-get install {packages} on the box (other systems name it otherwise), then run again",
+            )
+        )
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
 def _has_torch(find_links: str | None) -> bool:
     """Tell whether torch itself comes from find_links. A page on the net cannot be looked into: believed."""
     if not find_links:
@@ -261,11 +286,17 @@ def _marker(home: Path) -> Path:
 
 
 @contextmanager
-def _making(home: Path) -> Iterator[int]:
+def _making(home: Path, progress: Progress | None) -> Iterator[int]:
     """Hold the environment's lock and yield its descriptor; leave the marker behind when killed inside."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with _marker(home).open("a") as marker:
-        fcntl.flock(marker, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # It may well be a run whose controller was killed: what it makes is what is wanted here.
+            if progress:
+                progress("waiting", f"an earlier run is still making {home}")
+            fcntl.flock(marker, fcntl.LOCK_EX)
         marker.write("being made\n")
         marker.flush()
         yield marker.fileno()

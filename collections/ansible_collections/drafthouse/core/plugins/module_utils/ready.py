@@ -7,25 +7,23 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from .problems import HouseError, Problem
-from .supervisor import Supervisor
+from .runtimes import Runtime, State
 
 _ASK_EVERY_S = 0.2
 _LAST_LINES = 15
 
 
 def wait_until_ready(
-    supervisor: Supervisor,
+    runtime: Runtime,
     *,
     name: str,
     base_url: str,
     health: str,
     model: str,
     key: str,
-    log: Path,
     timeout_s: float,
     progress: Callable[[Mapping[str, Any]], None],
 ) -> float:
@@ -34,47 +32,34 @@ def wait_until_ready(
     Raises HouseError with the engine's own last lines when it ended, or did not get ready in time.
     """
     begun, end = time.time(), time.monotonic() + timeout_s
-    start: int | None = None
+    log = runtime.log_name(name)
+    start: float | None = None
     while True:
-        info = supervisor.programs().get(name, {})
-        state = info.get("statename", "MISSING")
-        start = start or info.get("start") or None
-        restarted = start is not None and info.get("start") not in (start, 0)
-        if state in ("FATAL", "EXITED", "STOPPED", "MISSING", "UNKNOWN", "BACKOFF") or restarted:
-            raise HouseError(_died(name, info, log))
+        state = runtime.state(name)
+        start = start or state.started
+        if not state.running or (start is not None and state.started not in (start, None)):
+            raise HouseError(_died(runtime, name, state))
         if _answers(base_url + health) and _serves(base_url, model, key, log):
             return max(0.0, time.time() - (start or begun))
         if time.monotonic() > end:
             raise HouseError(
                 Problem(
-                    f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n{last_lines(log)}",
+                    f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
+                    + runtime.tail(name, _LAST_LINES),
                     f"an answer from {base_url}{health}",
                     f"read {log}; a slow disk or a long compilation needs a larger serve_ready_timeout_s",
                 )
             )
         waited = time.time() - (start or begun)
-        progress({"text": f"waiting for the {name} arm, {waited:.0f} s: {last_lines(log, 1)[:100]}"})
+        progress({"text": f"waiting for the {name} arm, {waited:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
 
 
-def last_lines(log: Path, count: int = _LAST_LINES) -> str:
-    """Return the last lines of a log, '' where there is none."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - 20_000))
-            text = stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-count:])
-
-
-def _died(name: str, info: Mapping[str, Any], log: Path) -> Problem:
-    status = f"exit status {info['exitstatus']}" if info.get("exitstatus") else info.get("spawnerr") or "it ended"
+def _died(runtime: Runtime, name: str, state: State) -> Problem:
     return Problem(
-        f"the {name} arm died ({status}); its last lines:\n{last_lines(log)}",
+        f"the {name} arm died ({state.why}); its last lines:\n{runtime.tail(name, _LAST_LINES)}",
         "an engine that stays up and answers",
-        f"read {log}; run the serve.sh beside it by hand to see the same error",
+        f"read {runtime.log_name(name)}; run its serve.sh by hand to see the same error",
     )
 
 
@@ -86,7 +71,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _serves(base_url: str, model: str, key: str, log: Path) -> bool:
+def _serves(base_url: str, model: str, key: str, log: str) -> bool:
     request = urllib.request.Request(f"{base_url}/v1/models", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (our own http address)

@@ -5,6 +5,7 @@ The only place where templates meet data.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,15 @@ def environment(templates: Path) -> jinja2.Environment:
     env.filters["json_line"] = compact_json
     env.filters["yaml_block"] = yaml_block
     env.filters["python"] = repr
+    env.filters["comment_lines"] = comment_lines
     return env
+
+
+def comment_lines(text: str) -> str:
+    """Return ``text`` as lines of a comment."""
+    return textwrap.fill(
+        text, 110, initial_indent="# ", subsequent_indent="#   ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def yaml_block(data: Mapping[str, Any]) -> str:

@@ -17,11 +17,13 @@ from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
 from .engine_choice import choose_engine
 from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
-from .pairing import check_pair, check_schedule, check_tokens
+from .options import OptionCheck
+from .pairing import check_pair, check_tokens
 from .problems import HouseError, Problem, did_you_mean
-from .shape import Findings, Map, Value, check
+from .shape import Findings, List, Map, Value, check
+from .steps import check_experiment, plan_experiment
 from .trtllm_config import check_config, warnings_of
-from .versions import NIGHTLY, having, known, ranges
+from .versions import NIGHTLY
 
 SITE = Map(
     {
@@ -31,10 +33,11 @@ SITE = Map(
         "models_dir": Value(str, required=True),
         "host": Value(str, required=True),
         "port": Value(int, required=True, low=1, high=65534),
+        "allow_cidrs": List(Value(str)),
+        "engine_image": Value(str),
         "price_per_hour": Value(float, low=0),
     }
 )
-_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def resolve(
@@ -102,10 +105,18 @@ class _Join:
         self._stop_if_wrong()
         self.chosen = choose_engine(self.findings, self.profile, self.engine, self.hardware, self.site)
         self.version = self.chosen.version
+        self.check = OptionCheck(
+            self.findings,
+            self.engine["name"],
+            self.version,
+            self.chosen.releases,
+            self.hardware,
+            spec["num_speculative_tokens"],
+        )
         self._check_target()
-        self.serve = self._check_options("serve", self.profile.get("serve") or {}, self.engine["options"])
+        self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
         self.method = self._check_method()
-        self._check_experiment()
+        check_experiment(self.findings, self.profile["experiment"], self.suites)
         self.warnings = self._check_draft() if self.method else []
         self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
         fits = {arm: self._fit(arm) for arm in self.arms}
@@ -133,7 +144,7 @@ class _Join:
         family = self.engine.get("family", self.engine["id"])
         for path, model in (("target", self.target), ("speculation.draft", self.draft)):
             if model and family in model.get("since", {}):
-                self._check_version(path, model["name"], {"since": model["since"][family]})
+                self.check.version_has(path, model["name"], {"since": model["since"][family]})
         if self.target["kind"] != "model":
             self.findings.add(
                 "target",
@@ -149,67 +160,6 @@ class _Join:
                     f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",
                     "choose another model or another engine",
                 )
-
-    def _check_options(self, path: str, given: object, options: Data) -> Data:
-        """Return those of the ``given`` options that are as they should be."""
-        right: Data = {}
-        if not isinstance(given, Mapping):
-            self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
-            return {}
-        for key, value in given.items():
-            where = f"{path}.{key}"
-            option = options.get(key)
-            if option is None:
-                self.findings.add(
-                    where,
-                    f"the unknown key '{key}'",
-                    f"one of: {', '.join(sorted(options))}",
-                    did_you_mean(key, options),
-                )
-                continue
-            if option["type"] == "schedule":
-                tokens = self.profile["speculation"]["num_speculative_tokens"]
-                fine = check_schedule(self.findings, where, value, tokens)
-            else:
-                low = 0 if option["type"] in ("int", "float") else None
-                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low)
-                fine = check(value, shape, self.findings, where)
-            if fine:
-                self._check_version(where, f"'{key}'", option)
-                self._check_word(where, value, option)
-                right[key] = value
-        return right
-
-    def _check_word(self, where: str, value: Any, option: Data) -> None:
-        """Check one word of an option: this version must know it, and this hardware must bear it."""
-        choice = option.get("choices", {}).get(value) if isinstance(value, str) else None
-        if choice:
-            self._check_version(where, f"'{value}'", choice)
-        capability = self.hardware.get("compute_capability")
-        refused = option.get("refused_on", {}).get(capability)
-        if refused and value in refused["values"]:
-            fitting = [word for word in option["choices"] if word not in refused["values"]]
-            self.findings.add(
-                where,
-                f"{value} on {self.hardware['name']} (compute capability {capability})",
-                f"one of: {', '.join(fitting)}: {refused['reason']}",
-                "choose another",
-            )
-
-    def _check_version(self, where: str, what: str, entry: Data) -> None:
-        if not self.version or known(self.version, entry):
-            return
-        bounds = ", ".join(f"{word} {entry[word]}" for word in ("since", "until") if word in entry)
-        if "except" in entry:
-            bounds += f"{', ' if bounds else ''}not {entry['except']['since']} to {entry['except']['until']}"
-        have = having(self.chosen.releases, entry)
-        reason = f" ({entry['reason']})" if "reason" in entry else ""
-        self.findings.add(
-            where,
-            f"{self.engine['name']} {self.version}, which does not have {what}{reason}",
-            f"a version that has it ({bounds}): {ranges(have, self.chosen.releases) or 'none of the catalogue'}",
-            f"set engine_version: {have[-1]}" if have else "choose another",
-        )
 
     def _check_method(self) -> Data:
         spec = self.profile["speculation"]
@@ -232,7 +182,7 @@ class _Join:
                 did_you_mean(spec["method"], methods),
             )
             return {}
-        self._check_version("speculation.method", f"'{spec['method']}'", method)
+        self.check.version_has("speculation.method", f"'{spec['method']}'", method)
         for key, needed in (method.get("requires", {}).get("serve") or {}).items():
             if self.serve.get(key, needed) != needed:
                 self.findings.add(
@@ -241,7 +191,7 @@ class _Join:
                     f"{needed}: {spec['method']} needs it ({method['requires']['reason']})",
                     "remove the key",
                 )
-        self.method_options = self._check_options(
+        self.method_options = self.check.options(
             "speculation.options", spec.get("options") or {}, method.get("options", {})
         )
         if method["draft"] == "lookup" and self.draft:
@@ -267,36 +217,6 @@ class _Join:
                 "choose another draft or another method",
             )
         return {"id": spec["method"], **method}
-
-    def _check_experiment(self) -> None:
-        experiment = self.profile["experiment"]
-        available: list[str] = []
-        for number, suite in enumerate(experiment["suites"]):
-            if suite in self.suites:
-                available += self.suites[suite]
-            else:
-                self.findings.add(
-                    f"experiment.suites[{number}]",
-                    f"no suite '{suite}'",
-                    f"one of: {', '.join(sorted(self.suites))}",
-                    did_you_mean(suite, self.suites),
-                )
-        for number, suite in enumerate(experiment.get("once", [])):
-            if suite not in experiment["suites"]:
-                self.findings.add(
-                    f"experiment.once[{number}]",
-                    f"'{suite}'",
-                    f"one of experiment.suites: {', '.join(experiment['suites'])}",
-                    did_you_mean(suite, experiment["suites"]),
-                )
-        for number, kind in enumerate(experiment.get("kinds", [])):
-            if available and kind not in available:
-                self.findings.add(
-                    f"experiment.kinds[{number}]",
-                    f"'{kind}', which no suite of this profile has",
-                    f"one of: {', '.join(sorted(set(available)))}",
-                    did_you_mean(kind, available),
-                )
 
     def _check_draft(self) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
@@ -460,47 +380,6 @@ class _Join:
         extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
         return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
 
-    def _experiment(self, fits: Mapping[str, Fit]) -> Data:
-        experiment = self.profile["experiment"]
-        rounds = experiment.get("rounds", 2)
-        schedule = experiment.get("schedule", "auto")
-        if schedule == "auto":
-            together = sum(fit.reserved for fit in fits.values())
-            schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
-        turns = [self.arms] if schedule == "interleaved" else [(arm,) for arm in self.arms]
-        steps = [
-            {
-                "round": number,
-                "suites": self._suites_of(number),
-                "arms": {arm: self.site["port"] + place for place, arm in enumerate(turn)},
-            }
-            for number in range(1, rounds + 1)
-            for turn in turns
-        ]
-        for number, step in enumerate(steps, start=1):
-            step.update({"number": number, "file": f"steps/{number:02d}.json"})
-        # The model's own temperature, beside 0, where it has one.
-        given = self.profile.get("temperature", self.target.get("temperature"))
-        own = float(given) if given is not None else 0.0
-        return {
-            "suites": list(experiment["suites"]),
-            "once": list(experiment.get("once", [])),
-            "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
-            "max_output_tokens": experiment.get("max_output_tokens"),
-            "kinds": list(experiment.get("kinds", [])),
-            "concurrency": experiment.get("concurrency", 1),
-            "rounds": rounds,
-            "schedule": schedule,
-            "temperatures": [0.0] if own == 0 else [0.0, own],
-            "steps": steps,
-        }
-
-    def _suites_of(self, number: int) -> list[str]:
-        """Return the suites of a round: those that are wanted once are in the first only."""
-        experiment = self.profile["experiment"]
-        once = experiment.get("once", [])
-        return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
-
     def _parts(self) -> Parts:
         return Parts(
             name=self.name,
@@ -531,6 +410,8 @@ class _Join:
 
     def _result(self, fits: Mapping[str, Fit]) -> Data:
         engine, chosen, parts = self.engine, self.chosen, self.parts
+        temperature = self.profile.get("temperature", self.target.get("temperature"))
+        experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
         return {
             "profile": self.name,
             "title": self.profile["title"],
@@ -573,7 +454,8 @@ class _Join:
             "weights": self._weights(),
             "key_file": parts.key_file,
             "expectation": self._expectation(),
-            "experiment": self._experiment(fits),
+            "experiment": experiment,
+            "ports": sorted({port for step in experiment["steps"] for port in step["arms"].values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
             "stock": self.built[STOCK] if self.method.get("requires") else None,

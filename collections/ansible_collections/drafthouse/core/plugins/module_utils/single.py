@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import time
@@ -14,6 +15,11 @@ from pathlib import Path
 from .problems import HouseError, Problem
 
 _PATIENCE_S = 15.0
+_ENDED = Problem(
+    "this step was told to end while it worked; a newer run on the same box does that",
+    "one run at a time on a box",
+    "let the other run end, then run again: it goes on with what is there",
+)
 
 
 @contextmanager
@@ -44,7 +50,20 @@ def only_one(lock: Path) -> Iterator[None]:
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        before = signal.signal(signal.SIGTERM, _say_and_end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _say_and_end(number: int, _frame: object) -> None:
+    """Leave a module's result that says why, then end as the signal would have: at once, wherever the work stands."""
+    result = {"failed": True, "changed": False, **HouseError(_ENDED).result}
+    with contextlib.suppress(OSError):
+        os.write(1, f"\n{json.dumps(result)}\n".encode())
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _take(descriptor: int) -> bool:

@@ -12,13 +12,13 @@ description:
 attributes:
   check_mode: {support: full, description: Nothing is asked.}
 options:
-  supervisor_home: {description: Folder of our supervisord., type: path, required: true}
-  name: {description: The program., type: str, required: true}
+  runtime: {description: What holds the arm running., type: str, choices: [process, docker], required: true}
+  home: {description: Our folder on the box., type: path, required: true}
+  name: {description: The arm., type: str, required: true}
   base_url: {description: "For example C(http://127.0.0.1:8000).", type: str, required: true}
   health: {description: Path of the health address., type: str, required: true}
   model: {description: The name under which the model is served., type: str, required: true}
   key_file: {description: File with the API key., type: path, required: true}
-  log: {description: File with what the engine printed., type: path, required: true}
   timeout_s: {description: Seconds until this gives up., type: int, required: true}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
@@ -26,13 +26,13 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Wait for the engine
   drafthouse.core.engine_ready:
-    supervisor_home: /opt/drafthouse/supervisor
+    runtime: docker
+    home: /opt/drafthouse
     name: baseline
     base_url: http://127.0.0.1:8000
     health: /health
     model: Qwen3-32B
     key_file: /opt/drafthouse/secrets/api_key
-    log: /opt/drafthouse/logs/baseline.log
     timeout_s: 2400
 """
 RETURN = r"""
@@ -46,7 +46,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
 from ..module_utils.ready import wait_until_ready
-from ..module_utils.supervisor import Supervisor
+from ..module_utils.runtimes import runtime_of
 
 
 def main() -> None:
@@ -55,13 +55,13 @@ def main() -> None:
     path = {"type": "path", "required": True}
     module = AnsibleModule(
         argument_spec={
-            "supervisor_home": path,
+            "runtime": {**text, "choices": ["process", "docker"]},
+            "home": path,
             "name": text,
             "base_url": text,
             "health": text,
             "model": text,
             "key_file": path,
-            "log": path,
             "timeout_s": {"type": "int", "required": True},
             "progress_file": {"type": "path"},
         },
@@ -72,13 +72,12 @@ def main() -> None:
     given = module.params
     try:
         seconds = wait_until_ready(
-            Supervisor(Path(given["supervisor_home"])),
+            runtime_of(given),
             name=given["name"],
             base_url=given["base_url"],
             health=given["health"],
             model=given["model"],
             key=Path(given["key_file"]).read_text("utf-8").strip(),
-            log=Path(given["log"]),
             timeout_s=given["timeout_s"],
             progress=Progress(given["progress_file"]),
         )

@@ -54,6 +54,12 @@ options:
     type: list
     elements: str
     default: []
+  system_libraries:
+    description:
+      - Shared libraries that the packages need from the system, and the Debian package of each.
+      - One that cannot be loaded is an error before anything is made. Not asked in check mode.
+    type: dict
+    default: {}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -79,7 +85,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
-from ..module_utils.python_env import EnvRecipe, ensure_env
+from ..module_utils.python_env import EnvRecipe, ensure_env, require_libraries
 
 
 def main() -> None:
@@ -105,6 +111,7 @@ def main() -> None:
             "extra_index_url": {"type": "str"},
             "prerelease": {"type": "bool", "default": False},
             "unpinned": {"type": "bool", "default": False},
+            "system_libraries": {"type": "dict", "default": {}},
             "progress_file": {"type": "path"},
         },
         supports_check_mode=True,
@@ -125,6 +132,8 @@ def main() -> None:
     )
     tell = Progress(wanted["progress_file"])
     try:
+        if not module.check_mode:
+            require_libraries(wanted["system_libraries"])
         done = ensure_env(
             recipe,
             uv=wanted["uv"] or None,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from dataclasses import replace
 from typing import Any
 
+from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -21,6 +23,9 @@ from .words import failure
 _LONGEST_S = 24 * 3600
 # The first look comes soon, for what is done at once; then once a second.
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 1.0
+# How long a lost connection may stay lost: the job needs none, and a box that restarts is no longer worth waiting for.
+_PATIENCE_S, _RECONNECT_EVERY_S = 120.0, 2.0
+_LAST_WORDS = 400  # characters of what a job without a result left on its stderr
 _LOST = Problem(
     "a long step that ended on the box without a result",
     "its process alive until it is done",
@@ -36,6 +41,7 @@ class FollowingAction(ActionBase):
     _supports_async = False
     module = ""
     show_every_s = 5.0
+    _host = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module and show its progress; return its result."""
@@ -56,12 +62,13 @@ class FollowingAction(ActionBase):
             )
             if "ansible_job_id" not in started:
                 return dict(started)
-            return self._follow(started, progress_file, str(variables.get("inventory_hostname", "")))
+            self._host = str(variables.get("inventory_hostname", ""))
+            return self._follow(started, progress_file)
         finally:
             self._task.async_val = 0
             self._remove_tmp_path(self._connection._shell.tmpdir, force=True)
 
-    def _follow(self, started: dict[str, Any], progress_file: str, host: str) -> dict[str, Any]:
+    def _follow(self, started: dict[str, Any], progress_file: str) -> dict[str, Any]:
         """Show the progress of the job until it has a result."""
         results_file = started["results_file"]
         # async_wrapper's own command line names the job without its pid.
@@ -73,19 +80,40 @@ class FollowingAction(ActionBase):
             text = self._new_text(progress_file, read)
             read += len(text.encode())
             if text and time.monotonic() - last_shown >= self.show_every_s:
-                _display.display(f"  {host}: {shown(json.loads(text.splitlines()[-1]))}")
+                _display.display(f"  {self._host}: {shown(json.loads(text.splitlines()[-1]))}")
                 last_shown = time.monotonic()
             result = self._result(results_file)
             if result is not None:
-                return result
+                return told(result)
             if not alive:
                 return failure(HouseError(_LOST))
             time.sleep(pause)
             pause = min(_LOOK_EVERY_S, 2 * pause)
 
     def _said(self, command: str) -> str:
-        """Return what a shell command on the box prints; its status does not matter."""
-        return str(self._low_level_execute_command(f"{command} 2>/dev/null || true").get("stdout") or "")
+        """Return what a shell command on the box prints; its status does not matter.
+
+        The job runs apart from the connection, so one that breaks is made again. Raises AnsibleConnectionFailure
+        when that takes longer than _PATIENCE_S.
+        """
+        lost: float | None = None
+        while True:
+            try:
+                said = self._low_level_execute_command(f"{command} 2>/dev/null || true").get("stdout") or ""
+            except AnsibleAuthenticationFailure:
+                raise
+            except AnsibleConnectionFailure:
+                if lost is None:
+                    lost = time.monotonic()
+                    _display.display(
+                        f"  {self._host}: the connection is lost, the work goes on there; connecting again"
+                    )
+                elif time.monotonic() - lost > _PATIENCE_S:
+                    raise
+                time.sleep(_RECONNECT_EVERY_S)
+                continue
+            # Over SSH Ansible asks for a terminal, which ends lines as typewriters did.
+            return str(said).replace("\r\n", "\n")
 
     def _new_text(self, progress_file: str, read: int) -> str:
         text = self._said(f"tail -c +{read + 1} {shlex.quote(progress_file)}")
@@ -106,3 +134,15 @@ class FollowingAction(ActionBase):
         # What async_status does with mode=cleanup, without starting a Python for it.
         self._said(f"rm -f {shlex.quote(results_file)}")
         return {key: value for key, value in result.items() if key not in ("finished", "started", "ansible_job_id")}
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a job's result, in our words where the job ended without one (killed, or out of memory).
+
+    Ansible's wrapper then leaves the traceback of its own parser, beside ``cmd`` and what it could not parse.
+    """
+    if not (result.get("failed") and "cmd" in result and ("data" in result or "outdata" in result)):
+        return result
+    words = str(result.get("stderr") or "").strip()[-_LAST_WORDS:]
+    found = f"{_LOST.found}; its last words:\n{words}" if words else _LOST.found
+    return failure(HouseError(replace(_LOST, found=found)))

@@ -1,0 +1,171 @@
+"""How an arm runs on the box: a program of our supervisord, or a container. One face for both.
+
+What starts and stops arms is Ansible's work (`drafthouse.core.supervised`, `community.docker`); what looks at them
+while they run is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+from .supervisor import Supervisor
+
+# Containers of ours are found by this label, and named `<prefix><arm>`.
+LABEL = "drafthouse.arm"
+PREFIX = "drafthouse-"
+_DOCKER_S = 60
+_SOCKET = Path("/var/run/docker.sock")
+_TAIL_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class State:
+    """One arm at this moment. ``started``: epoch seconds of this start of it, None where it never was."""
+
+    running: bool
+    started: float | None
+    why: str = ""
+
+
+class Runtime(Protocol):
+    """What a runtime tells of its arms."""
+
+    def state(self, arm: str) -> State:
+        """Return whether the arm runs, since when, and otherwise why not."""
+
+    def log_name(self, arm: str) -> str:
+        """Return where a person reads what the arm printed."""
+
+    def mark(self, arm: str) -> str:
+        """Return this moment as a place in what the arm prints."""
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return what the arm printed, all that is kept or what came after a mark."""
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the last lines that the arm printed, '' where there is nothing."""
+
+
+class ProcessRuntime:
+    """Arms under our own supervisord, which writes each one's output to a file."""
+
+    def __init__(self, supervisor: Supervisor, logs: Path) -> None:
+        self._supervisor, self._logs = supervisor, logs
+
+    def state(self, arm: str) -> State:
+        """Return supervisord's own state of the program."""
+        info = self._supervisor.programs().get(arm, {})
+        running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
+        why = f"exit status {info['exitstatus']}" if info.get("exitstatus") else str(info.get("spawnerr") or "it ended")
+        return State(running, info.get("start") or None, why)
+
+    def log_name(self, arm: str) -> str:
+        """Return the log file."""
+        return str(self._logs / f"{arm}.log")
+
+    def mark(self, arm: str) -> str:
+        """Return the log's size in bytes."""
+        log = self._logs / f"{arm}.log"
+        return str(log.stat().st_size if log.exists() else 0)
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return the log behind ``since``; from its beginning where it was rotated since."""
+        try:
+            with (self._logs / f"{arm}.log").open("rb") as stream:
+                size = stream.seek(0, 2)
+                stream.seek(int(since) if since and int(since) <= size else 0)
+                return stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the end of the log."""
+        try:
+            with (self._logs / f"{arm}.log").open("rb") as stream:
+                stream.seek(0, 2)
+                stream.seek(max(0, stream.tell() - _TAIL_BYTES))
+                text = stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class ContainerRuntime:
+    """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
+
+    def state(self, arm: str) -> State:
+        """Return the container's state as the engine of containers tells it."""
+        found = self._docker("inspect", "--type", "container", f"{PREFIX}{arm}")
+        try:
+            info: dict[str, Any] = json.loads(found)[0]["State"]
+        except (ValueError, LookupError, TypeError):
+            return State(False, None, "there is no such container")
+        why = info.get("Error") or f"exit status {info.get('ExitCode')}"
+        # Docker starts an engine that died again and again: `Restarting` is no sign of life.
+        return State(info.get("Status") == "running", _epoch(str(info.get("StartedAt", ""))), str(why))
+
+    def log_name(self, arm: str) -> str:
+        """Return the command that shows the log."""
+        return f"`docker logs {PREFIX}{arm}`"
+
+    def mark(self, arm: str) -> str:
+        """Return the time, which is what `docker logs --since` takes."""
+        return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return the container's log behind ``since``."""
+        return self._docker("logs", *(["--since", since] if since else []), f"{PREFIX}{arm}")
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the end of the container's log."""
+        return self._docker("logs", "--tail", str(lines), f"{PREFIX}{arm}").rstrip("\n")
+
+    def _docker(self, *words: str) -> str:
+        try:
+            done = subprocess.run(
+                ["docker", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if words[0] == "logs" else subprocess.DEVNULL,
+                timeout=_DOCKER_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def published_ports() -> set[int]:
+    """Return the ports of the box that containers of ours publish; none where no engine answers."""
+    if not _SOCKET.exists():
+        return set()  # a rental: Docker's program, where it is there at all, would have nobody to ask
+    words = ["docker", "ps", "--filter", f"label={LABEL}", "--format", "{{.Ports}}"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    return {int(port) for port in re.findall(r":(\d+)->", done.stdout)}
+
+
+def runtime_of(site: Mapping[str, Any]) -> Runtime:
+    """Return the runtime that the site of a resolved profile names (``runtime`` and ``home``)."""
+    if site["runtime"] == "docker":
+        return ContainerRuntime()
+    home = Path(site["home"])
+    return ProcessRuntime(Supervisor(home / "supervisor"), home / "logs")
+
+
+def _epoch(text: str) -> float | None:
+    """Return Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
+    found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
+    if not found or text.startswith("0001"):
+        return None
+    whole = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
+    return whole + float(found.group(2) or 0)
