@@ -1,0 +1,67 @@
+"""Judge a box's NVIDIA driver at three moments: before anything is touched, before packages, and after them.
+
+``choose`` looks at the box and returns the plan; ``pick`` takes the plan's packages out of what apt has; ``hold`` looks
+again and names the packages that nothing holds; ``settle`` says whether a reboot is left, or what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.catalog import load_gpus
+from ..module_utils.driver_choice import Wishes, choose, pick, settle, to_hold
+from ..module_utils.house import ROOT
+from ..module_utils.problems import HouseError
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.driver_choice`: ``step``, ``wishes``, ``look`` (where to look), ``plan``, ``versions``."""
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"step", "wishes", "look", "plan", "versions", "rebooted"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the plan, the packages or what is left; or every problem."""
+        super().run(tmp, task_vars)
+        given = self._task.args
+        if given["step"] == "pick":
+            try:
+                picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
+            except HouseError as error:
+                return failure(error)
+            return {"changed": False, "packages": picked}
+        seen: dict[str, Any] = self._execute_module(
+            module_name="drafthouse.core.driver_facts", module_args=given.get("look", {}), task_vars=task_vars
+        )
+        if seen.get("failed"):
+            return seen
+        facts, wishes = seen["driver"], _wishes(given["wishes"])
+        if given["step"] == "hold":
+            return {"changed": False, "hold": to_hold(facts)}
+        try:
+            if given["step"] == "settle":
+                left = settle(facts, wishes, boolean(given.get("rebooted", False)))
+                return {"changed": False, "left": left}
+            plan = choose(facts, wishes, load_gpus(ROOT)).as_dict()
+        except HouseError as error:
+            return failure(error)
+        # A run that was killed after the packages and before their hold is finished by the next one.
+        plan["hold"] = to_hold(facts) if facts["managed"] and plan["action"] != "install" else []
+        plan["ours"] = facts["managed"] or plan["action"] == "install"
+        for warning in plan["warnings"]:
+            self._display.warning(warning)
+        return {"changed": False, "plan": plan}
+
+
+def _wishes(words: dict[str, Any]) -> Wishes:
+    """Return the role's variables with the types that they have there: templates may make texts of them."""
+    plain = dict(words)
+    plain["branch"] = int(plain["branch"])
+    for name in ("compute_only", "force"):
+        plain[name] = boolean(plain[name])
+    plain["open"] = str(plain["open"]).lower()
+    return Wishes.of(plain)

@@ -1,0 +1,48 @@
+#!/usr/bin/python
+"""Read what a box says about its NVIDIA driver, without changing it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: driver_facts
+short_description: Read what a box says about its NVIDIA driver
+description:
+  - Returns GPUs on the PCI bus, what nvidia-smi says, loaded modules, Secure Boot, installed driver packages and the
+    processes that use the GPU, as plain data. M(drafthouse.core.driver_choice) runs it and judges.
+attributes:
+  check_mode: {support: full, description: It changes nothing at any time.}
+options:
+  sys: {description: Where sysfs is., type: path, default: /sys}
+  proc: {description: Where procfs is., type: path, default: /proc}
+  managed_by: {description: File that is there where our role has installed the driver., type: path, default: ""}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Look at the driver
+  drafthouse.core.driver_facts:
+"""
+RETURN = r"""
+driver: {description: The facts., returned: always, type: dict}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.driver_facts import read_driver
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "sys": {"type": "path", "default": "/sys"},
+            "proc": {"type": "path", "default": "/proc"},
+            "managed_by": {"type": "path", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    module.exit_json(changed=False, driver=read_driver(wanted["sys"], wanted["proc"], wanted["managed_by"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Following a job on the box: lines as a terminal sends them, a connection that breaks, a job without a result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible_collections.drafthouse.core.plugins.plugin_utils import following
+from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction, told
+
+FILE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
+
+
+class OverSsh(FollowingAction):
+    """Answers as a box does over SSH, after as many failures as it is told to have."""
+
+    def __init__(self, failures: list[Exception] | None = None) -> None:
+        self._host = "box"
+        self.failures = failures or []
+        self.commands: list[str] = []
+
+    def _low_level_execute_command(self, command: str) -> dict[str, Any]:
+        self.commands.append(command)
+        if self.failures:
+            raise self.failures.pop(0)
+        begin = int(command.split("+")[1].split(maxsplit=1)[0]) - 1
+        return {"stdout": FILE[begin : begin + 20].decode().replace("\n", "\r\n")}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_RECONNECT_EVERY_S", 0.0)
+
+
+def test_a_terminals_line_ends_do_not_shift_what_is_read_next() -> None:
+    box, read, lines = OverSsh(), 0, []
+    while text := box._new_text("progress", read):
+        read += len(text.encode())
+        lines += [json.loads(line)["text"] for line in text.splitlines()]
+    assert lines == ["one", "two", "three"]
+    assert read == len(FILE)
+
+
+def test_a_lost_connection_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
+    box = OverSsh([AnsibleConnectionFailure("lost"), AnsibleConnectionFailure("lost")])
+    assert box._new_text("progress", 0) == '{"text": "one"}\n'
+    assert len(box.commands) == 3
+    assert capsys.readouterr().out.count("box: the connection is lost, the work goes on there") == 1
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_PATIENCE_S", -1.0)
+    with pytest.raises(AnsibleConnectionFailure):
+        OverSsh([AnsibleConnectionFailure("lost")] * 3)._new_text("progress", 0)
+
+
+def test_a_refused_key_is_not_asked_for_again() -> None:
+    box = OverSsh([AnsibleAuthenticationFailure("no")])
+    with pytest.raises(AnsibleAuthenticationFailure):
+        box._new_text("progress", 0)
+    assert len(box.commands) == 1
+
+
+@pytest.mark.parametrize(("words", "found"), [("", "without a result"), ("Killed", "its last words:\nKilled")])
+def test_the_wrappers_traceback_is_not_shown(words: str, found: str) -> None:
+    left = {"failed": True, "cmd": "AnsiballZ", "data": "", "stderr": words, "msg": "Traceback (most recent ...)"}
+    said = told(left)
+    assert said["failed"]
+    assert found in said["problems"][0]["found"]
+    assert "Traceback" not in json.dumps(said)
+
+
+@pytest.mark.parametrize("result", [{"changed": True}, {"failed": True, "msg": "m", "problems": []}])
+def test_a_result_stays_as_it_is(result: dict[str, Any]) -> None:
+    assert told(result) == result
