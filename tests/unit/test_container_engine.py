@@ -129,6 +129,8 @@ class _Engine(BaseHTTPRequestHandler):
     }
 
     def do_GET(self) -> None:
+        # Read before it is answered, or the client's write meets a closed connection.
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, kind, body = self.answers[self.path.partition("?")[0]]
         self.send_response(status)
         self.send_header("Content-Type", kind)

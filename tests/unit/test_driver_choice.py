@@ -553,6 +553,7 @@ def test_all_parts_of_the_driver_are_held_and_nothing_else() -> None:
         "xserver-xorg-video-nvidia-580",
     ]
     assert to_hold(box(packages={})) == []
+    assert to_hold(box(packages={"nvidia-prime": {"version": "0.8.17.2", "held": False}})) == []
 
 
 def test_the_end() -> None:
@@ -667,6 +668,8 @@ def test_a_box_is_read_from_its_file_systems(tmp_path: Path, monkeypatch: pytest
     assert facts["users"] == [{"pid": 10, "command": "python3"}]
     assert facts["module_on_disk"] == "580.95.05" and facts["managed"]
     assert plan(facts).action == "leave"
+    (efi / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(b"\x06\0\0\0\0")
+    assert not read_driver(str(sys), str(proc))["secure_boot"]
 
 
 def test_a_proprietary_module_is_told_from_an_open_one(tmp_path: Path) -> None:

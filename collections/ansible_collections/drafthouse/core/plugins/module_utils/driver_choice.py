@@ -207,7 +207,7 @@ def choose(facts: Data, wishes: Wishes, gpus: Data) -> Plan:
         return Plan("leave", why, shown, wishes.branch, warnings=_of_cards(cards))
     problems: list[Problem] = []
     is_open = _kernel_modules(cards, wishes, problems)
-    waiting = _waiting_for_reboot(facts, smi, wishes, is_open)
+    waiting = _waiting_for_reboot(facts, smi, wishes)
     if waiting:
         plan = Plan("reboot", waiting, shown, wishes.branch, is_open, reboot=True)
         if wishes.reboot == "never":
@@ -315,7 +315,7 @@ def _named(cards: Iterable[Card]) -> str:
     return ", ".join(str(card) for card in cards)
 
 
-def _waiting_for_reboot(facts: Data, smi: Smi, wishes: Wishes, is_open: bool) -> str:
+def _waiting_for_reboot(facts: Data, smi: Smi, wishes: Wishes) -> str:
     """Return why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
     loaded = facts["loaded"] or {}
     on_disk = str(facts["module_on_disk"])
@@ -330,10 +330,8 @@ def _waiting_for_reboot(facts: Data, smi: Smi, wishes: Wishes, is_open: bool) ->
     # nvidia-smi belongs to the installed libraries: without it only half of a driver is there.
     if smi.works or facts["smi"].get("status") is None or branch_of(on_disk) < wishes.branch:
         return ""
-    if loaded and is_open and not loaded.get("open"):
-        return ""  # the wrong kind of module: a reboot loads it again
     if loaded and branch_of(str(loaded.get("version", ""))) >= wishes.branch:
-        return ""  # it runs and still does not answer
+        return ""  # it runs and does not answer: the wrong kind of module, or a broken one
     holder = "nouveau" if "nouveau" in facts["modules"] else (loaded.get("version") or "no driver")
     return f"driver {on_disk} is installed for this kernel, which runs {holder}"
 
