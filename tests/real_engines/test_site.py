@@ -81,7 +81,8 @@ def test_both_arms_are_measured_and_judged(served: Served, figure: Callable[[str
         assert "head's weights are random" in served.report["marks"]["synthetic"]
     else:
         assert verdict["word"] == "pays"
-        assert speculative["spec_decode_acceptance_rate"] > 50
+        # A lookup also drafts, in vain, where nothing is repeated; a draft of the target's own kind seldom errs.
+        assert speculative["spec_decode_acceptance_rate"] > (80 if own == "draft" else 20)
     if served.profile.endswith("ngram"):
         assert verdict["groups"]["copy-edit"]["speedup"]["median"] >= 1.5
 
