@@ -148,11 +148,12 @@ def test_a_key_after_an_equals_sign_is_not_shown(home: Path) -> None:
     assert "hunter2" not in refuse(home, "--api-key=hunter2").replace("invalid argument: --api-key=hunter2", "")
 
 
-def test_a_damaged_model_says_so_in_its_last_line(home: Path, model: str, tmp_path: Path) -> None:
+def test_a_damaged_model_says_so_in_a_line_of_its_own(home: Path, model: str, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(Path(model).read_bytes()[:100_000])
-    last = refuse(home, "-m", str(cut), "--port", str(free_port())).strip().splitlines()[-1]
-    assert last.startswith(f"llama-server: {cut}: ")
+    lines = refuse(home, "-m", str(cut), "--port", str(free_port())).splitlines()
+    # llama.cpp's own log comes from a thread, and on a busy machine after it.
+    assert any(line.startswith(f"llama-server: {cut}: ") for line in lines)
 
 
 def test_a_port_in_use_is_named(home: Path, model: str) -> None:
@@ -160,8 +161,8 @@ def test_a_port_in_use_is_named(home: Path, model: str) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        last = refuse(home, "-m", model, "--port", str(port)).strip().splitlines()[-1]
-    assert last == f"llama-server: --port {port}: already in use on 127.0.0.1"
+        lines = refuse(home, "-m", model, "--port", str(port)).splitlines()
+    assert f"llama-server: --port {port}: already in use on 127.0.0.1" in lines
 
 
 def test_it_serves_with_a_key_that_no_process_list_shows(home: Path, model: str, tmp_path: Path) -> None:
