@@ -75,3 +75,37 @@ def test_the_wrappers_traceback_is_not_shown(words: str, found: str) -> None:
 @pytest.mark.parametrize("result", [{"changed": True}, {"failed": True, "msg": "m", "problems": []}])
 def test_a_result_stays_as_it_is(result: dict[str, Any]) -> None:
     assert told(result) == result
+
+
+class Asked(FollowingAction):
+    """Gives the prepared answers, and remembers in which mode each was asked for."""
+
+    module = "some.module"
+
+    class Task:
+        check_mode = False
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self._task = self.Task()
+        self.answers = list(answers)
+        self.modes: list[bool] = []
+
+    def _execute_module(self, **_: Any) -> dict[str, Any]:
+        self.modes.append(self._task.check_mode)
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "enough"),
+    [
+        ({"changed": False, "path": "p"}, True),
+        ({"changed": True}, False),
+        ({"failed": True, "changed": False}, False),  # what fails only in check mode is no reason to stop
+        ({"failed": True, "msg": "m"}, False),
+    ],
+)
+def test_a_look_is_enough_only_where_nothing_is_to_be_done(answer: dict[str, Any], enough: bool) -> None:
+    action = Asked(answer)
+    assert action._unchanged({}, {}) == (answer if enough else None)
+    assert action.modes == [True]
+    assert action._task.check_mode is False

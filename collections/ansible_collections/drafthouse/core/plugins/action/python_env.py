@@ -9,3 +9,4 @@ class ActionModule(FollowingAction):
     """`drafthouse.core.python_env`."""
 
     module = "drafthouse.core.python_env"
+    looks_first = True

@@ -9,3 +9,4 @@ class ActionModule(FollowingAction):
     """`drafthouse.core.weights`."""
 
     module = "drafthouse.core.weights"
+    looks_first = True

@@ -57,7 +57,8 @@ options:
   system_libraries:
     description:
       - Shared libraries that the packages need from the system, and the Debian package of each.
-      - One that cannot be loaded is an error before anything is made. Not asked in check mode.
+      - One that cannot be loaded is an error before anything is made.
+      - In check mode they are asked for only where the environment is there.
     type: dict
     default: {}
   progress_file: {description: Where progress is written as JSON lines., type: path}
@@ -141,6 +142,9 @@ def main() -> None:
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )
+        # Nothing has installed them for a new environment in check mode.
+        if module.check_mode and not done.changed:
+            require_libraries(wanted["system_libraries"])
     except HouseError as error:
         module.fail_json(**error.result)
     module.exit_json(**done.as_dict())

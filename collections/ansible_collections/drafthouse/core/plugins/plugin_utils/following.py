@@ -41,6 +41,8 @@ class FollowingAction(ActionBase):
     _supports_async = False
     module = ""
     show_every_s = 5.0
+    # Ask the module in check mode first: what is done already costs one short answer instead of a job with its files.
+    looks_first = False
     _host = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -50,6 +52,8 @@ class FollowingAction(ActionBase):
         arguments = dict(self._task.args)
         if self._task.check_mode:
             return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
+        if self.looks_first and (looked := self._unchanged(arguments, variables)) is not None:
+            return looked
         self._make_tmp_path()
         progress_file = f"{self._connection._shell.tmpdir}/progress.jsonl"
         self._task.async_val = _LONGEST_S
@@ -67,6 +71,15 @@ class FollowingAction(ActionBase):
         finally:
             self._task.async_val = 0
             self._remove_tmp_path(self._connection._shell.tmpdir, force=True)
+
+    def _unchanged(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the module's answer where it says that there is nothing to do, otherwise None."""
+        self._task.check_mode = True
+        try:
+            looked = self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables)
+        finally:
+            self._task.check_mode = False
+        return None if looked.get("failed") or looked.get("changed", True) else dict(looked)
 
     def _follow(self, started: dict[str, Any], progress_file: str) -> dict[str, Any]:
         """Show the progress of the job until it has a result."""

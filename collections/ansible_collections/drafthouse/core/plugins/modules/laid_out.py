@@ -1,0 +1,63 @@
+#!/usr/bin/python
+"""Hold folders and files on the box, all of them in one go."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: laid_out
+short_description: Hold folders and files on the box, all of them in one go
+description:
+  - A task for each folder and each file costs a round trip or two. This takes a list.
+attributes:
+  check_mode: {support: full, description: Says what it would change.}
+  diff_mode: {support: full, description: Shows every file that differs.}
+options:
+  entries:
+    description: Folders and files, in order. A folder comes before what lies in it.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path: {description: Where., type: path, required: true}
+      mode: {description: Octal digits., type: str, required: true}
+      content: {description: What the file holds. Without it the entry is a folder., type: str}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Hold a folder and a file in it
+  drafthouse.core.laid_out:
+    entries:
+      - {path: /opt/drafthouse/serve, mode: "0755"}
+      - {path: /opt/drafthouse/serve/serve.sh, mode: "0755", content: "#!/bin/bash\n"}
+"""
+RETURN = r"""
+paths: {description: What was changed., returned: success, type: list, elements: str}
+problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.laid_out import lay_out
+from ..module_utils.problems import HouseError
+
+
+def main() -> None:
+    """Answer Ansible."""
+    entry = {
+        "path": {"type": "path", "required": True},
+        "mode": {"type": "str", "required": True},
+        "content": {"type": "str"},
+    }
+    module = AnsibleModule(
+        argument_spec={"entries": {"type": "list", "elements": "dict", "required": True, "options": entry}},
+        supports_check_mode=True,
+    )
+    try:
+        done = lay_out(module.params["entries"], module.check_mode)
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=bool(done.changed), paths=done.changed, diff=done.diff)
+
+
+if __name__ == "__main__":
+    main()

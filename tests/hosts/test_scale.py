@@ -1,0 +1,72 @@
+"""site.yml on eight bare workstations at once: what it costs this machine, and that a second run changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts.hosts import Ended, Host, Lab
+
+HOSTS = 8
+# The small weights, and the fewest and shortest answers that give a verdict: measured is Ansible, not the engine.
+OVERRIDES: dict[str, Any] = {
+    "runtimes": ["docker"],
+    "target": "smollm2-135m-q4",
+    "experiment": {
+        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 8,
+    },
+}  # fmt: skip
+BARE_S = 3600  # eight engines on whatever this machine has
+
+
+@pytest.fixture
+def boxes(lab: Lab) -> Iterator[list[Host]]:
+    hosts = [lab.start("workstation", wait=False) for _ in range(HOSTS)]
+    for host in hosts:
+        host.wait()
+    yield hosts
+    for host in hosts:
+        host.remove()
+
+
+@pytest.fixture
+def inventory(lab: Lab, boxes: list[Host]) -> Iterator[Path]:
+    registry = lab.start("registry")
+    image = lab.publish_engine(registry)
+    variables = {
+        "profile": "cpu-smollm2-ngram",
+        "overrides": OVERRIDES,
+        "drafthouse_engine_image": image,
+        "container_engine_source": "distribution",
+        "container_engine_settings": {"insecure-registries": [image.partition("/")[0]]},
+    }
+    yield lab.inventory(boxes, group_vars=variables, like="workstation")
+    registry.remove()
+
+
+@pytest.mark.soak
+def test_eight_hosts_at_once(
+    lab: Lab, boxes: list[Host], inventory: Path, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    def site(*words: str) -> Ended:
+        return lab.play("site.yml", inventory, *words, timeout=BARE_S, report_folder=str(tmp_path))
+
+    def told(what: str, ended: Ended, hosts: int) -> None:
+        figure(
+            f"{what}: {ended.seconds:.0f} s, {ended.tasks} tasks, "
+            f"{ended.cpu_seconds / hosts:.1f} CPU s of this machine's for each host"
+        )
+
+    bare = site()
+    told(f"{HOSTS} bare hosts", bare, HOSTS)
+    assert bare.status == 0, bare.output[-3000:]
+    assert len(list(tmp_path.rglob("report.json"))) == HOSTS
+    again = site()
+    told(f"{HOSTS} converged hosts", again, HOSTS)
+    assert (again.status, again.changed) == (0, 0)
+    alone = site("--limit", boxes[0].name)
+    told("one of them", alone, 1)
+    assert (alone.status, alone.changed) == (0, 0)
