@@ -77,7 +77,7 @@ def check_home(version: str) -> Path:
     """
     if version == str(_catalogue("engines", "vllm")["default_version"]):
         return engine_home("vllm")
-    lines = (ROOT / "tests" / "vllm" / "locks" / f"vllm-{version}-cpu.txt").read_text("utf-8").splitlines()
+    lines = (ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt").read_text("utf-8").splitlines()
     home = KEPT / f"vllm-{version}-cpu"
     recipe = EnvRecipe(
         path=str(home),
