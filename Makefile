@@ -75,7 +75,7 @@ translate: venv ## a serve command from a blog as a profile and as today's comma
 stop: venv ## stop the server of INVENTORY (local unless said otherwise)
 	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
 
-teardown: venv ## stop, and remove what was put on the box; with weights=true the weights too
+teardown: venv ## stop, and remove what was put on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
 	@ansible-playbook playbooks/teardown.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
 
 needs = $(or $($1),$(error $(newline)found: no $1$(newline)needed: the name of a profile$(newline)do: make $@ $1=$(firstword $(PROFILES))  (make profiles shows them all)))

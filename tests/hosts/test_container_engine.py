@@ -109,7 +109,7 @@ def sleeper(host: Host) -> None:
 # --- a bare box -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("release", ["trixie", "bookworm"])
+@pytest.mark.parametrize("release", ["trixie", pytest.param("bookworm", marks=pytest.mark.soak)])
 def test_a_bare_box_gets_an_engine_that_runs_containers(
     lab: Lab, run: Run, figure: Callable[[str], None], release: str
 ) -> None:
@@ -367,6 +367,7 @@ def test_a_run_killed_between_file_and_restart_is_brought_to_its_end(box: Host, 
         assert info(box)["Driver"] != "zfs"
 
 
+@pytest.mark.soak
 def test_a_run_killed_among_the_packages_is_brought_to_its_end(lab: Lab, run: Run) -> None:
     host = lab.start("workstation")
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.hosts.debs import MAINTAINER, Deb, Signer, publish, served
 from tests.hosts.hosts import Ended, Host, Lab
@@ -285,10 +286,10 @@ Play = Callable[..., Ended]
 @pytest.fixture(scope="module")
 def play(lab: Lab, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Play:
     """Run the role on a box: ``repository`` names one of the shelf's, the rest are the role's variables."""
-    book = tmp_path_factory.mktemp("play") / "driver.yml"
-    book.write_text("- hosts: all\n  gather_facts: false\n  roles: [nvidia_driver]\n")
+    role = tmp_path_factory.mktemp("play") / "driver.yml"
+    role.write_text("- hosts: all\n  gather_facts: false\n  roles: [nvidia_driver]\n")
 
-    def run(box: Box, *words: str, repository: str = "ubuntu", **variables: Any) -> Ended:
+    def run(box: Box, *words: str, repository: str = "ubuntu", book: Path = role, **variables: Any) -> Ended:
         given = {"nvidia_driver_sys": SYS, "nvidia_driver_proc": PROC, **shelf.of(repository), **variables}
         return lab.play(str(book), lab.inventory([box.host]), *words, timeout=300, **given)
 
@@ -370,6 +371,28 @@ def test_rtx_pro_6000_on_ubuntu_24_04(bookworm: Box, play: Play, figure: Callabl
     assert "version mismatch" in bookworm.smi()
 
 
+def test_ours_is_taken_away_by_name(bookworm: Box, play: Play, tmp_path: Path) -> None:
+    """Follows the installation above; a driver that was there before is left."""
+    bookworm.fresh(UBUNTU24, sysfs="2bb1")
+    bookworm.install("linux-image-generic", repository="archive")
+    before = set(bookworm.installed())
+    assert play(bookworm).status == 0
+    role = {"ansible.builtin.include_role": {"name": "nvidia_driver", "tasks_from": "remove"}}
+    book = tmp_path / "remove.yml"
+    book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+    done = play(bookworm, book=book)
+    assert done.status == 0, done.output
+    # Headers stay: others may build modules with them.
+    left = {name for name in set(bookworm.installed()) - before if not name.startswith("linux-headers-")}
+    assert left == set()
+    ours = bookworm.host.exec("find", "/etc", "-name", "*drafthouse*").stdout.split()
+    assert ours == []
+    again = play(bookworm, book=book)
+    assert (again.status, again.changed) == (0, 0), again.output
+    bookworm.install("nvidia-open-580", repository="ubuntu")
+    refused(play(bookworm, book=book), "was here before")
+
+
 def test_h100_on_ubuntu_22_04(bookworm: Box, play: Play) -> None:
     """Seen by lspci alone; without a screen's packages."""
     bookworm.fresh(UBUNTU22, lspci=LSPCI_H100)
@@ -406,6 +429,7 @@ def test_a_driver_that_is_good_enough_is_left_alone(bookworm: Box, play: Play) -
     assert bookworm.state() == before
 
 
+@pytest.mark.soak
 def test_another_release_is_offered_its_own_package(bookworm: Box, play: Play) -> None:
     bookworm.fresh(UBUNTU25, sysfs="2bb1")
     before = bookworm.state()
@@ -499,7 +523,7 @@ def test_branch_590_has_names_without_it(bookworm: Box, play: Play) -> None:
     assert (again.status, again.changed) == (0, 0), again.output
 
 
-@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+@pytest.mark.parametrize("release", ["bookworm", pytest.param("trixie", marks=pytest.mark.soak)])
 def test_a_wrong_signature_is_refused(release: str, play: Play, shelf: Shelf, request: pytest.FixtureRequest) -> None:
     box: Box = request.getfixturevalue(release)
     name, wrong = ("ubuntu", "stranger") if release == "bookworm" else ("debian", "stranger")
@@ -528,6 +552,7 @@ def test_a_wrong_signature_is_refused(release: str, play: Play, shelf: Shelf, re
     assert box.installed() == {}
 
 
+@pytest.mark.soak
 def test_a_repository_that_somebody_named_before_is_not_named_twice(bookworm: Box, play: Play, shelf: Shelf) -> None:
     """Two files with two keys for one address stop apt altogether: NVIDIA's own cuda-keyring package leaves one."""
     bookworm.fresh(UBUNTU24, sysfs="2bb1")
@@ -540,6 +565,7 @@ def test_a_repository_that_somebody_named_before_is_not_named_twice(bookworm: Bo
     assert set(bookworm.installed()) >= DRIVER_580
 
 
+@pytest.mark.soak
 def test_a_run_that_was_killed_is_finished_by_the_next(bookworm: Box, play: Play) -> None:
     """After the packages and before their hold."""
     bookworm.fresh(UBUNTU24, sysfs="2bb1")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils import container_engine
 from ansible_collections.drafthouse.core.plugins.module_utils.container_check import _ldd, linked
-from ansible_collections.drafthouse.core.plugins.module_utils.container_engine import Seen, decide
+from ansible_collections.drafthouse.core.plugins.module_utils.container_engine import Seen, decide, leaving
 from ansible_collections.drafthouse.core.plugins.module_utils.docker_api import DockerApi, EngineError, output_of
 from ansible_collections.drafthouse.core.plugins.module_utils.docker_daemon import _last, _option, _without
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
@@ -53,6 +53,15 @@ def test_an_engine_that_works_is_left_alone() -> None:
     stopped = replace(BARE, packages={"docker-ce": "5:27.0.3"})
     assert decide(stopped, "distribution", "auto").install == ()
     assert decide(replace(stopped, unfinished=True), "docker", "auto").install != ()
+
+
+def test_what_is_taken_away_with_the_engine() -> None:
+    seen = replace(BARE, packages={"docker.io": "26.1", "docker-cli": "26.1", "runc": "1.1", "podman-docker": "5"})
+    ours = {"Names": ["/drafthouse-speculative"], "Labels": {"drafthouse.arm": "speculative"}}
+    assert leaving(seen, [ours]) == ("docker.io", "docker-cli")
+    assert leaving(BARE, []) == ()
+    with pytest.raises(HouseError, match="not ours run: db, web"):
+        leaving(seen, [ours, {"Names": ["/web"], "Labels": {}}, {"Names": ["/db"], "Labels": None}])
 
 
 def test_the_toolkit_comes_with_the_gpu() -> None:

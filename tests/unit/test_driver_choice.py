@@ -15,6 +15,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.driver_choice impo
     Wishes,
     branch_of,
     choose,
+    leaving,
     pick,
     read_smi,
     recognise,
@@ -554,6 +555,27 @@ def test_all_parts_of_the_driver_are_held_and_nothing_else() -> None:
     ]
     assert to_hold(box(packages={})) == []
     assert to_hold(box(packages={"nvidia-prime": {"version": "0.8.17.2", "held": False}})) == []
+
+
+def test_what_goes_with_a_driver_of_ours() -> None:
+    parts = {
+        name: {"version": "580.95.05-1", "held": True}
+        for name in (
+            "nvidia-open-580",
+            "libnvidia-compute-580",
+            "nvidia-driver-pinning-580",
+            "nvidia-container-toolkit",
+        )
+    }
+    ours = box("2684", packages=parts, managed=True)
+    assert leaving(ours, Wishes()) == ["libnvidia-compute-580", "nvidia-driver-pinning-580", "nvidia-open-580"]
+    assert leaving(box(packages={}), Wishes()) == []
+    with pytest.raises(HouseError, match="was here before"):
+        leaving({**ours, "managed": False}, Wishes())
+    used = {**ours, "users": [{"pid": 7, "command": "python3"}]}
+    with pytest.raises(HouseError, match=r"python3 \(7\)"):
+        leaving(used, Wishes())
+    assert leaving(used, Wishes(force=True)) == leaving(ours, Wishes())
 
 
 def test_the_end() -> None:

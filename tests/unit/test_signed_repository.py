@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils import signed_repository
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.signed_repository import Repository, add, fingerprints
+from ansible_collections.drafthouse.core.plugins.module_utils.signed_repository import (
+    Repository,
+    add,
+    fingerprints,
+    take_away,
+)
 
 # Made with gpg for this test; its secret half was thrown away. gpg --show-keys says the fingerprint below.
 ARMORED = b"""-----BEGIN PGP PUBLIC KEY BLOCK-----
@@ -33,6 +38,19 @@ REPOSITORY = Repository(
     pins=("*nvidia*", "libcuda1"),
     leave=("nvidia-container*",),
 )
+
+
+def test_what_was_added_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
+    ours = [REPOSITORY.sources_file(tmp_path), REPOSITORY.key_file(tmp_path), REPOSITORY.pins_file(tmp_path)]
+    other = tmp_path / "etc/apt/sources.list.d/other.sources"
+    for path in [*ours, other]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert take_away(REPOSITORY.name, check=True, root=tmp_path) == [str(path) for path in ours]
+    assert all(path.exists() for path in ours)
+    assert len(take_away(REPOSITORY.name, root=tmp_path)) == 3
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+    assert take_away(REPOSITORY.name, root=tmp_path) == []
 
 
 def binary(armored: bytes) -> bytes:

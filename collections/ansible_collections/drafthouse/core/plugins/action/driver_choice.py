@@ -1,7 +1,8 @@
-"""Judge a box's NVIDIA driver at three moments: before anything is touched, before packages, and after them.
+"""Judge a box's NVIDIA driver: before anything is touched, before packages, after them, and when it is to go.
 
 ``choose`` looks at the box and returns the plan; ``pick`` takes the plan's packages out of what apt has; ``hold`` looks
-again and names the packages that nothing holds; ``settle`` says whether a reboot is left, or what is wrong.
+again and names the packages that nothing holds; ``settle`` says whether a reboot is left, or what is wrong;
+``remove`` names what goes with a driver of ours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.catalog import load_gpus
-from ..module_utils.driver_choice import Wishes, choose, pick, settle, to_hold
+from ..module_utils.driver_choice import Wishes, choose, leaving, pick, settle, to_hold
 from ..module_utils.house import ROOT
 from ..module_utils.problems import HouseError
 from ..plugin_utils.words import failure
@@ -43,6 +44,8 @@ class ActionModule(ActionBase):
         if given["step"] == "hold":
             return {"changed": False, "hold": to_hold(facts)}
         try:
+            if given["step"] == "remove":
+                return {"changed": False, "remove": leaving(facts, wishes)}
             if given["step"] == "settle":
                 left = settle(facts, wishes, boolean(given.get("rebooted", False)))
                 return {"changed": False, "left": left}

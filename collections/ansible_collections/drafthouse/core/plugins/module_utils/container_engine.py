@@ -19,6 +19,7 @@ from typing import Any
 from . import box
 from .docker_api import SOCKET, DockerApi, EngineError
 from .problems import HouseError, Problem
+from .runtimes import LABEL
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)
@@ -123,6 +124,36 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
         complete=all(seen.candidates.get(name) for name in install),
         why=tuple(why),
     )
+
+
+def leaving(seen: Seen, containers: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the packages to remove; HouseError where that would end what is not ours.
+
+    ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
+    """
+    theirs = [container for container in containers if LABEL not in (container.get("Labels") or {})]
+    if theirs:
+        names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
+        raise HouseError(
+            Problem(
+                f"containers that are not ours run: {names}",
+                "none, because they would end with the engine",
+                "stop them, then run again; or leave container_engine=true out, and Docker stays",
+                "container_engine",
+            )
+        )
+    ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
+    return tuple(name for name in ours if name in seen.packages)
+
+
+def running_containers() -> list[dict[str, Any]]:
+    """Return the containers that run, as Docker's API lists them; none where no engine answers."""
+    if not _runs("docker.service"):
+        return []
+    try:
+        return [dict(container) for container in DockerApi(timeout_s=20.0).call("GET", "/containers/json") or []]
+    except (OSError, EngineError):
+        return []
 
 
 def look(users: Sequence[str] = ()) -> Seen:

@@ -609,6 +609,35 @@ def to_hold(facts: Data) -> list[str]:
     )
 
 
+def leaving(facts: Data, wishes: Wishes) -> list[str]:
+    """Return the packages to remove with the driver; HouseError where it is not ours, or in use.
+
+    None where there is no driver at all, as after an earlier removal.
+    """
+    parts = sorted(name for name in facts["packages"] if _is_driver(name) or name.startswith("nvidia-driver-pinning"))
+    problems = []
+    if parts and not facts["managed"]:
+        problems.append(
+            Problem(
+                "a driver that was here before",
+                "one that we have installed",
+                "leave nvidia_driver=true out, and it stays; or remove it as it was installed",
+            )
+        )
+    users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
+    if parts and users and not wishes.force:
+        problems.append(
+            Problem(
+                f"processes use the GPU: {', '.join(users[:6])}",
+                "none, because they would break",
+                "stop them, or say that they may break: nvidia_driver_force=true",
+            )
+        )
+    if problems:
+        raise HouseError(problems)
+    return parts
+
+
 def _is_driver(name: str) -> bool:
     if re.match(r"nvidia-(driver-pinning|container|cuda|fs|gds)", name) or name.startswith("libnvidia-container"):
         return False

@@ -189,6 +189,15 @@ def add(
     return done
 
 
+def take_away(name: str, check: bool = False, root: Path = Path("/")) -> list[str]:
+    """Remove the files of the repository called ``name``; return those that were there."""
+    ours = Repository(name, "", "", "")
+    there = [path for path in (ours.sources_file(root), ours.key_file(root), ours.pins_file(root)) if path.exists()]
+    for path in [] if check else there:
+        path.unlink(missing_ok=True)
+    return [str(path) for path in there]
+
+
 def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
     try:
         key = fetch(repository.key_url)

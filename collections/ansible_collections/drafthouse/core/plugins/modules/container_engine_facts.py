@@ -29,6 +29,10 @@ options:
   path: {description: Docker's file., type: path, default: /etc/docker/daemon.json}
   settings: {description: Settings that the file shall have., type: dict, default: {}}
   data_root: {description: Folder for the engine's data. Empty leaves it., type: str, default: ""}
+  remove:
+    description: Look what would be taken away instead; fails where containers run that are not ours.
+    type: bool
+    default: false
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -44,6 +48,7 @@ repository: {description: Whether Docker's repository is to be made known., retu
 nvidia: {description: Whether the NVIDIA container toolkit is wanted., returned: success, type: bool}
 nvidia_install: {description: Whether it is to be installed., returned: success, type: bool}
 gpu_visible: {description: Whether nvidia-smi shows a GPU., returned: success, type: bool}
+remove: {description: Packages to remove., returned: when that was asked, type: list, elements: str}
 complete: {description: Whether apt knows all of the packages., returned: success, type: bool}
 unfinished: {description: Whether dpkg was interrupted., returned: success, type: bool}
 distribution: {description: Folder of Docker's repository for this box., returned: success, type: str}
@@ -70,11 +75,18 @@ def main() -> None:
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "settings": {"type": "dict", "default": {}},
             "data_root": {"type": "str", "default": ""},
+            "remove": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given = module.params
     seen = container_engine.look(given["users"])
+    if given["remove"]:
+        try:
+            leaving = container_engine.leaving(seen, container_engine.running_containers())
+        except HouseError as error:
+            module.fail_json(**error.result)
+        module.exit_json(changed=False, remove=leaving)
     problems: list[Problem] = []
     decision = container_engine.Decision("")
     try:

@@ -17,12 +17,12 @@ attributes:
   idempotent: {support: full, description: The proof is made again; what is there is left as it is.}
 options:
   name: {description: Name of the files., type: str, required: true}
-  url: {description: Address of the repository., type: str, required: true}
-  key_url: {description: "Address of its key; C(file:) names a file of the box.", type: str, required: true}
+  state: {description: "C(absent) removes the files.", type: str, choices: [present, absent], default: present}
+  url: {description: Address of the repository. Needed where it is added., type: str}
+  key_url: {description: "Address of its key; C(file:) names a file of the box. Needed as well.", type: str}
   fingerprint:
-    description: Of the primary key. A file with another key, or with one more, is refused.
+    description: Of the primary key. A file with another key, or with one more, is refused. Needed as well.
     type: str
-    required: true
   suite: {description: "Its suite; C(/) for a flat repository.", type: str, default: /}
   components: {description: Its components., type: list, elements: str, default: []}
   pins: {description: Packages that may come from it. Empty allows all., type: list, elements: str, default: []}
@@ -50,7 +50,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
 from ..module_utils.problems import HouseError
-from ..module_utils.signed_repository import Repository, add
+from ..module_utils.signed_repository import Repository, add, take_away
 
 _KEY_BYTES = 1_000_000
 
@@ -71,18 +71,23 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "url": {"type": "str", "required": True},
-            "key_url": {"type": "str", "required": True, "no_log": False},
-            "fingerprint": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "url": {"type": "str"},
+            "key_url": {"type": "str", "no_log": False},
+            "fingerprint": {"type": "str"},
             "suite": {"type": "str", "default": "/"},
             "components": {"type": "list", "elements": "str", "default": []},
             "pins": {"type": "list", "elements": "str", "default": []},
             "leave": {"type": "list", "elements": "str", "default": []},
             "packages": {"type": "list", "elements": "str", "default": []},
         },
+        required_if=[("state", "present", ("url", "key_url", "fingerprint"))],
         supports_check_mode=True,
     )
     given = module.params
+    if given["state"] == "absent":
+        gone = take_away(given["name"], module.check_mode)
+        module.exit_json(changed=bool(gone), files=gone, versions={})
     repository = Repository(
         name=given["name"],
         url=given["url"],
