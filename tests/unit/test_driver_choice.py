@@ -9,20 +9,16 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_gpus
-from ansible_collections.drafthouse.core.plugins.module_utils.driver_choice import (
-    RELEASES,
+from ansible_collections.drafthouse.core.plugins.module_utils.driver_choice import choose, settle
+from ansible_collections.drafthouse.core.plugins.module_utils.driver_facts import os_release, read_driver, read_lspci
+from ansible_collections.drafthouse.core.plugins.module_utils.driver_packages import RELEASES, leaving, pick, to_hold
+from ansible_collections.drafthouse.core.plugins.module_utils.driver_words import (
     Plan,
     Wishes,
     branch_of,
-    choose,
-    leaving,
-    pick,
     read_smi,
     recognise,
-    settle,
-    to_hold,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.driver_facts import os_release, read_driver, read_lspci
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 

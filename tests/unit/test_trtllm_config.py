@@ -9,11 +9,11 @@ import pytest
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.trtllm_config import (
-    DECODING_TYPES,
     check_config,
     load_config,
     warnings_of,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.trtllm_schema import DECODING_TYPES
 
 Data = dict[str, Any]
 

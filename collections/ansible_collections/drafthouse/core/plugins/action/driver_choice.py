@@ -13,7 +13,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.catalog import load_gpus
-from ..module_utils.driver_choice import Wishes, choose, leaving, pick, settle, to_hold
+from ..module_utils.driver_choice import choose, settle
+from ..module_utils.driver_packages import leaving, pick, to_hold
+from ..module_utils.driver_words import Wishes
 from ..module_utils.house import ROOT
 from ..module_utils.problems import HouseError
 from ..plugin_utils.words import failure

@@ -1,0 +1,152 @@
+"""The words in which the choice of an NVIDIA driver is told: wishes, cards, what nvidia-smi says, and the plan.
+
+Pure: plain facts of the box (`driver_facts`) and the table of GPUs (`profiles/catalog/gpus.yml`) are read into them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the role was asked for; the words are those of its variables.
+
+    ``branch`` is the lowest that will do and the one that is installed.
+    """
+
+    branch: int = 580
+    source: str = "nvidia"  # nvidia | distribution
+    open: str = "auto"  # auto | true | false
+    compute_only: bool = False
+    reboot: str = "never"  # never | when_needed
+    secure_boot: str = "refuse"  # refuse | warn
+    force: bool = False
+    repository_url: str = ""
+    repository_key: str = ""
+    repository_fingerprint: str = ""
+
+    @classmethod
+    def of(cls, words: Data) -> Wishes:
+        """Return the wishes of a role's variables, as Ansible hands them over."""
+        known = {name: words[name] for name in cls.__dataclass_fields__ if name in words}
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU as far as it is known: ``generation`` is empty where no table has it."""
+
+    address: str
+    name: str
+    generation: str = ""
+    open: str = ""
+    cuda13: bool = True
+    first_branch: int = 0
+    last_branch: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.generation or 'unknown generation'}) at {self.address}"
+
+
+@dataclass
+class Plan:
+    """What is to be done; plain data after `as_dict`.
+
+    ``action`` is leave, install or reboot. ``needs`` are packages without which nothing starts (headers),
+    ``pinning`` comes before ``driver``, ``optional`` is taken where it exists. ``reboot`` says that the new driver
+    will work after a reboot only. ``unhold``: packages that an earlier run of ours holds, and that must go or change.
+    """
+
+    action: str
+    why: str
+    cards: list[str]
+    branch: int
+    open: bool = False
+    repository: dict[str, str] = field(default_factory=dict)
+    needs: list[str] = field(default_factory=list)
+    pinning: list[str] = field(default_factory=list)
+    driver: list[str] = field(default_factory=list)
+    optional: list[str] = field(default_factory=list)
+    unhold: list[str] = field(default_factory=list)
+    reboot: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def branch_of(version: str) -> int:
+    """Return the driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
+    found = re.match(r"(?:\d+:)?(\d+)\.", version)
+    return int(found[1]) if found else 0
+
+
+@dataclass(frozen=True)
+class Smi:
+    """What `nvidia-smi` said: the version where it works, else why it does not."""
+
+    version: str = ""
+    mismatch: bool = False
+    library: str = ""
+    text: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the driver answers and shows a GPU."""
+        return bool(self.version)
+
+
+def read_smi(said: Data) -> Smi:
+    """Read the answer to `nvidia-smi --query-gpu=name,driver_version --format=csv,noheader`.
+
+    A failing nvidia-smi writes its reason to its standard output. ``status`` is None where there is no such program.
+    """
+    text = f"{said.get('output', '')}\n{said.get('error', '')}".strip()
+    if said.get("status") == 0:
+        for line in str(said.get("output", "")).splitlines():
+            version = line.rpartition(",")[2].strip()
+            if re.fullmatch(r"\d+(\.\d+)+", version):
+                return Smi(version=version, text=text)
+    library = re.search(r"NVML library version: ([\d.]+)", text)
+    return Smi(
+        mismatch="version mismatch" in text.lower(),
+        library=library[1] if library else "",
+        text=" ".join(text.split())[:200],
+    )
+
+
+def recognise(devices: Iterable[Data], gpus: Data) -> list[Card]:
+    """Return the cards behind PCI devices: by their own id, else by the range it lies in."""
+    cards = []
+    for device in devices:
+        number = str(device["id"]).lower()
+        known = gpus["cards"].get(number, {})
+        generation = known.get("generation") or _generation_in_ranges(number, gpus["ranges"])
+        facts = gpus["generations"].get(generation, {})
+        cards.append(
+            Card(
+                address=str(device["address"]),
+                name=known.get("name") or device.get("name") or f"10de:{number}",
+                generation=generation,
+                open=facts.get("open", ""),
+                cuda13=facts.get("cuda13", True),
+                first_branch=known.get("first_branch") or facts.get("first_branch", 0),
+                last_branch=facts.get("last_branch", 0),
+            )
+        )
+    return cards
+
+
+def _generation_in_ranges(number: str, ranges: Iterable[Data]) -> str:
+    value = int(number, 16)
+    for entry in ranges:
+        if int(entry["first"], 16) <= value <= int(entry["last"], 16):
+            return str(entry["generation"])
+    return ""
