@@ -335,12 +335,12 @@ def test_before_docker_starts_its_chain_waits_for_it(net: Net) -> None:
         pytest.skip("no dockerd here")
     net.lay("kept")
     (net.folder / "kept/docker-user.v4").touch()
-    assert net.program("early") == 0
+    assert net.program("apply") == 0
     assert ":DOCKER-USER " in net.saved(4)
     assert ":DOCKER-USER " not in net.saved(6)
     assert net.holds()
     net.run("iptables", "-A", "DOCKER-USER", "-s", "192.0.2.99", "-j", "DROP")
-    assert net.program("early") == 0
+    assert net.program("apply") == 0
     assert "192.0.2.99" in net.saved(4)
 
 
