@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.progress import Progress, shown
+from ansible_collections.drafthouse.core.plugins.module_utils.progress import Progress, shown, shown_together
 from ansible_collections.drafthouse.core.plugins.module_utils.single import only_one
 
 
@@ -19,6 +19,25 @@ def test_progress_is_thinned_out_but_not_what_is_important(tmp_path: Path) -> No
     tell({"text": "end"}, important=True)
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [line["text"] for line in lines] == ["n", "end"]
+
+
+def test_each_item_is_thinned_out_for_itself(tmp_path: Path) -> None:
+    tell = Progress(str(tmp_path / "p.jsonl"), every_s=3600)
+    for item in ("target", "draft", "target", "draft"):
+        tell({"text": item, "item": item})
+    assert len((tmp_path / "p.jsonl").read_text().splitlines()) == 2
+
+
+def test_several_items_are_one_line() -> None:
+    events = [
+        {"text": "fetching the package p"},
+        {"text": "fetching target", "item": "target", "done": 1e6, "total": 4e6, "unit": "bytes"},
+        {"text": "fetching draft", "item": "draft", "done": 1e6, "total": 2e6, "unit": "bytes"},
+        {"text": "fetching target", "item": "target", "done": 2e6, "total": 4e6, "unit": "bytes"},
+    ]
+    line = shown_together(json.dumps(event) for event in events)
+    assert line == "fetching target, 2 of 4 MB (50%); fetching draft, 1 of 2 MB (50%)"
+    assert shown_together([json.dumps(events[0])]) == "fetching the package p"
 
 
 def test_without_a_file_nothing_is_written() -> None:
@@ -35,6 +54,12 @@ def test_without_a_file_nothing_is_written() -> None:
             "fetching x, 500 of 2,000 MB (25%)",
         ),
         ({"text": "t", "done": 0, "total": 0}, "t"),
+        (
+            {"text": "fetching x", "done": 5e9, "total": 65e9, "unit": "bytes", "rate": 112.4e6, "eta_s": 534},
+            "fetching x, 5,000 of 65,000 MB (8%), 112 MB/s, about 9 min left",
+        ),
+        ({"text": "t", "eta_s": 99.6}, "t, about 100 s left"),
+        ({"text": "t", "eta_s": 3 * 3600 + 125}, "t, about 3 h 02 min left"),
     ],
 )
 def test_what_a_person_reads(event: dict[str, object], line: str) -> None:

@@ -6,25 +6,29 @@ import functools
 import hashlib
 import http.server
 import json
+import os
 import sys
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.at_rest import read_note
+from ansible_collections.drafthouse.core.plugins.module_utils.elsewhere import place_of
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_in_place
+from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_all, put_in_place
 
 UV = str(Path(sys.executable).with_name("uv"))
 TOOLS = Tools(uv=UV, engine_python="/nowhere/python")
 
 
-def put(item: Mapping[str, Any], check_mode: bool = False) -> dict[str, Any]:
-    return put_in_place(item, lambda event: None, TOOLS, check_mode)
+def put(item: Mapping[str, Any], check_mode: bool = False, **tools: Any) -> dict[str, Any]:
+    return put_in_place(item, lambda event: None, replace(TOOLS, **tools), check_mode)
 
 
 @pytest.fixture
@@ -115,13 +119,96 @@ def test_a_package_without_the_file(package: dict[str, Any]) -> None:
         put(package)
 
 
-def test_derived_follows_what_it_is_made_from(package: dict[str, Any], tmp_path: Path) -> None:
-    derived = {
+def older_note(path: Path, identity: str) -> None:
+    """Write the note of earlier versions: sizes and times, and no hash."""
+    found = path.stat()
+    stamps = {path.name: [found.st_size, found.st_mtime_ns]}
+    path.with_name(f"{path.name}.drafthouse.json").write_text(json.dumps({"identity": identity, "files": stamps}))
+
+
+def test_what_an_earlier_version_put_there_is_read_and_not_fetched(
+    package: dict[str, Any], derived: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_all([package, derived], lambda event: None, TOOLS)
+    for item in (package, derived):
+        older_note(Path(item["path"]), read_note(Path(item["path"])).identity)
+        assert put(item, check_mode=True)["changed"] is True  # it would be read
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9")
+    for item in (package, derived):
+        inode = Path(item["path"]).stat().st_ino
+        assert put(item)["changed"] is False
+        assert Path(item["path"]).stat().st_ino == inode
+        assert put(item, check_mode=True)["changed"] is False
+
+
+def test_every_byte_is_read_again_when_that_is_asked_for(package: dict[str, Any], derived: dict[str, Any]) -> None:
+    put_all([package, derived], lambda event: None, TOOLS)
+    for item in (package, derived):
+        assert put(item, verify=True)["changed"] is False
+        path = Path(item["path"])
+        before, right = path.stat(), path.read_bytes()
+        with path.open("r+b") as stream:
+            stream.seek(len(right) - 1)
+            stream.write(bytes([right[-1] ^ 1]))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert put(item)["changed"] is False
+        assert put(item, verify=True)["changed"] is True
+        assert path.read_bytes() == right
+
+
+def test_offline_a_package_must_be_there(package: dict[str, Any]) -> None:
+    with pytest.raises(HouseError, match=r"offline, and no Tiny at .*tiny\.gguf"):
+        put(package, offline=True)
+    put(package)
+    assert put(package, offline=True)["changed"] is False
+
+
+def test_a_package_from_elsewhere_asks_no_index(
+    package: dict[str, Any], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9")
+    there = tmp_path / "mount" / "t" / "tiny.gguf"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(model.read_bytes())
+    place = place_of({"models_dir": str(tmp_path / "models"), "folder": str(tmp_path / "mount")})
+    assert put(package, elsewhere=place)["changed"] is True
+    assert Path(package["path"]).read_bytes() == model.read_bytes()
+
+
+def test_what_a_killed_run_left_is_swept(package: dict[str, Any]) -> None:
+    parts = Path(package["path"]).parent / ".drafthouse-parts" / "tiny.gguf"
+    (parts / "fetch-abc" / "tiny_model").mkdir(parents=True)
+    (parts / "fetch-abc" / "tiny_model" / "tiny.gguf").write_bytes(b"half")
+    put(package)
+    assert not parts.parent.exists()
+
+
+def test_all_together_each_after_what_it_is_made_from(package: dict[str, Any], derived: dict[str, Any]) -> None:
+    first, second = put_all([package, derived], lambda event: None, TOOLS)
+    assert first["changed"]
+    assert second["changed"]
+    assert [done["changed"] for done in put_all([package, derived], lambda event: None, TOOLS)] == [False, False]
+
+
+def test_what_fails_is_told_once_and_nothing_is_made_of_it(package: dict[str, Any], derived: dict[str, Any]) -> None:
+    package["details"]["version"] = "2.0"
+    with pytest.raises(HouseError, match=r"could not fetch tiny-model==2\.0") as raised:
+        put_all([package, derived], lambda event: None, TOOLS)
+    assert len(raised.value.problems) == 1
+    assert not Path(derived["path"]).exists()
+
+
+@pytest.fixture
+def derived(package: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    return {
         "id": "wide", "name": "Wide", "source": "derived", "bytes": 1,
         "path": str(tmp_path / "models" / "t" / "wide.gguf"),
         "from_path": package["path"],
         "details": {"from": "tiny", "recipe": "gguf_dequantize", "parameters": {"dtype": "BF16"}},
     }  # fmt: skip
+
+
+def test_derived_follows_what_it_is_made_from(package: dict[str, Any], derived: dict[str, Any]) -> None:
     put(package)
     assert put(derived)["changed"] is True
     assert put(derived)["changed"] is False

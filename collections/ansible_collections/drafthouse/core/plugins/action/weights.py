@@ -1,6 +1,14 @@
-"""Put the weights in place and show how far they are (the module of the same name does the work)."""
+"""Put the weights in place and show how far they are (the module of the same name does the work).
+
+Two arguments more than the module's: ``background`` starts the fetch and does not wait for it; what it returns as
+``job`` is handed to a later task, which sees it through before it does its own work.
+"""
 
 from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..plugin_utils.following import FollowingAction
 
@@ -10,3 +18,34 @@ class ActionModule(FollowingAction):
 
     module = "drafthouse.core.weights"
     looks_first = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Start the fetch, or end one that was started and put everything in place."""
+        arguments, variables = dict(self._task.args), task_vars or {}
+        background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
+        self._task.args = arguments
+        if background and not self._task.check_mode:
+            return self._begun(arguments, variables)
+        early = self.follow(job, variables) if job else {}
+        # A box that was started again meanwhile has lost its job: what it fetched is there, and the rest comes now.
+        if early.get("failed") and not early.get("lost"):
+            return early
+        return together(early, super().run(tmp, variables))
+
+    def _begun(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Start the fetch where there is something to fetch; a refusal is told now and not when it is waited for."""
+        looked = self.look(arguments, variables)
+        if looked.get("failed") or not looked.get("changed"):
+            return looked
+        started = self.start(arguments, variables)
+        return {"changed": False, **started} if "job" in started else started
+
+
+def together(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of both parts of a fetch: ``late`` has looked at all that ``early`` has placed."""
+    if early.get("failed") or not early or late.get("failed"):
+        return late
+    before = {placed["id"]: placed for placed in early["placed"] if placed["changed"]}
+    placed = [one if one["changed"] else before.get(one["id"], one) for one in late["placed"]]
+    notes = list(dict.fromkeys([*early["notes"], *late["notes"]]))
+    return {**late, "changed": early["changed"] or late["changed"], "placed": placed, "notes": notes}

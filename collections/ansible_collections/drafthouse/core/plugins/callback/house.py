@@ -27,7 +27,9 @@ _EVERY_S = 10.0
 _SPEAK_THEMSELVES = (
     "drafthouse.core.benchmark",
     "drafthouse.core.engine_ready",
+    "drafthouse.core.hf_snapshot",
     "drafthouse.core.python_env",
+    "drafthouse.core.weights",
 )
 
 

@@ -1,31 +1,32 @@
 """Progress of a long step: one JSON object a line in a file on the box; an action shows it while it grows.
 
-A line is ``{"text": str}`` and, where they are known, ``done`` and ``total`` (in ``unit``) and ``eta_s``.
+A line is ``{"text": str}`` and, where they are known, ``done`` and ``total`` (in ``unit``), ``rate`` (units/s) and
+``eta_s``. ``item`` names which of several things that go on at the same time it is about.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 
 class Progress:
-    """Appends to the progress file, at most once in ``every_s`` unless a line is important."""
+    """Appends to the progress file, of each item at most once in ``every_s`` unless a line is important."""
 
     def __init__(self, path: str | None, every_s: float = 1.0) -> None:
         self._path = Path(path) if path else None
         self._every_s = every_s
-        self._last = float("-inf")
+        self._last: dict[object, float] = {}
 
     def __call__(self, event: Mapping[str, Any], important: bool = False) -> None:
         """Write one event."""
-        now = time.monotonic()
-        if self._path is None or (not important and now - self._last < self._every_s):
+        now, item = time.monotonic(), event.get("item")
+        if self._path is None or (not important and now - self._last.get(item, float("-inf")) < self._every_s):
             return
-        self._last = now
+        self._last[item] = now
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(dict(event)) + "\n")
 
@@ -39,7 +40,29 @@ def shown(event: Mapping[str, Any]) -> str:
             parts.append(f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB ({done / total:.0%})")
         else:
             parts.append(f"{done:g} of {total:g} ({done / total:.0%})")
+    rate = event.get("rate")
+    if isinstance(rate, (int, float)) and event.get("unit") == "bytes":
+        parts.append(f"{rate / 1e6:,.0f} MB/s")
     eta = event.get("eta_s")
     if isinstance(eta, (int, float)):
-        parts.append(f"about {eta:.0f} s left")
+        parts.append(f"about {_time(eta)} left")
     return ", ".join(part for part in parts if part)
+
+
+def _time(seconds: float) -> str:
+    """Return seconds as a person says them."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def shown_together(lines: Iterable[str]) -> str:
+    """Return lines of the file as one line for a person: the last event of each item."""
+    last: dict[object, Mapping[str, Any]] = {}
+    for line in lines:
+        event = json.loads(line)
+        last[event.get("item")] = event
+    if len(last) > 1:
+        last.pop(None, None)
+    return "; ".join(shown(event) for event in last.values())

