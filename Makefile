@@ -11,13 +11,15 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 UV_VERSION := 0.13.9   # makes the environments in seconds; pip does the same in a minute
 ARGS ?=
+BUNDLE ?=
 PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
 
 export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-engines test-hosts soak lint golden profiles plan render translate stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-engines test-weights test-hosts soak lint golden profiles plan render translate \
+  weights verify bundle prune stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,18 +27,27 @@ help: ## every target in one line
 
 # --- environments ---------------------------------------------------------------------------------
 
-$(VENV)/bin/uv:
+# With BUNDLE=file (of `make bundle`) packages, weights and image come from it, and no network is asked.
+ifneq ($(strip $(BUNDLE)),)
+override ARGS += -e drafthouse_bundle=$(abspath $(BUNDLE))
+WHEELS := build/bundle
+FROM := --no-index --find-links $(WHEELS)/wheels
+$(WHEELS)/manifest.json: $(BUNDLE)
+	@$(PYTHON) scripts/unbundle.py --wheels $< $(WHEELS) && touch $@
+endif
+
+$(VENV)/bin/uv: | $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; \
 	  sys.exit(f"found: Python {v}\nneeded: Python 3.11 or newer\ndo: make PYTHON=python3.12 ...") \
 	  if sys.version_info < (3, 11) else None'
 	@echo "making .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { printf 'found: a Python without venv\nneeded: its venv module\ndo: apt-get install python3-venv\n' >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) uv==$(UV_VERSION)
 
 # pip stands in where uv cannot reach an index that only pip is set up for.
-$(VENV)/.%: %.txt | $(VENV)/bin/uv
+$(VENV)/.%: %.txt | $(VENV)/bin/uv $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@echo "installing $< into .venv"
-	@uv pip install --quiet --python $(BIN)/python -r $< || $(BIN)/python -m pip install -r $<
+	@uv pip install --quiet $(FROM) --python $(BIN)/python -r $< || $(BIN)/python -m pip install $(FROM) -r $<
 	@touch $@
 
 venv: $(VENV)/.requirements ## the environment alone, quick when it exists
@@ -54,9 +65,11 @@ demo: venv ## the whole job on this very machine: no GPU, no account; stops what
 	  mkdir -p build; ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram $(ARGS)
 
 # A profile's hardware says which inventory it is for, unless INVENTORY does.
+play = inventory="$${INVENTORY:-$$(scripts/profiles.py --inventory $1)}"; \
+  ansible-playbook $2 -i "inventory/$$inventory" -e profile=$1
+
 $(PROFILES): venv
-	@inventory="$${INVENTORY:-$$(scripts/profiles.py --inventory $@)}"; \
-	  ansible-playbook site.yml -i "inventory/$$inventory" -e profile=$@ $(ARGS)
+	@$(call play,$@,site.yml) $(ARGS)
 
 profiles: venv ## a table of all profiles
 	@scripts/profiles.py
@@ -71,6 +84,18 @@ render: venv ## write both arms' files to build/<profile>/ (PROFILE=name)
 translate: override export CMD := $(value CMD)
 translate: venv ## a serve command from a blog as a profile and as today's command (CMD='vllm serve ...')
 	@scripts/translate.py $(if $(value CMD),"$$CMD") $(ARGS)
+
+weights: venv ## the weights of a profile alone, on the box where it would run (PROFILE=name)
+	@$(call play,$(call needs,PROFILE),playbooks/weights.yml) $(ARGS)
+
+verify: venv ## the same, and every byte that is there is read again (PROFILE=name)
+	@$(call play,$(call needs,PROFILE),playbooks/weights.yml) -e verify=true $(ARGS)
+
+bundle: venv ## one file of all that a profile fetches, for boxes without a network (PROFILE=name)
+	@scripts/bundle.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
+
+prune: venv ## list the weights on this machine that no profile uses; YES=1 removes them
+	@scripts/prune.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(YES),--remove) $(ARGS)
 
 stop: venv ## stop the server of INVENTORY (local unless said otherwise)
 	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
@@ -92,11 +117,14 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest tests/real_engines
 
+test-weights: venv-dev ## downloads against a hub of our own with every fault, kills, full disks, a slow link (parts need root)
+	@pytest -m "not soak" tests/weights
+
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
 	@pytest -m "not soak" tests/hosts
 
-soak: venv-dev ## the long series of test-hosts: every firewall situation, ten kills, eight hosts at once
-	@pytest -m soak tests/hosts
+soak: venv-dev ## the long series: every firewall situation, ten and twenty kills, eight hosts at once
+	@pytest -m soak tests/weights tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

@@ -30,7 +30,7 @@ def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
         value = variables.get(f"drafthouse_{key}")
         if value is None:
             continue
-        if key in ("home", "models_dir"):
+        if key in ("home", "models_dir", "bundle"):
             value = str(root / str(value))  # an absolute path replaces the root
         elif key == "port":
             value = _whole_number(value)

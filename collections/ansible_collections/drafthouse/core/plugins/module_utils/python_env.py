@@ -125,11 +125,12 @@ def ensure_env(
     find_links: str | None = None,
     check: bool = False,
     progress: Progress | None = None,
+    no_index: bool = False,
 ) -> EnvResult:
     """Make the environment unless its stamp says that it is this very one. Raises HouseError.
 
     ``find_links`` (a folder or a page of wheels) says where a wheel comes from, not which one, so it is no
-    part of the stamp; nor is the tool, uv or pip.
+    part of the stamp; nor is the tool, uv or pip. With ``no_index`` wheels come from there alone.
     """
     began = time.monotonic()
     _require_pins(recipe)
@@ -144,7 +145,7 @@ def ensure_env(
     # In check mode the environment that brings uv was not made either.
     if uv and not check and not os.access(uv, os.X_OK):
         raise HouseError(Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first"))
-    steps = env_commands(recipe, uv, find_links)
+    steps = env_commands(recipe, uv, find_links, no_index)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps])
     if check:
         return result
@@ -176,12 +177,14 @@ def ensure_env(
     return result
 
 
-def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> list[tuple[str, list[str]]]:
+def env_commands(
+    recipe: EnvRecipe, uv: str | None, find_links: str | None, no_index: bool = False
+) -> list[tuple[str, list[str]]]:
     """Return the steps (name, argv) that make the environment, in order."""
     interpreter = f"{recipe.path}/bin/python"
-    links = ["--find-links", find_links] if find_links else []
+    links = [*(["--no-index"] if no_index else []), *(["--find-links", find_links] if find_links else [])]
     backend: list[str] = []
-    if recipe.torch_backend and not _has_torch(find_links):
+    if recipe.torch_backend and not no_index and not _has_torch(find_links):
         if uv:
             backend = ["--torch-backend", recipe.torch_backend]
         elif recipe.torch_backend == "cpu":
@@ -202,7 +205,7 @@ def env_commands(recipe: EnvRecipe, uv: str | None, find_links: str | None) -> l
     else:
         create = [recipe.python, "-m", "venv", recipe.path]
         install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check"]
-    if recipe.extra_index_url:
+    if recipe.extra_index_url and not no_index:
         install += ["--extra-index-url", recipe.extra_index_url]
     if recipe.prerelease:
         install += ["--prerelease", "allow"] if uv else ["--pre"]

@@ -36,6 +36,11 @@ SITE = Map(
         "allow_cidrs": List(Value(str)),
         "engine_image": Value(str),
         "price_per_hour": Value(float, low=0),
+        # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
+        "weights_from": Value(str),
+        "weights_from_box": Value(str),
+        # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
+        "bundle": Value(str),
     }
 )
 
@@ -374,6 +379,23 @@ class _Join:
             add(self.draft["id"])
         return ordered
 
+    def _elsewhere(self) -> Data:
+        """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
+        folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
+        return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
+
+    def _pair(self) -> Data | None:
+        """Return what the files of target and draft are held against each other by; None without a draft."""
+        if self.draft is None:
+            return None
+        method = self.method
+        difference = method.get("match", {}).get("vocab_difference", 0)
+        return {
+            "target_path": self.parts.model_path(self.target),
+            "draft_path": self.parts.model_path(self.draft),
+            "method": {"id": method["id"], "kind": method["draft"], "vocab_difference": difference},
+        }
+
     def _engine_home(self) -> str:
         """Return the folder of the engine's environment; a method that adds to it has one of its own."""
         kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
@@ -452,6 +474,8 @@ class _Join:
                 "requires": self.method.get("requires"),
             },
             "weights": self._weights(),
+            "pair": self._pair(),
+            "elsewhere": self._elsewhere(),
             "key_file": parts.key_file,
             "expectation": self._expectation(),
             "experiment": experiment,

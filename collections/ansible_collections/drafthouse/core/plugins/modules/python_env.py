@@ -31,6 +31,10 @@ options:
   uv: {description: Path of the program uv. Empty means venv and pip., type: path}
   python: {description: Interpreter to build on. Default is the one that runs this module., type: path}
   find_links: {description: Folder or page of further wheels; an empty text means none., type: str}
+  no_index:
+    description: Take packages from I(find_links) alone, for a box without a network.
+    type: bool
+    default: false
   torch_backend:
     description: Which build of torch. Left out of the commands when I(find_links) has torch.
     type: str
@@ -99,6 +103,7 @@ def main() -> None:
             "uv": {"type": "path"},
             "python": {"type": "path"},
             "find_links": {"type": "str"},
+            "no_index": {"type": "bool", "default": False},
             "torch_backend": {"type": "str", "choices": ["cpu", "auto"]},
             "metadata_stub": {
                 "type": "dict",
@@ -139,6 +144,7 @@ def main() -> None:
             recipe,
             uv=wanted["uv"] or None,
             find_links=wanted["find_links"] or None,
+            no_index=wanted["no_index"],
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Put weights in place on this very machine: a step of bundle.py, run with the Python of the box's own environment.
+
+Reads {"items", "uv", "engine_python"} as JSON from stdin; the hub's token comes from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
+from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_all
+
+
+def main() -> int:
+    """Fetch what is missing; a line every five seconds."""
+    given = json.load(sys.stdin)
+    last = 0.0
+
+    def tell(event: Mapping[str, Any], important: bool = False) -> None:
+        nonlocal last
+        if important or time.monotonic() - last > 5:
+            last = time.monotonic()
+            print(f"  {shown(event)}", flush=True)
+
+    tools = Tools(given["uv"], given["engine_python"], hub_token=os.environ.get("HF_TOKEN"))
+    for item, done in zip(given["items"], put_all(given["items"], tell, tools), strict=True):
+        print(f"  {item['name']}: {'fetched and verified' if done['changed'] else 'is there'}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Make one file of all that a profile fetches: wheels, weights, the engine's image. For boxes without a network.
+
+Copy the file and the clone to the other side; there `make PROFILE BUNDLE=file` works from them alone. What is fetched
+for it stays below .drafthouse of this clone, so that the next bundle costs less.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _clone import run
+from _profile import arguments, resolved
+from ansible_collections.drafthouse.core.plugins.module_utils.bundle import write_bundle
+from ansible_collections.drafthouse.core.plugins.module_utils.bundle_make import (
+    FETCHED,
+    environments,
+    fetch_wheels,
+    save_image,
+    weights_members,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
+from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+
+
+def main() -> int:
+    """Fetch, then write the bundle, and say what to do with it."""
+    parser = arguments(__doc__ or "")
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument("--python", default=ours, help="the box's version of Python (default: this one's, %(default)s)")
+    parser.add_argument("--torch-backend", help="cpu, cu130, ...: the torch of an engine in an environment of its own")
+    parser.add_argument("--to", type=Path, help="the file (default: build/drafthouse-PROFILE.tar)")
+    given = parser.parse_args()
+    profile = resolved(given)
+    to = given.to or ROOT / "build" / f"drafthouse-{profile['profile']}.tar"
+    work = ROOT / "build" / "bundles" / profile["profile"]
+    local = site_of_inventory("local")
+    members = _wheels(profile, given, work / "wheels")
+    members |= _weights(profile, Path(local["home"]), Path(local["models_dir"]))
+    image = None
+    if profile["site"]["runtime"] == "docker":
+        image = {"name": profile["engine"]["image"], "file": "images/engine.tar"}
+        save_image(image["name"], work / image["file"], _say)
+        members[image["file"]] = work / image["file"]
+    facts = {
+        "profile": profile["profile"],
+        "engine": f"{profile['engine']['id']} {profile['engine']['version']}",
+        "python": given.python,
+        "machine": platform.machine(),
+        "image": image,
+    }
+    to.parent.mkdir(parents=True, exist_ok=True)
+    manifest = write_bundle(to, members, facts, _Steps())
+    print(f"{to}: {to.stat().st_size / 1e6:,.0f} MB, {len(manifest.files)} files")
+    shortest = to.relative_to(Path.cwd()) if to.is_relative_to(Path.cwd()) else to
+    print(f"use it: make {profile['profile']} BUNDLE={shortest}")
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+class _Steps:
+    """Shows the progress of a long step, a line every five seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if time.monotonic() - self._last > 5:
+            self._last = time.monotonic()
+            _say(f"  {shown(event)}")
+
+
+def _wheels(profile: Mapping[str, Any], given: Any, folder: Path) -> dict[str, Path]:
+    """Fetch the wheels of every environment; return them as members."""
+    _say("wheels")
+    uv = str(Path(sys.executable).with_name("uv"))
+    # What an earlier bundle of this profile needed, this one may not.
+    for old in folder.glob("*"):
+        old.unlink()
+    for environment in environments(profile, ROOT, given.python, given.torch_backend):
+        fetch_wheels(environment, folder, uv, os.environ.get("PIP_FIND_LINKS"), lambda line: _say(f"  {line}"))
+    return {f"wheels/{file.name}": file for file in sorted(folder.iterdir())}
+
+
+def _weights(profile: Mapping[str, Any], home: Path, models_dir: Path) -> dict[str, Path]:
+    """Put what is fetched in place on this machine, with the environment that a box has; return it as members."""
+    _say("weights")
+    lock = (ROOT / "roles" / "box_env" / "files" / "requirements.txt").read_text("utf-8").splitlines()
+    pins = [line for line in lock if line.strip() and not line.lstrip().startswith("#")]
+    uv = Path(sys.executable).with_name("uv")
+    ensure_env(EnvRecipe(str(home / "venv"), (), pins), str(uv), progress=lambda step, line: None)
+    theirs = Path(profile["site"]["models_dir"])
+    items = [
+        {**item, "path": str(models_dir / Path(item["path"]).relative_to(theirs))}
+        for item in profile["weights"]
+        if item["source"] in FETCHED
+    ]
+    text = json.dumps({"items": items, "uv": str(uv), "engine_python": sys.executable})
+    command = [str(home / "venv" / "bin" / "python"), str(ROOT / "scripts" / "_fetch.py")]
+    if status := subprocess.run(command, input=text, text=True, check=False).returncode:
+        sys.exit(status)  # it has said why
+    return weights_members(items, models_dir)
+
+
+if __name__ == "__main__":
+    run(main)

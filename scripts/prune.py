@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""List the weights on this machine that no profile uses; with --remove, remove them.
+
+What has no note of ours beside it is never touched. For a box over SSH: its models_dir, seen on that box.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.prune import Entry, look, remove, used_by_profiles
+from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+
+
+def main() -> int:
+    """List, and remove what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inventory", default="local", help="whose models_dir is meant (default: %(default)s)")
+    parser.add_argument("--models-dir", type=Path, help="this folder instead")
+    parser.add_argument("--remove", action="store_true", help="remove what is unused or unfinished")
+    given = parser.parse_args()
+    models_dir = given.models_dir or Path(site_of_inventory(given.inventory)["models_dir"])
+    house = load_house(ROOT)
+    entries = look(models_dir, used_by_profiles(house.profiles, house.models))
+    print(f"{models_dir}\n")
+    print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries], width=58))
+    unneeded = [entry for entry in entries if entry.removable]
+    freed = sum(entry.size for entry in unneeded) / 1e9
+    if not unneeded:
+        print("\nnothing to remove")
+    elif given.remove:
+        for folder in remove(entries):
+            print(f"kept, with files that are not ours: {folder}")
+        print(f"\nremoved {freed:.2f} GB")
+    else:
+        print(f"\n{freed:.2f} GB that no profile uses; make prune YES=1 removes them")
+    return 0
+
+
+def _row(entry: Entry, models_dir: Path) -> list[str]:
+    used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
+    return [str(entry.path.relative_to(models_dir)), entry.state, f"{entry.size / 1e9:.2f}", used]
+
+
+if __name__ == "__main__":
+    run(main)
