@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible_collections.drafthouse.core.plugins.action import weights
 from ansible_collections.drafthouse.core.plugins.plugin_utils import following
-from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction, told
+from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction, lost, told
 
 FILE = b'{"text": "one"}\n{"text": "two"}\n{"text": "three"}\n'
 
@@ -109,3 +111,68 @@ def test_a_look_is_enough_only_where_nothing_is_to_be_done(answer: dict[str, Any
     assert action._unchanged({}, {}) == (answer if enough else None)
     assert action.modes == [True]
     assert action._task.check_mode is False
+
+
+class Weights(weights.ActionModule):
+    """The action of weights, whose box answers from a list: looks, a start, and the end of a job."""
+
+    class Task:
+        check_mode, async_val = False, 0
+        args: dict[str, Any]
+
+    def __init__(self, args: dict[str, Any], looks: list[dict[str, Any]], end: dict[str, Any] | None = None) -> None:
+        self._task = self.Task()
+        self._task.args = args
+        self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="already there"))
+        self.looks, self.end = looks, end
+        self.started: list[dict[str, Any]] = []
+
+    def look(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        assert not {"background", "job"} & set(arguments)
+        return self.looks.pop(0)
+
+    def start(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        self.started.append(arguments)
+        return {"job": {"name": "j1"}}
+
+    def follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        assert job == {"name": "j1"}
+        assert self.end is not None
+        return self.end
+
+
+TO_DO = {"changed": True, "placed": [], "notes": []}
+DONE = {"changed": False, "placed": [{"id": "target", "changed": False, "bytes": 7}], "notes": ["second"]}
+FETCHED = {"changed": True, "placed": [{"id": "target", "changed": True, "bytes": 7}], "notes": ["first", "second"]}
+
+
+def test_a_fetch_begins_and_is_not_waited_for() -> None:
+    action = Weights({"items": [], "background": True}, [TO_DO])
+    assert action.run() == {"changed": False, "job": {"name": "j1"}}
+    assert action.started == [{"items": []}]
+
+
+@pytest.mark.parametrize("looked", [{"failed": True, "msg": "gated"}, {"changed": False, "placed": [], "notes": []}])
+def test_what_cannot_or_need_not_begin_is_said_at_once(looked: dict[str, Any]) -> None:
+    action = Weights({"items": [], "background": True}, [looked])
+    assert action.run() == looked
+    assert action.started == []
+
+
+def test_what_was_begun_is_seen_through_and_counted() -> None:
+    action = Weights({"items": [], "job": {"name": "j1"}}, [DONE], FETCHED)
+    result = action.run()
+    assert result["changed"]
+    assert result["placed"] == FETCHED["placed"]
+    assert result["notes"] == ["first", "second"]
+    assert action.started == []
+
+
+def test_what_a_reboot_has_ended_is_begun_again() -> None:
+    action = Weights({"items": [], "job": {"name": "j1"}}, [DONE], lost(following._LOST))
+    assert action.run() == DONE
+
+
+def test_a_fetch_that_failed_is_the_failure() -> None:
+    failed = {"failed": True, "msg": "wrong bytes"}
+    assert Weights({"items": [], "job": {"name": "j1"}}, [DONE], failed).run() == failed
