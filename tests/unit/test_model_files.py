@@ -172,9 +172,9 @@ def test_two_hundred_shards_take_less_than_a_second(tmp_path: Path) -> None:
         path = safetensors(tmp_path / f"model-{number:03}.safetensors", header, 80)
         names.update(dict.fromkeys(header, path.name))
     write_index(tmp_path, {"weight_map": names})
-    begun = time.monotonic()
+    begun = time.process_time()  # of this process: what else the machine does is not meant
     assert check_model(tmp_path) == []
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 # --- GGUF -----------------------------------------------------------------------------------------------
