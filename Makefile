@@ -115,7 +115,7 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 	@pytest
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
-	@pytest tests/real_engines
+	@pytest -m "not soak" tests/real_engines
 
 test-weights: venv-dev ## downloads against a hub of our own with every fault, kills, full disks, a slow link (parts need root)
 	@pytest -m "not soak" tests/weights
@@ -124,7 +124,7 @@ test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both
 	@pytest -m "not soak" tests/hosts
 
 soak: venv-dev ## the long series: every firewall situation, ten and twenty kills, eight hosts at once
-	@pytest -m soak tests/weights tests/hosts
+	@pytest -m soak tests/weights tests/real_engines tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

@@ -26,7 +26,7 @@ def resolved() -> dict[str, Any]:
     return resolved_profile(PROFILE, site)
 
 
-@pytest.mark.parametrize("arm", ["baseline", "speculative"])
+@pytest.mark.parametrize("arm", [pytest.param("baseline", marks=pytest.mark.soak), "speculative"])
 def test_it_answers_and_tells_what_was_drafted(resolved: dict[str, Any], arm: str, tmp_path: Path) -> None:
     (script,) = [file["content"] for file in resolved["extras"] if file["path"] == f"{arm}/offline.py"]
     path = tmp_path / "offline.py"
