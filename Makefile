@@ -123,7 +123,7 @@ test-weights: venv-dev ## downloads against a hub of our own with every fault, k
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
 	@pytest -m "not soak" tests/hosts
 
-soak: venv-dev ## the long series: every firewall situation, ten and twenty kills, eight hosts at once
+soak: venv-dev ## the long series: more methods served, every firewall situation, ten and twenty kills, eight hosts at once
 	@pytest -m soak tests/weights tests/real_engines tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint

@@ -20,7 +20,14 @@ from tests.smoke import answer_of, smoke
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423
-PROFILES = [*(f"cpu-smollm2-vllm-{method}" for method in ("ngram", "draft", "suffix", "eagle3")), "cpu-smollm2-draft"]
+# Every day: one that pays, one that does not, and the other engine. Each takes some minutes.
+PROFILES = [
+    "cpu-smollm2-vllm-ngram",
+    "cpu-smollm2-vllm-eagle3",
+    "cpu-smollm2-draft",
+    pytest.param("cpu-smollm2-vllm-draft", marks=pytest.mark.soak),
+    pytest.param("cpu-smollm2-vllm-suffix", marks=pytest.mark.soak),
+]
 # What the engine itself calls the method, by profile.
 METHODS = {"ngram": "ngram", "draft": "draft_model", "suffix": "suffix", "eagle3": "eagle3"}
 
