@@ -45,7 +45,7 @@ def test_one_box_fetches_and_the_other_copies(lab: Lab, pair: tuple[Host, Host],
 
     done = lab.play("playbooks/weights.yml", inventory)
     assert done.status == 0, done.output[-3000:]
-    assert len(sums(first)) == 1
+    assert sums(first)
     assert sums(second) == sums(first)
     # The way is closed again.
     assert first.run("cat", KEYS).stdout == keys
@@ -56,7 +56,7 @@ def test_one_box_fetches_and_the_other_copies(lab: Lab, pair: tuple[Host, Host],
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
 
     # A file that is lost, or was changed, comes again; a key that was left over is of no use.
-    (file,) = (line.split()[1] for line in sums(second))
+    (file,) = (line.split()[1] for line in sums(second) if "Q4" in line)  # the others are made of it
     second.run("sh", "-c", f"printf x | dd of={file} bs=1 seek=1000 conv=notrunc status=none")
     assert lab.play("playbooks/weights.yml", inventory).status == 0
     assert sums(second) == sums(first)
