@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+NOTE_SUFFIX = ".drafthouse.json"
 _PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile
 
 
@@ -62,7 +63,7 @@ class Note:
 
 def note_file(path: Path) -> Path:
     """Return where the note of the weights at ``path`` lies: beside them."""
-    return path.with_name(f"{path.name}.drafthouse.json")
+    return path.with_name(f"{path.name}{NOTE_SUFFIX}")
 
 
 def read_note(path: Path) -> Note:

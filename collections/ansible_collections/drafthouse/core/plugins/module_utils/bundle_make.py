@@ -18,12 +18,12 @@ from typing import Any
 
 import yaml
 
+from .at_rest import NOTE_SUFFIX
 from .problems import HouseError, Problem
 from .python_env import ADVICE, ERROR_LINES
 
 Say = Callable[[str], None]
 Data = Mapping[str, Any]
-NOTE_SUFFIX = ".drafthouse.json"
 FETCHED = ("hub", "package")  # what is made on the box (a recipe) needs no room here, and what is the user's is his
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 _TORCH_INDEX = "https://download.pytorch.org/whl"

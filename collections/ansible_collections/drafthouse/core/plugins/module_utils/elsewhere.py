@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import quote
 
+from .at_rest import NOTE_SUFFIX
 from .hub import RemoteFile, Snapshot, is_commit
 from .problems import HouseError, Problem
 
 # n more bytes lie in the part; negative: they were thrown away.
 TellBytes = Callable[[int], None]
-NOTE_SUFFIX = ".drafthouse.json"
 _NOTE_LIMIT = 64 << 20
 _CUTS = 5  # a connection that ends in the middle of one file as often as this is left alone
 _PIECE = 4 << 20

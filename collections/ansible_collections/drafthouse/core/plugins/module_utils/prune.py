@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .at_rest import NOTE_SUFFIX, note_file
 from .problems import HouseError, Problem
 
-NOTE_SUFFIX = ".drafthouse.json"
 PARTS = ".drafthouse-parts"  # downloads that have not ended
 WRONG = ".wrong"  # a file that was moved aside because its bytes were not the revision's
 USED, UNUSED, UNFINISHED, FOREIGN = "used", "unused", "unfinished", "not ours"
@@ -80,7 +80,7 @@ def remove(entries: Iterable[Entry]) -> list[Path]:
             if not parts.is_symlink():
                 shutil.rmtree(parts, ignore_errors=True)
         # Last: what was interrupted before is still known to be ours.
-        _note_of(entry.path).unlink(missing_ok=True)
+        note_file(entry.path).unlink(missing_ok=True)
         _remove_empty(entry.path if entry.path.is_dir() and not entry.path.is_symlink() else entry.path.parent)
         if entry.path.is_dir() and not entry.path.is_symlink():
             kept.append(entry.path)
@@ -97,16 +97,16 @@ def _remove_empty(folder: Path) -> None:
 
 def _at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
     """Yield the entries that one name directly below models_dir stands for."""
-    if _note_of(path).is_file():
+    if note_file(path).is_file():
         yield _ours(path, models_dir, used)
         return
     if path.is_symlink() or not path.is_dir():
         yield _entry(path, FOREIGN, [path])
         return
-    inside = [file for file in sorted(path.iterdir()) if _note_of(file).is_file()]
+    inside = [file for file in sorted(path.iterdir()) if note_file(file).is_file()]
     for file in inside:
         yield _ours(file, models_dir, used)
-    known = {*inside, *map(_note_of, inside)}
+    known = {*inside, *map(note_file, inside)}
     rest = [file for file in _files(path) if file not in known]
     begun = [file for file in rest if PARTS in file.relative_to(path).parts]
     if begun and not _is_used(path, models_dir, used):
@@ -119,7 +119,7 @@ def _at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
 def _ours(path: Path, models_dir: Path, used: set[str]) -> Entry:
     folder = path.parent if path.is_file() else path
     try:
-        names = list(json.loads(_note_of(path).read_text("utf-8"))["files"])
+        names = list(json.loads(note_file(path).read_text("utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):
         names = []
     if path.is_symlink():
@@ -144,10 +144,6 @@ def _inside(folder: Path, name: str) -> Path | None:
 def _is_used(path: Path, models_dir: Path, used: set[str]) -> bool:
     relative = path.relative_to(models_dir).as_posix()
     return relative in used or any(name.startswith(f"{relative}/") for name in used)
-
-
-def _note_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}{NOTE_SUFFIX}")
 
 
 def _files(folder: Path) -> list[Path]:
