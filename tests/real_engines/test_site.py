@@ -1,6 +1,6 @@
 """A real A/B through site.yml on the CPU: every method of vLLM that runs there, and llama.cpp with a draft model.
 
-The reports must tell them apart. llama.cpp with n-gram lookup is what `make test` serves.
+The reports must tell them apart. llama.cpp with n-gram lookup is what `make test` serves, with a draft model the soak.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.smoke import answer_of, smoke
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423
-# Every day: one that pays, one that does not, and the other engine. Each takes some minutes.
+# Every day: one that pays and one that does not; `make test` serves the other engine. Each takes some minutes.
 PROFILES = [
     "cpu-smollm2-vllm-ngram",
     "cpu-smollm2-vllm-eagle3",
-    "cpu-smollm2-draft",
+    pytest.param("cpu-smollm2-draft", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-vllm-draft", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-vllm-suffix", marks=pytest.mark.soak),
 ]
