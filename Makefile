@@ -121,7 +121,7 @@ test-weights: venv-dev ## downloads against a hub of our own with every fault, k
 	@pytest -m "not soak" tests/weights
 
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
-	@pytest -m "not soak" tests/hosts
+	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/hosts
 
 soak: venv-dev ## the long series: more methods served, every firewall situation, ten and twenty kills, eight hosts at once
 	@pytest -m soak tests/weights tests/real_engines tests/hosts

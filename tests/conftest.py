@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Keep a measured figure for the end of the run, where it is not lost among the output of tests."""
     return request.config.stash[_FIGURES].append
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Where several processes run the tests (`make test-hosts`), one of them says it all.
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = session.config.stash[_FIGURES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_FIGURES].extend(getattr(node, "workeroutput", {}).get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

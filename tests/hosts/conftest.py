@@ -1,12 +1,26 @@
-"""Hosts for the tests: one lab a session, fresh hosts a module."""
+"""Hosts for the tests: one lab a session (a process, where several run the tests), fresh hosts a module."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
-from tests.hosts.hosts import Host, Lab, stop_engine
+from tests.hosts.hosts import Host, Lab, engine, stop_engine
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # The first of several processes to end must not stop what the others still need.
+    if session.config.getoption("numprocesses", None):
+        with contextlib.suppress(HouseError):  # the tests that need it say what is missing
+            engine()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("numprocesses", None):
+        stop_engine()
 
 
 @pytest.fixture(scope="session")
