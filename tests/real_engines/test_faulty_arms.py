@@ -1,0 +1,117 @@
+"""Arms that die, never get ready, never draft, or were cut off while they were measured; then the teardown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Play
+
+PROFILE = "cpu-smollm2-ngram"
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> str:
+    """Six short prompts of a user's own, as JSONL."""
+    words = ["oak", "elm", "fir", "yew", "ash", "box"]
+    lines = [
+        {
+            "id": f"mine-{word}",
+            "kind": "mine",
+            "output_tokens": 24,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": f"Repeat this line three times: the {word} tree stands in the {word} wood.",
+                }
+            ],
+        }
+        for word in words
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def small(suite: str, **experiment: object) -> dict[str, object]:
+    """An experiment of seconds, its arms one after the other."""
+    settings = {"suites": [suite], "once": [], "kinds": ["mine"], "schedule": "alternated", **experiment}
+    return {"experiment": settings}
+
+
+@pytest.fixture(scope="module")
+def installed(run: Play) -> None:
+    """Environments and weights in place, as after a first run."""
+    for playbook in ("host", "weights"):
+        assert run(f"playbooks/{playbook}.yml", profile=PROFILE).status == 0
+
+
+def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path, suite: str) -> None:
+    (weights,) = (home / "models").rglob("*.F32.gguf")
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(b"GGUF, but not a model")
+        ended = run("playbooks/experiment.yml", profile=PROFILE, overrides=small(suite, rounds=3))
+    finally:
+        weights.write_bytes(whole)
+    assert ended.status != 0
+    (found,) = ended.lines("found")
+    assert "the baseline arm died" in found
+    assert "GGUF" in ended.output.split(found)[1].split("needed: ")[0]
+
+
+def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path, suite: str) -> None:
+    (launcher,) = (home / "home" / "engines").rglob("bin/llama-server")
+    own = launcher.read_text()
+    try:
+        launcher.write_text("#!/bin/sh\necho loading for ever\nexec sleep 600\n")
+        ended = run(
+            "playbooks/experiment.yml", profile=PROFILE, overrides=small(suite, rounds=4), serve_ready_timeout_s=3,
+        )  # fmt: skip
+    finally:
+        launcher.write_text(own)
+    assert ended.status != 0
+    (found,) = ended.lines("found")
+    assert "the baseline arm was not ready after 3 s" in found
+    assert "loading for ever" in ended.output
+
+
+def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
+    run: Play, installed: None, home: Path, suite: str
+) -> None:
+    overrides = small(suite)
+    assert run("playbooks/experiment.yml", profile=PROFILE, overrides=overrides).status == 0
+    steps = sorted((home / "home" / "results" / PROFILE).rglob("steps/04.json"))
+    folder = max(steps, key=lambda path: path.stat().st_mtime).parent
+    arms = [list(json.loads(path.read_text())["arms"]) for path in sorted(folder.iterdir())]
+    assert arms == [["baseline"], ["speculative"], ["baseline"], ["speculative"]]
+    # As a run leaves it that was killed while it measured the third step.
+    kept = (folder / "01.json").stat().st_mtime_ns
+    for name in ("03.json", "04.json"):
+        (folder / name).unlink()
+    for arm in ("baseline", "speculative"):
+        (folder.parent / f"{arm}.json").unlink()
+    again = run("site.yml", profile=PROFILE, overrides=overrides)
+    assert (folder / "01.json").stat().st_mtime_ns == kept
+    assert (folder / "04.json").exists()
+    assert again.status == 0
+    assert "invalid" not in again.output.split("PLAY RECAP")[1]
+
+
+def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None, suite: str) -> None:
+    overrides = {**small(suite, schedule="auto"), "speculation": {"options": {"ngram_size": 900}}}
+    ended = run("site.yml", profile=PROFILE, overrides=overrides)
+    assert ended.status != 0
+    assert any("an invalid comparison" in line for line in ended.lines("found"))
+    assert "invalid" in ended.output.split("PLAY RECAP")[1]
+
+
+def test_teardown_leaves_the_weights_unless_told(run: Play, installed: None, home: Path) -> None:
+    assert run("playbooks/teardown.yml", profile=PROFILE).status == 0
+    assert not (home / "home").exists()
+    assert list((home / "models").rglob("*.gguf"))
+    assert run("playbooks/teardown.yml", profile=PROFILE).changed == 0
+    assert run("playbooks/teardown.yml", profile=PROFILE, weights=True).status == 0
+    assert not list((home / "models").rglob("*.gguf"))
