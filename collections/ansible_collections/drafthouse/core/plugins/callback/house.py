@@ -29,7 +29,6 @@ _SPEAK_THEMSELVES = (
     "drafthouse.core.engine_ready",
     "drafthouse.core.hf_snapshot",
     "drafthouse.core.python_env",
-    "drafthouse.core.trial",
     "drafthouse.core.weights",
 )
 

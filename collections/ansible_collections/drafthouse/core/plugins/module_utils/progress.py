@@ -1,8 +1,7 @@
 """Progress of a long step: one JSON object a line in a file on the box; an action shows it while it grows.
 
 A line is ``{"text": str}`` and, where they are known, ``done`` and ``total`` (in ``unit``), ``rate`` (units/s) and
-``eta_s``. ``item`` names which of several things that go on at the same time it is about. ``{"line": str}`` alone is
-a row that stays.
+``eta_s``. ``item`` names which of several things that go on at the same time it is about.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ def shown(event: Mapping[str, Any]) -> str:
         parts.append(f"{rate / 1e6:,.0f} MB/s")
     eta = event.get("eta_s")
     if isinstance(eta, (int, float)):
-        parts.append(f"about {shown_time(eta)} left")
+        parts.append(f"about {_time(eta)} left")
     return ", ".join(part for part in parts if part)
 
 
-def shown_time(seconds: float) -> str:
+def _time(seconds: float) -> str:
     """Return seconds as a person says them."""
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -59,19 +58,11 @@ def shown_time(seconds: float) -> str:
 
 
 def shown_together(lines: Iterable[str]) -> str:
-    """Return lines of the file as one line for a person: the last event of each item.
-
-    Events that are a ``line`` of their own (a row of a table that grows) come before it, every one of them.
-    """
+    """Return lines of the file as one line for a person: the last event of each item."""
     last: dict[object, Mapping[str, Any]] = {}
-    rows: list[str] = []
     for line in lines:
         event = json.loads(line)
-        if "line" in event:
-            rows.append(str(event["line"]))
-        else:
-            last[event.get("item")] = event
+        last[event.get("item")] = event
     if len(last) > 1:
         last.pop(None, None)
-    together = "; ".join(shown(event) for event in last.values())
-    return "\n    ".join([*rows, together] if together else rows)
+    return "; ".join(shown(event) for event in last.values())

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .fit import Fit
-from .levels import check_ladder, plan_ladder
 from .problems import did_you_mean
 from .shape import Findings
 
@@ -42,7 +41,6 @@ def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, 
                 f"one of: {', '.join(sorted(set(available)))}",
                 did_you_mean(kind, available),
             )
-    check_ladder(findings, experiment, available)
 
 
 def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temperature: float | None) -> Data:
@@ -71,7 +69,7 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
         step.update({"number": number, "file": f"steps/{number:02d}.json"})
     # The model's own temperature, beside 0, where it has one.
     own = float(temperature) if temperature is not None else 0.0
-    planned: Data = {
+    return {
         "suites": list(experiment["suites"]),
         "once": list(experiment.get("once", [])),
         "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
@@ -83,10 +81,6 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
         "temperatures": [0.0] if own == 0 else [0.0, own],
         "steps": steps,
     }
-    # Not even as null without one: the key of a kept result must not change.
-    if (ladder := plan_ladder(experiment)) is not None:
-        planned["ladder"] = ladder
-    return planned
 
 
 def _suites_of(experiment: Data, number: int) -> list[str]:
