@@ -12,14 +12,15 @@ BIN := $(CURDIR)/$(VENV)/bin
 UV_VERSION := 0.13.9   # makes the environments in seconds; pip does the same in a minute
 ARGS ?=
 BUNDLE ?=
+BUDGET ?= 30m
 PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
 
 export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-engines test-weights test-hosts soak lint golden profiles plan render translate \
-  weights verify bundle prune stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-engines test-weights test-hosts test-pages soak lint golden profiles plan render \
+  translate tune compare history weights verify bundle prune stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +86,15 @@ translate: override export CMD := $(value CMD)
 translate: venv ## a serve command from a blog as a profile and as today's command (CMD='vllm serve ...')
 	@scripts/translate.py $(if $(value CMD),"$$CMD") $(ARGS)
 
+tune: venv ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m)
+	@scripts/tune.py $(call needs,PROFILE) --budget $(BUDGET) $(if $(INVENTORY),--inventory $(INVENTORY)) $(foreach setting,$(SET),--set $(setting)) -- $(ARGS)
+
+compare: venv ## two kept reports side by side (A=profile~1 B=profile, or folders; REGRESSION=5 fails where B is worse)
+	@scripts/compare.py $(if $(A),"$(A)") $(if $(B),"$(B)") $(if $(REGRESSION),--regression $(REGRESSION)) $(if $(ANYWAY),--anyway) $(ARGS)
+
+history: venv ## every kept report in a line, the newest first (PROFILE=name: of that one)
+	@scripts/compare.py --list $(PROFILE) $(ARGS)
+
 weights: venv ## the weights of a profile alone, on the box where it would run (PROFILE=name)
 	@$(call play,$(call needs,PROFILE),playbooks/weights.yml) $(ARGS)
 
@@ -112,7 +122,7 @@ endef
 # --- tests ----------------------------------------------------------------------------------------
 
 test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
-	@pytest
+	@pytest -m "not soak"
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest -m "not soak" tests/real_engines
@@ -123,8 +133,14 @@ test-weights: venv-dev ## downloads against a hub of our own with every fault, k
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
 	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/hosts
 
-soak: venv-dev ## the long series: more methods served, every firewall situation, ten and twenty kills, eight hosts at once
-	@pytest -m soak tests/weights tests/real_engines tests/hosts
+tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json
+	@npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'no axe-core: its tests are skipped by name'
+
+test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report in a real browser, read by axe (chromium, npm; it says what it skips without)
+	@pytest tests/pages
+
+soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
+	@pytest -m soak tests/unit tests/e2e tests/weights tests/real_engines tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

@@ -5,6 +5,9 @@ Example:
   scripts/bench.py --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
       --output-tokens 120 --result out.json
 
+With --ladder 1,2,4,8 (or --rate, --time) it measures level after level, and the result is the ladder: kept after
+every step, so that the same command goes on where it was stopped.
+
 The table goes to standard output, progress to standard error, the result (field names of `vllm bench
 serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
 from the command line.
@@ -27,12 +30,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
 
+import _ladder  # noqa: E402
+import _second_opinion  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.suites import (  # noqa: E402
+    Suite,
     only_kinds,
     pick,
     with_output_tokens,
@@ -70,6 +76,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     work.add_argument("--seed", type=int, default=0, help="default: 0")
     work.add_argument("--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)")
     work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
+    _ladder.add_options(parser)
+    _second_opinion.add_options(parser)
     parser.add_argument("--result", type=Path, help="write the result here, as JSON")
     return parser.parse_args(argv)
 
@@ -109,8 +117,13 @@ def check_before(options: argparse.Namespace) -> None:
         problems.append(Problem(options.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url"))
     if options.result and not options.result.parent.is_dir():
         problems.append(Problem(f"no folder {options.result.parent}", "a folder to write to", "create it", "--result"))
+    if _ladder.wanted(options) and _second_opinion.wanted(options):
+        problems.append(
+            Problem("a second opinion beside a ladder", "one of them", "ask for it at one level", "--client")
+        )
     if problems:
         raise HouseError(problems)
+    _second_opinion.check_before(options)
 
 
 class Progress:
@@ -138,8 +151,8 @@ class Progress:
             print(file=sys.stderr)
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, and return the result."""
+def what_is_sent(options: argparse.Namespace) -> tuple[Endpoint, Suite]:
+    """Return the server and the prompts. Raises HouseError."""
     check_before(options)
     endpoint = Endpoint("single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url)
     suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks"), options.kind)
@@ -147,6 +160,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         suite = with_output_tokens(suite, options.output_tokens)
     if options.num_prompts:
         suite = pick(suite, options.num_prompts)
+    return endpoint, suite
+
+
+def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> dict[str, Any]:
+    """Measure, and return the result."""
     progress = Progress()
     try:
         step = run_step(
@@ -168,11 +186,29 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return assemble([step], endpoint.arm)
 
 
+def second_opinion(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Suite) -> int:
+    """Print what other tools say beside ``result``; return the exit code. What we measured is kept in any case."""
+    if not _second_opinion.wanted(options):
+        return 0
+    try:
+        print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite)]))
+    except HouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; the result has no second opinion", file=sys.stderr)
+        return 130
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, show and write the result; return the exit code."""
     options = parse(argv)
     try:
-        result = measure(options)
+        endpoint, suite = what_is_sent(options)
+        if _ladder.wanted(options):
+            return _ladder.run(options, endpoint, suite)
+        result = measure(options, endpoint, suite)
     except HouseError as error:
         print(error, file=sys.stderr)
         return 1
@@ -180,10 +216,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped; nothing was written", file=sys.stderr)
         return 130
     print("\n".join(summary_lines(result)))
+    code = second_opinion(options, result, endpoint, suite) if result["completed"] else 1
     if options.result:
         options.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"\nresult: {options.result}")
-    return 0 if result["completed"] else 1
+    return code
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="the resolved profile, JSON or YAML, with the rendered files",
     )
+    parser.add_argument("--ladder", type=Path, metavar="FILE", help="the loads that were tried (ladder.json), if any")
     parser.add_argument("--again", type=Path, metavar="DIR", help="make the report in this folder again, in place")
     parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
@@ -54,7 +55,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal")
     args = parser.parse_args(argv)
     given = [args.baseline, args.speculative, args.resolved]
-    if bool(args.again) == any(given) or (any(given) and not all(given)):
+    if bool(args.again) == any(given) or (any(given) and not all(given)) or (args.again and args.ladder):
         parser.error("give --baseline, --speculative and --resolved, or --again alone")
     return args
 
@@ -87,7 +88,8 @@ def make(args: argparse.Namespace) -> Written:
     """Make the report that the command line asks for."""
     if not args.again:
         results = read(args.baseline), read(args.speculative), read(args.resolved)
-        return write_report(args.reports, *results, args.templates, args.host)
+        ladder = read(args.ladder) if args.ladder else None
+        return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
     place: Path = args.again
     kept = read(place / "report.json")
     if not isinstance(kept.get("resolved"), dict):
@@ -100,9 +102,11 @@ def make(args: argparse.Namespace) -> Written:
             )
         )
     results = read(place / "baseline.json"), read(place / "speculative.json"), kept["resolved"]
-    stock = read(place / "stock.json") if (place / "stock.json").is_file() else None
-    report = build_report(*results, args.host or str(kept.get("host") or ""), stock)
-    return write_files(place, report, *results, args.templates, stock)
+    stock, ladder = (
+        read(place / f"{name}.json") if (place / f"{name}.json").is_file() else None for name in ("stock", "ladder")
+    )
+    report = build_report(*results, args.host or str(kept.get("host") or ""), stock, ladder)
+    return write_files(place, report, *results, args.templates, stock, ladder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.plots import VARIABLES, draw
+from ansible_collections.drafthouse.core.plugins.module_utils.plot_look import VARIABLES
+from ansible_collections.drafthouse.core.plugins.module_utils.plots import draw
 from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
 
 from tests.builders import make_pair, make_resolved

@@ -14,8 +14,6 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.report_data import (
     build_report,
     failures,
-    flatten,
-    machine_table,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (
     cell,
@@ -26,6 +24,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.report_files impor
     to_json,
     write_report,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.report_setup import flatten, machine_table
 from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table
 from ansible_collections.drafthouse.core.plugins.module_utils.wording import number, time_of
 
@@ -309,8 +308,8 @@ def test_a_file_that_is_gone_comes_back_the_same(tmp_path: Path, name: str) -> N
 def test_another_template_redraws_the_page(tmp_path: Path) -> None:
     templates = tmp_path / "templates"
     templates.mkdir()
-    for name in ("report.html.j2", "report.md.j2"):
-        (templates / name).write_text((TEMPLATES / name).read_text("utf-8"), "utf-8")
+    for path in TEMPLATES.glob("report*.j2"):
+        (templates / path.name).write_text(path.read_text("utf-8"), "utf-8")
     pair, resolved = make_pair({"copy-edit": 2.0}), make_resolved()
     write_report(tmp_path / "r", *pair, resolved, templates)
     page = templates / "report.html.j2"

@@ -134,3 +134,47 @@ def test_figures_of_the_engines() -> None:
 )
 def test_errors_inside_a_stream(data: bytes, error: str) -> None:
     assert read_answer(split_events(*stream((1.0, data)))).error == error
+
+
+def pieces(*calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The calls of an answer whose chunks carried these pieces of calls."""
+    chunks = [(float(n), delta(tool_calls=one)) for n, one in enumerate(calls)]
+    return answer(*chunks).tool_calls
+
+
+def test_a_tool_call_comes_in_pieces() -> None:
+    first = {"index": 0, "id": "a", "type": "function", "function": {"name": "get_weather", "arguments": ""}}
+    rest = [{"index": 0, "function": {"arguments": part}} for part in ('{"ci', 'ty": "Os', 'lo"}')]
+    assert pieces([first], *[[one] for one in rest]) == [{"name": "get_weather", "arguments": '{"city": "Oslo"}'}]
+    # Several pieces in one chunk, as a server that drafts sends them.
+    assert pieces([first, rest[0]], rest[1:]) == [{"name": "get_weather", "arguments": '{"city": "Oslo"}'}]
+
+
+def test_two_calls_are_kept_apart_by_their_index_or_by_their_names() -> None:
+    def piece(name: str | None, arguments: str | None, **index: int) -> dict[str, Any]:
+        return {**index, "function": {"name": name, "arguments": arguments}}
+
+    wanted = [{"name": "a", "arguments": "{1}"}, {"name": "b", "arguments": "{2}"}]
+    assert pieces([piece("a", "{1", index=0), piece("b", "{2", index=1)], [piece(None, "}", index=0)],
+                  [piece(None, "}", index=1)]) == wanted  # fmt: skip
+    assert pieces([piece("a", "{1")], [piece(None, "}")], [piece("b", "{2")], [piece(None, "}")]) == wanted
+    # An index that counts from 1, and a name that is said with every piece.
+    assert pieces([piece("a", "{1}", index=1)], [piece("b", "{2}", index=2)]) == wanted
+    assert pieces([piece("a", "{1", index=0)], [piece("a", "}", index=0)]) == wanted[:1]
+
+
+def test_odd_tool_calls_break_nothing() -> None:
+    assert pieces([{"function": {"name": "a", "arguments": {"x": 1}}}]) == [{"name": "a", "arguments": '{"x": 1}'}]
+    assert pieces([{"index": 7}], [{"index": -1, "function": None}]) == [{"name": None, "arguments": ""}]
+    assert answer((1.0, delta(tool_calls=["text"]))).tool_calls == []
+    assert answer((1.0, delta(tool_calls={"index": 0}))).tool_calls == []
+
+
+def test_how_many_characters_each_piece_carried() -> None:
+    got = answer(
+        (1.0, delta(role="assistant", content="")),
+        (2.0, delta(reasoning="let me")),
+        (3.0, delta(content="gr\u00fcn")),
+        (4.0, delta(content=" ist es")),
+    )
+    assert (got.reasoning_pieces, got.text_pieces) == ([6], [4, 7])

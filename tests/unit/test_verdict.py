@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.comparable import file_differences
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import compare_outputs, judge
+from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 from ansible_collections.drafthouse.core.plugins.module_utils.wording import DASH, TIMES
 
-from tests.builders import SPECULATION, make_pair, make_request, make_resolved, make_result, serve_script
+from tests.builders import make_pair, make_resolved, make_result
 
 Data = dict[str, Any]
 Break = Callable[[Data, Data, Data], Any]
@@ -112,34 +111,6 @@ def test_one_round_has_no_control_and_says_so() -> None:
     verdict = judge(*make_pair({"copy-edit": 2.0}, rounds=1), make_resolved(rounds=1))
     assert verdict["control"] is None
     assert any("no A/A control" in warning for warning in verdict["warnings"])
-
-
-def test_equal_outputs_are_counted_for_both_comparisons() -> None:
-    def text(arm: str, prompt: str, number: int) -> str:
-        return "abcd" if (arm, prompt) == ("speculative", "copy-edit-1") else "abcx"
-
-    outputs = judge(*make_pair({"copy-edit": 2.0}, text=text), make_resolved())["outputs"]
-    assert (outputs["control"]["equal"], outputs["control"]["pairs"]) == (8, 8)
-    assert (outputs["speculative"]["equal"], outputs["speculative"]["pairs"]) == (14, 16)
-    assert outputs["speculative"]["first_differences"][0]["character"] == 3
-
-
-def test_a_baseline_that_differs_from_itself_is_counted() -> None:
-    pair = make_pair({"copy-edit": 2.0}, text=lambda arm, prompt, number: f"round {number}")
-    outputs = judge(*pair, make_resolved())["outputs"]
-    assert (outputs["control"]["equal"], outputs["control"]["pairs"]) == (0, 8)
-    assert outputs["control"]["first_difference_characters"] == 6
-    assert (outputs["speculative"]["equal"], outputs["speculative"]["pairs"]) == (16, 16)
-
-
-def test_outputs_are_compared_at_temperature_0_only_thinking_included() -> None:
-    warm = [make_request("p", "chat", 1, 10.0, temperature=0.7, text=text) for text in ("a", "b")]
-    assert compare_outputs([warm[0]], [warm[1]]) is None
-    one, two = (make_request("p", "chat", 1, 10.0, text="same") for _ in range(2))
-    two["reasoning_text"] = "other thoughts"
-    found = compare_outputs([one], [two])
-    assert found is not None
-    assert found["equal"] == 0
 
 
 def test_unpinned_is_said_wherever_the_verdict_is() -> None:
@@ -417,64 +388,3 @@ def test_other_work_on_the_machine_is_told() -> None:
         group["between"] = {"other_cpu_percent": 34.0, "busy_processes": [{"name": "cc1plus"}]}
     told = [warning for warning in judge(base, spec, make_resolved())["warnings"] if "other work" in warning]
     assert told == ["speculative: other work took 34 % of the machine's CPU while it was measured (median): cc1plus"]
-
-
-# --- the files of the arms --------------------------------------------------------------------------------
-
-
-def arms(path: str, one: str, two: str, flags: list[list[str]] | None = None) -> Data:
-    made: Data = {
-        arm: {"files": [{"path": path, "mode": "0644", "content": content}], "environment": {}}
-        for arm, content in (("baseline", one), ("speculative", two))
-    }
-    if flags is not None:
-        made["speculative"]["speculation_flags"] = flags
-    return {"arms": made}
-
-
-VLLM = 'exec vllm serve /m \\\n  --port 8000 \\\n{}  "$@"\n'
-
-
-@pytest.mark.parametrize(
-    ("path", "one", "two"),
-    [
-        ("serve.sh", VLLM.format(""), VLLM.format('  --speculative-config \'{"method": "eagle3"}\' \\\n')),
-        ("serve.sh", VLLM.format(""), VLLM.format("  --speculative-config='{\"a\": 1}' \\\n")),
-        ("serve.sh", VLLM.format(""), VLLM.format("  -md /d.gguf --spec-type draft-simple \\\n")),
-        ("serve.sh", VLLM.format(""), "# speculative: an arm's own note\n" + VLLM.format("")),
-        ("llm_api.yaml", "a: 1\nb: {c: 2}\n", "b:\n  c: 2\nspeculative_config: {max_draft_len: 3}\na: 1\n"),
-        (
-            "compose.yaml",
-            "services: {s: {command: [--port, '80']}}\n",
-            "services: {s: {command: [--port, '80', --speculative-config, '{}']}}\n",
-        ),
-    ],
-)
-def test_speculation_is_no_difference(path: str, one: str, two: str) -> None:
-    assert file_differences(arms(path, one, two)) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "one", "two", "says"),
-    [
-        ("serve.sh", VLLM.format(""), VLLM.format("  --max-num-seqs 8 \\\n"), "--max-num-seqs 8"),
-        ("serve.sh", VLLM.format(""), VLLM.format("").replace('"$@"', '--x "$@"'), "--x"),
-        # A value after a speculation flag's own value is somebody else's.
-        ("serve.sh", VLLM.format(""), VLLM.format("  -md /d.gguf extra \\\n"), "extra"),
-        ("llm_api.yaml", "a: 1\n", "a: 2\nspeculative_config: {}\n", '"a": 2'),
-        ("unit.conf", "numprocs=1\n", "numprocs=2\n", "numprocs=2"),
-        ("broken.yml", "a: [1\n", "a: [2\n", "a: [2"),
-    ],
-)
-def test_anything_else_is_a_difference(path: str, one: str, two: str, says: str) -> None:
-    found = file_differences(arms(path, one, two))
-    assert found
-    assert any(says in sentence for sentence in found)
-
-
-def test_where_the_profile_names_its_speculation_flags_only_those_are_taken_out() -> None:
-    one, two = serve_script([["-m", "x"]]), serve_script([["-m", "x"], *SPECULATION, ["--spec-other", "1"]])
-    assert file_differences(arms("serve.sh", one, two)) == []
-    found = file_differences(arms("serve.sh", one, two, SPECULATION))
-    assert len(found) == 1
-    assert "--spec-other 1" in found[0]

@@ -43,10 +43,15 @@ class ActionModule(ActionBase):
         lasting = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
         arms = (results["baseline"], results["speculative"])
         stock = results.get("stock")
+        # What is measured of loads is kept while the ladder is climbed; without it the arms are judged all the same.
+        ladder = self._ladder(resolved, variables)
         if self._task.check_mode:
-            report, changed, directory = build_report(*arms, lasting, host, stock), False, "reports (not written)"
+            report = build_report(*arms, lasting, host, stock, ladder)
+            changed, directory = False, "reports (not written)"
         else:
-            written = write_report(ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host, stock)
+            written = write_report(
+                ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host, stock, ladder
+            )
             report, changed = written.report, written.changed
             directory = os.path.relpath(written.path)
         verdict = report["verdict"]
@@ -75,3 +80,12 @@ class ActionModule(ActionBase):
             )
         data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
         return data
+
+    def _ladder(self, resolved: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+        """Fetch the loads that were tried, None where the profile asks for none or they were never begun."""
+        if not (resolved.get("experiment") or {}).get("ladder"):
+            return None
+        try:
+            return self._result(f"{resolved['result_dir']}/ladder.json", variables)
+        except HouseError:
+            return None

@@ -29,6 +29,7 @@ _SPEAK_THEMSELVES = (
     "drafthouse.core.engine_ready",
     "drafthouse.core.hf_snapshot",
     "drafthouse.core.python_env",
+    "drafthouse.core.trial",
     "drafthouse.core.weights",
 )
 

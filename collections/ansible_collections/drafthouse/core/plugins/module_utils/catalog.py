@@ -226,6 +226,7 @@ _ENGINE = Map(
         "options": Table(_OPTION, required=True),
         "context_option": _NEEDED_TEXT,
         "sequences_option": _NEEDED_TEXT,
+        "sequences_default": _COUNT,
         "context_is_shared": Value(bool, required=True),
         "share_option": _TEXT,
         "share_default": _SHARE,
@@ -242,6 +243,31 @@ _ENGINE = Map(
     }
 )
 ENGINES = Table(_ENGINE)
+
+# How far a load ladder goes (one of levels, to, rates), how long a step may take, and how sharp is sharp enough.
+_LADDER = Map(
+    {
+        "levels": List(_COUNT),
+        "to": _COUNT,
+        "rates": List(Value(float)),
+        "seconds": Value(float, low=1),
+        "narrow": Value(float, low=0.001, high=1),
+        "kinds": List(_TEXT),
+        "limits": Map({"ttft_ms": Value(float, low=0.1), "tpot_ms": Value(float, low=0.1)}),
+        "rounds": _COUNT,
+    }
+)
+
+# What `make tune` may change: options with the values to try; and, to narrow it, methods, drafts and K.
+_TUNABLE = Map(
+    {
+        "serve": Table(List(Anything())),
+        "options": Table(List(Anything())),
+        "methods": List(_TEXT),
+        "drafts": List(_TEXT),
+        "num_speculative_tokens": List(_COUNT),
+    }
+)
 
 PROFILE = Map(
     {
@@ -277,10 +303,14 @@ PROFILE = Map(
                 "concurrency": _COUNT,
                 "rounds": Value(int, low=2),
                 "schedule": Value(str, choices=("auto", "interleaved", "alternated")),
+                "ladder": _LADDER,
             },
             required=True,
         ),
         "verified": List(_TEXT),
+        "tunable": _TUNABLE,
+        # What the tuner left in a profile it wrote: where the values come from, and what they brought.
+        "tuned": Anything(),
     }
 )
 

@@ -1,4 +1,4 @@
-"""Streaming chat requests with exact clocks: one request, or many in a closed loop.
+"""Streaming chat requests with exact clocks: one request, or many in a closed or an open loop.
 
 While streams run, only arrival times and raw bytes are kept; they are read after the whole loop has
 ended. That is what keeps the clock true at hundreds of streams. Measured on one core: 512 requests of
@@ -26,6 +26,8 @@ from .sse import Answer, read_answer, split_events
 CONNECT_TIMEOUT_S = 10.0
 #: How much of a server's error message is kept.
 MESSAGE_CHARACTERS = 300
+#: How often an open loop asks whether it shall end, in seconds.
+UNTIL_EVERY_S = 0.1
 
 OK, FAILED, CUT_OFF, EMPTY, NO_USAGE = "ok", "failed", "cut_off", "empty", "no_usage"
 #: How a request can end. Only "ok" is ever averaged.
@@ -83,6 +85,12 @@ class Ask:
     round: int = 1
     seed: int | None = None
     ignore_eos: bool = False
+    tools: Sequence[Mapping[str, Any]] | None = None
+    response_format: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
+    gate: Mapping[str, Any] | None = None
+    """What the answer is checked for later; it is not sent."""
 
     def body(self, model: str) -> dict[str, Any]:
         """Return the request as the server reads it."""
@@ -99,7 +107,11 @@ class Ask:
             body["seed"] = self.seed
         if self.ignore_eos:
             body["ignore_eos"] = True
-        return body
+        if self.tools:
+            body["tools"] = list(self.tools)
+        if self.response_format:
+            body["response_format"] = dict(self.response_format)
+        return {**body, **(self.extra or {})}
 
 
 @dataclass
@@ -109,6 +121,8 @@ class Recording:
     ask: Ask
     began_s: float = 0.0
     sent_s: float | None = None
+    due_s: float | None = None
+    """When it was to be sent, in an open loop."""
     ended_s: float = 0.0
     http_status: int | None = None
     stream: bool = False
@@ -183,29 +197,77 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
     return record
 
 
+def _never() -> bool:
+    return False
+
+
 async def closed_loop(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
     asks: Iterable[Ask],
     max_concurrency: int,
     on_done: Callable[[Recording], None] = lambda record: None,
+    until: Callable[[], bool] = _never,
 ) -> list[Recording]:
     """Send all requests, never more than ``max_concurrency`` at once; the next starts as one ends.
 
-    The recordings come in the order of ``asks``. ``on_done`` is called as each request ends: it runs
-    between the streams, so it has to be quick.
+    ``asks`` may be without end: once ``until`` says so, no further request begins, and those that run are
+    finished. The recordings come in the order of ``asks``. ``on_done`` is called as each request ends: it runs
+    between the streams, so it has to be quick, and so has ``until``.
     """
-    waiting = list(enumerate(asks))
-    waiting.reverse()
+    waiting = enumerate(asks)
     done: dict[int, Recording] = {}
 
     async def worker() -> None:
-        while waiting:
-            number, ask = waiting.pop()
+        while not until() and (numbered := next(waiting, None)) is not None:
+            number, ask = numbered
             done[number] = await send(session, endpoint, ask)
             on_done(done[number])
 
-    await asyncio.gather(*(worker() for _ in range(min(max_concurrency, len(waiting)))))
+    await asyncio.gather(*(worker() for _ in range(max_concurrency)))
+    return [done[number] for number in sorted(done)]
+
+
+async def open_loop(
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    asks: Iterable[Ask],
+    gaps_s: Iterable[float],
+    on_done: Callable[[Recording], None] = lambda record: None,
+    until: Callable[[], bool] = _never,
+) -> list[Recording]:
+    """Begin a request after each gap (seconds), however many still run; finish all of them.
+
+    It ends with ``asks``, with ``gaps_s``, or when ``until`` says so, which is asked at least every 0.1 s. A
+    moment that was missed is not waited for again: the next gap counts from when the request was due, so that
+    a slow server does not slow its own load down. The recordings come in the order of their beginning, each
+    with ``due_s``.
+    """
+    waiting = iter(asks)
+    done: dict[int, Recording] = {}
+    running: set[asyncio.Task[None]] = set()
+
+    async def one(number: int, ask: Ask, due_s: float) -> None:
+        record = await send(session, endpoint, ask)
+        record.due_s = due_s
+        done[number] = record
+        on_done(record)
+
+    due_s = time.perf_counter()
+    try:
+        for number, gap_s in enumerate(gaps_s):
+            due_s += gap_s
+            while not until() and (left_s := due_s - time.perf_counter()) > 0:
+                await asyncio.sleep(min(left_s, UNTIL_EVERY_S))
+            if until() or (ask := next(waiting, None)) is None:
+                break
+            task = asyncio.create_task(one(number, ask, due_s))
+            running.add(task)
+            task.add_done_callback(running.discard)
+        await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
     return [done[number] for number in sorted(done)]
 
 
@@ -252,6 +314,10 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
         "finish_reason": answer.finish_reason,
         "text": answer.text,
         "reasoning_text": answer.reasoning_text,
+        "tool_calls": answer.tool_calls or None,
+        # Characters of each piece: without speculation a piece is a token.
+        "pieces": answer.reasoning_pieces + answer.text_pieces,
+        "gate": dict(ask.gate) if ask.gate else None,
         "timings": answer.timings,
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,

@@ -28,6 +28,7 @@ from typing import Any
 import aiohttp
 
 from .client import OK, Endpoint
+from .traffic import parse_traffic
 
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
 READ_TIMEOUT_S = 30.0
@@ -148,7 +149,7 @@ def unreadable(error: str) -> Snapshot:
 
 
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
-    """Read the counters over HTTP; never raises.
+    """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
 
     vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a
     key is never given to a server that does not want it.
@@ -165,7 +166,7 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
             ) as response:
                 text = (await response.read()).decode("utf-8", "replace")
                 if response.status == 200:
-                    return parse_counters(text)
+                    return {**parse_counters(text), "traffic": parse_traffic(text)}
                 error = f"HTTP {response.status}"
                 if response.status not in {401, 403} or not endpoint.headers:
                     break

@@ -1,7 +1,7 @@
 """One experiment on the box: its steps are measured and kept one by one, then put together as results.
 
-`<result_dir>/steps/NN.json` holds one step, `<result_dir>/<arm>.json` an arm's result. A run that was
-killed goes on with the first step that is missing.
+`<result_dir>/steps/NN.json` holds one step, `<result_dir>/<arm>.json` an arm's result, and `<result_dir>/ladder.json`
+the load ladder of a profile that has one. A run that was killed goes on with the first step that is missing.
 """
 
 from __future__ import annotations
@@ -10,20 +10,36 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .client import Endpoint
+from .cost import memory_told
+from .crossover import fill
+from .ladder import beside_all, run_ladder
+from .ladder_files import LadderFile, read_ladder, write_ladder
+from .ladder_plan import heading, plan_of
+from .ladder_text import step_line
+from .ladder_watch import RuntimeWatch
 from .measure import StepOptions, run_step
+from .ready import told_of_start
 from .results import assemble
-from .runtimes import runtime_of
+from .runtimes import Runtime, runtime_of
+from .schedule import offer
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
 _TOLD_IN_LOG = {
     "model_runner": re.compile(r"[Uu]sing (?:the )?(V[12]) [Mm]odel [Rr]unner"),
     "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
 }
+
+
+class Tell(Protocol):
+    """Takes signs of life: `progress.Progress`."""
+
+    def __call__(self, event: Mapping[str, Any], important: bool = False) -> None:
+        """Take one event."""
 
 
 def step_file(resolved: Mapping[str, Any], step: Mapping[str, Any]) -> Path:
@@ -36,13 +52,22 @@ def result_file(resolved: Mapping[str, Any], arm: str) -> Path:
     return Path(resolved["result_dir"]) / f"{arm}.json"
 
 
+def ladder_file(resolved: Mapping[str, Any]) -> Path:
+    """Return where the load ladder is kept, where the profile has one."""
+    return Path(resolved["result_dir"]) / "ladder.json"
+
+
 def measure_one_step(
     resolved: Mapping[str, Any],
     step: Mapping[str, Any],
     request_timeout_s: float,
-    tell: Callable[[Mapping[str, Any]], None],
+    tell: Tell,
 ) -> Path:
-    """Measure the arms that ``step`` names, keep it, and return its file. Raises HouseError."""
+    """Measure the arms that ``step`` names, keep it, and return its file. Raises HouseError.
+
+    Where the profile has a ladder, the same starts of the arms are measured under load before the step is done. A
+    run that is killed meanwhile finds what comes first in `steps/NN.part.json`, and the ladder's steps in its file.
+    """
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
     metrics_path = (resolved["engine"].get("metrics") or {}).get("path", "/metrics")
@@ -57,28 +82,70 @@ def measure_one_step(
         for arm, port in step["arms"].items()
     ]
     runtime = runtime_of(site)
-    marks = {arm: runtime.mark(arm) for arm in step["arms"]}
-    options = StepOptions(
-        concurrency=experiment["concurrency"],
-        first_round=step["round"],
-        temperatures=tuple(experiment["temperatures"]),
-        timeout_s=request_timeout_s,
-    )
     what = f"step {step['number']} of {len(experiment['steps'])}"
 
     def progress(event: Mapping[str, Any]) -> None:
         tell({**event, "text": f"{what}: {event.get('text', '')}"})
 
-    measured = run_step(endpoints, [resolved["suites"][name] for name in step["suites"]], options, progress)
-    for endpoint in endpoints:
-        arm = endpoint.arm
-        measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, marks[arm]))
-        measured["arms"][arm]["engine"] = _observed(endpoint, runtime.printed(arm))
-    return _write(step_file(resolved, step), measured)
+    path = step_file(resolved, step)
+    part = path.with_suffix(".part.json")
+    if part.exists():
+        measured = json.loads(part.read_text("utf-8"))
+    else:
+        marks = {arm: runtime.mark(arm) for arm in step["arms"]}
+        options = StepOptions(
+            concurrency=experiment["concurrency"],
+            first_round=step["round"],
+            temperatures=tuple(experiment["temperatures"]),
+            timeout_s=request_timeout_s,
+        )
+        measured = run_step(endpoints, [resolved["suites"][name] for name in step["suites"]], options, progress)
+        for endpoint in endpoints:
+            arm = endpoint.arm
+            measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, marks[arm]))
+            printed = runtime.printed(arm)
+            measured["arms"][arm]["engine"] = {**_observed(endpoint, printed), **told_of_start(site["home"], arm)}
+            measured["arms"][arm]["memory"] = memory_told(printed)
+    if step["round"] <= experiment.get("ladder", {}).get("rounds", 0):
+        _write(part, measured)
+        _measure_ladder(resolved, step["round"], endpoints, runtime, request_timeout_s, progress, tell)
+    _write(path, measured)
+    part.unlink(missing_ok=True)
+    return path
+
+
+def _measure_ladder(
+    resolved: Mapping[str, Any],
+    number: int,
+    endpoints: Sequence[Endpoint],
+    runtime: Runtime,
+    request_timeout_s: float,
+    progress: Callable[[Mapping[str, Any]], None],
+    tell: Tell,
+) -> None:
+    """Measure round ``number`` of the profile's ladder on the arms that are served now."""
+    experiment = resolved["experiment"]
+    suites = [resolved["suites"][name] for name in experiment["suites"]]
+    plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
+    file = LadderFile(ladder_file(resolved), heading(plan, resolved["profile"], resolved["key"]))
+
+    def told(step: Mapping[str, Any]) -> None:
+        tell({"line": step_line(step, plan.load)}, important=True)
+
+    run_ladder(
+        endpoints,
+        suites,
+        plan,
+        file,
+        watch=RuntimeWatch(runtime, resolved, endpoints),
+        beside=beside_all(),
+        on_progress=progress,
+        on_step=told,
+    )
 
 
 def assemble_results(resolved: Mapping[str, Any]) -> list[Path]:
-    """Write the result of every arm from the kept steps; return the files."""
+    """Write the result of every arm from the kept steps, and finish the ladder; return the files."""
     steps = [json.loads(step_file(resolved, step).read_text("utf-8")) for step in resolved["experiment"]["steps"]]
     files = []
     for arm in resolved["arms"]:
@@ -94,8 +161,21 @@ def assemble_results(resolved: Mapping[str, Any]) -> list[Path]:
             },
             log="".join(part["log"] for part in own),
         )
+        result["memory"] = own[-1].get("memory") or {}
         files.append(_write(result_file(resolved, arm), result))
-    return files
+    return files + _finish_ladder(resolved)
+
+
+def _finish_ladder(resolved: Mapping[str, Any]) -> list[Path]:
+    """Add to the ladder what all of its steps together say; return its file, or nothing without a ladder."""
+    path = ladder_file(resolved)
+    if "ladder" not in resolved["experiment"] or not path.exists():
+        return []
+    ladder = read_ladder(path)
+    ladder["crossover"] = fill(ladder)
+    ladder["schedule"] = offer(ladder, resolved)
+    write_ladder(path, ladder)
+    return [path]
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> Path:

@@ -5,15 +5,18 @@ Everything here runs on the controller, from the clone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from .arms import Data
 from .catalog import House, load_house
+from .long_text import fill
 from .problems import HouseError, Problem
 from .render import arm_files, extra_files
 from .resolve import SITE, resolve
+from .suite_asks import asked_of, gate_of
 from .suite_files import load_suite
 
 # module_utils/ -> plugins/ -> core/ -> drafthouse/ -> ansible_collections/ -> collections/ -> the clone
@@ -48,11 +51,14 @@ def resolved_profile(
 ) -> Data:
     """Return the resolved profile with the rendered files of both arms; HouseError holds all problems."""
     house = load_house(root)
-    suites = load_suites(_named_suites(house, name, overrides), root)
-    kinds = {suite: list(data["kinds"]) for suite, data in suites.items()}
+    suites = _suites_of(_named_suites(house, name, overrides), root)
+    kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
+    kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
     resolved = resolve(house, name, site, kinds, overrides)
+    context = request_context(resolved, house.engines[resolved["engine"]["id"]])
     resolved["suites"] = {
-        suite: {**trimmed(suites[suite], resolved), "name": suite} for suite in resolved["experiment"]["suites"]
+        suite: {**fill(trimmed(suites[suite], resolved), context), "name": suite}
+        for suite in resolved["experiment"]["suites"]
     }
     templates = root / "templates"
     for arm in resolved["arms"].values():
@@ -68,10 +74,25 @@ def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
     return {name: load_suite(name, folder) for name in sorted(names)}
 
 
+def _suites_of(names: Iterable[str], root: Path) -> Data:
+    """Return the suites that a profile names, those that exist; how long their texts may be is not known yet."""
+    folder = root / "benchmarks"
+    there = [name for name in names if Path(name).suffix or (folder / f"{name}.yml").is_file()]
+    return {name: load_suite(name, folder, filled=False) for name in there}
+
+
+def request_context(resolved: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
+    """Return how many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
+    fit = resolved["arms"]["baseline"]["fit"]
+    shared = fit["sequences"] if engine["context_is_shared"] else 1
+    return int(fit["context"]) // max(1, int(shared))
+
+
 def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
     """Return ``suite`` with as many prompts and output tokens as the experiment wants at most.
 
-    The kinds that the verdict is about may be given more prompts than the others.
+    The kinds that the verdict is about may be given more prompts than the others. What a gate looks at keeps its
+    output length: an answer that is cut off cannot be judged.
     """
     experiment = resolved["experiment"]
     counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
@@ -79,12 +100,16 @@ def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
     kinds = {
         name: {
             **kind,
-            "output_tokens": min(kind["output_tokens"], tokens or kind["output_tokens"]),
+            "output_tokens": min(kind["output_tokens"], tokens if tokens and not _has_gate(kind) else sys.maxsize),
             "prompts": kind["prompts"][: counts.get("declared" if name in declared else "others")],
         }
         for name, kind in suite["kinds"].items()
     }
     return {**suite, "kinds": kinds}
+
+
+def _has_gate(kind: Mapping[str, Any]) -> bool:
+    return any(gate_of(asked_of(kind, prompt)) for prompt in kind["prompts"])
 
 
 def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) -> list[str]:

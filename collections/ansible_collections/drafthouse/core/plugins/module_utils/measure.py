@@ -21,6 +21,7 @@ import aiohttp
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
 from .counters import Snapshot, read_counters
 from .machine import MachineState, between, engine_pids, read_machine
+from .power import Tally, shared_meter
 from .problems import HouseError, Problem, did_you_mean
 from .suites import Prompt, expand
 
@@ -96,7 +97,13 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     if problems:
         raise HouseError(problems)
     chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
-    cells = [(temperature, kind) for temperature in options.temperatures for kind in chosen]
+    # A kind may have temperatures of its own (1.2 for free writing), in place of the step's.
+    cells = [
+        (temperature, kind)
+        for temperature in dict.fromkeys(t for kind in chosen for t in _temperatures(chosen[kind], options))
+        for kind in chosen
+        if temperature in _temperatures(chosen[kind], options)
+    ]
     groups = []
     for number in range(options.first_round, options.first_round + options.rounds):
         for place, (temperature, kind) in enumerate(cells):
@@ -109,19 +116,75 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     return groups
 
 
+def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[float, ...]:
+    return (prompts[0].temperatures if prompts else ()) or options.temperatures
+
+
+def ask_fields(prompt: Prompt) -> dict[str, Any]:
+    """Return what a prompt says of its `Ask`; group, temperature, round and seed are the experiment's."""
+    return {
+        "suite": prompt.suite,
+        "kind": prompt.kind,
+        "prompt_id": prompt.id,
+        "messages": prompt.messages,
+        "output_tokens": prompt.output_tokens,
+        "tools": prompt.tools,
+        "response_format": prompt.response_format,
+        "extra": prompt.extra,
+        "gate": prompt.gate,
+    }
+
+
 def _ask(prompt: Prompt, options: StepOptions, *, key: str, number: int, place: int, temperature: float) -> Ask:
     return Ask(
-        suite=prompt.suite,
-        kind=prompt.kind,
+        **ask_fields(prompt),
         group=key,
-        prompt_id=prompt.id,
-        messages=prompt.messages,
-        output_tokens=prompt.output_tokens,
         temperature=temperature,
         round=number,
         seed=None if options.seed is None else options.seed + 10_000 * number + place,
         ignore_eos=options.ignore_eos,
     )
+
+
+async def warm_up(
+    session: aiohttp.ClientSession,
+    endpoint: Endpoint,
+    number: int,
+    *,
+    concurrency: int,
+    seed: int | None,
+    ignore_eos: bool,
+) -> dict[str, Any]:
+    """Send ``number`` prompts that no suite holds, so that nothing the engine remembers of them helps later.
+
+    Returns how many were sent, how many failed, and the first error.
+    """
+    asks = [
+        Ask(
+            suite="warm-up",
+            kind="warm-up",
+            group="warm-up",
+            prompt_id=f"warm-up-{place}",
+            messages=[{"role": "user", "content": f"Count upwards from {100 * place + 7}, one number a line."}],
+            output_tokens=WARMUP_TOKENS,
+            seed=seed,
+            ignore_eos=ignore_eos,
+        )
+        for place in range(1, number + 1)
+    ]
+    records = await closed_loop(session, endpoint, asks, concurrency)
+    answers = [raw_request(record, endpoint, 0.0) for record in records]
+    failed = [answer for answer in answers if answer["status"] == FAILED]
+    return {"sent": len(answers), "failed": len(failed), "error": failed[0]["error"] if failed else None}
+
+
+def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
+    """Return the processes that are meant to be busy: the engines, and this client."""
+    ports = []
+    for endpoint in endpoints:
+        url = urlsplit(endpoint.base_url)
+        ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))
+    return engine_pids(ports, state.processes) | {os.getpid()}
 
 
 def run_step(
@@ -176,6 +239,7 @@ class _Step:
         self.groups = groups
         self.warmups = warmups
         self.on_progress = on_progress
+        self.meter = shared_meter()
         self.zero_s = time.perf_counter()
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
@@ -188,6 +252,7 @@ class _Step:
                 "requests": [],
                 "spans": [],
                 "counters": [],
+                "power": [],
                 "warmup": {"sent": 0, "failed": 0, "error": None},
             }
             for endpoint in self.endpoints
@@ -197,6 +262,7 @@ class _Step:
         started = datetime.now(timezone.utc)
         self.zero_s = time.perf_counter()
         before = await asyncio.to_thread(read_machine)
+        await asyncio.to_thread(self.meter.measure_idle)
         for endpoint in self.endpoints:
             await self.warm_up(session, endpoint)
         self.measuring_since_s = time.perf_counter()
@@ -212,36 +278,27 @@ class _Step:
             "settings": settings,
             "suites": suites,
             "arms": self.arms,
+            "power_meter": self.meter.facts(),
             "machine": {"before": before.facts, "after": after.facts, "groups": machine},
         }
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Send prompts that no suite holds, so that nothing the engine remembers of them helps later."""
         if not self.warmups:
             return
         self.show("warm-up", f"{endpoint.arm}: {self.warmups} requests that are not measured")
-        asks = [
-            Ask(
-                suite="warm-up",
-                kind="warm-up",
-                group="warm-up",
-                prompt_id=f"warm-up-{number}",
-                messages=[{"role": "user", "content": f"Count upwards from {100 * number + 7}, one number a line."}],
-                output_tokens=WARMUP_TOKENS,
-                seed=self.options.seed,
-                ignore_eos=self.options.ignore_eos,
-            )
-            for number in range(1, self.warmups + 1)
-        ]
-        records = await closed_loop(session, endpoint, asks, self.options.concurrency)
-        answers = [raw_request(record, endpoint, self.zero_s) for record in records]
-        failed = [answer for answer in answers if answer["status"] == FAILED]
-        error = failed[0]["error"] if failed else None
-        self.arms[endpoint.arm]["warmup"] = {"sent": len(answers), "failed": len(failed), "error": error}
-        if len(failed) == len(answers):
+        warmed = await warm_up(
+            session,
+            endpoint,
+            self.warmups,
+            concurrency=self.options.concurrency,
+            seed=self.options.seed,
+            ignore_eos=self.options.ignore_eos,
+        )
+        self.arms[endpoint.arm]["warmup"] = warmed
+        if warmed["failed"] == warmed["sent"]:
             raise HouseError(
                 Problem(
-                    f"{error}",
+                    f"{warmed['error']}",
                     "a server that answers chat requests",
                     "look at the engine's last log lines, and at the address, the key and the model's name",
                     f"arm {endpoint.arm}: {endpoint.chat_url}",
@@ -255,27 +312,34 @@ class _Step:
         endpoints = self.in_turn(group.place + group.round)
         records: dict[str, list[Recording]] = {endpoint.arm: [] for endpoint in endpoints}
         self.text = f"{group.key}, round {group.round}"
+        used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
         if self.options.concurrency == 1 and len(endpoints) > 1:
             for place, ask in enumerate(group.asks):
                 for endpoint in self.in_turn(place + group.round):
-                    record = await send(session, endpoint, ask)
+                    with used[endpoint.arm]:
+                        record = await send(session, endpoint, ask)
                     records[endpoint.arm].append(record)
                     self.count(record)
         else:
             for endpoint in endpoints:
-                records[endpoint.arm] = await closed_loop(
-                    session, endpoint, group.asks, self.options.concurrency, self.count
-                )
+                with used[endpoint.arm]:
+                    records[endpoint.arm] = await closed_loop(
+                        session, endpoint, group.asks, self.options.concurrency, self.count
+                    )
         counted_after = await self.read_counters(session)
         state_after = await asyncio.to_thread(read_machine)
         for endpoint in self.endpoints:
             self.keep(endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm])
+            power = {"round": group.round, "group": group.key, "span": used[endpoint.arm].total()}
+            self.arms[endpoint.arm]["power"].append(power)
         return {
             "round": group.round,
             "group": group.key,
             "before": state.facts,
             "after": state_after.facts,
-            "between": between(state, state_after, self.own_pids(state) | self.own_pids(state_after)),
+            "between": between(
+                state, state_after, own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
+            ),
         }
 
     def in_turn(self, number: int) -> list[Endpoint]:
@@ -303,14 +367,6 @@ class _Step:
             duration = max(end for _, end in spans) - min(start for start, _ in spans)
         arm["spans"].append({"round": group.round, "group": group.key, "duration_s": duration})
         arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
-
-    def own_pids(self, state: MachineState) -> set[int]:
-        """Return the processes that are meant to be busy: the engines, and this client."""
-        ports = []
-        for endpoint in self.endpoints:
-            url = urlsplit(endpoint.base_url)
-            ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))
-        return engine_pids(ports, state.processes) | {os.getpid()}
 
     def count(self, record: Recording) -> None:
         self.done += 1

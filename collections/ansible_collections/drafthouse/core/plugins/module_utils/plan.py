@@ -8,6 +8,8 @@ from typing import Any
 
 from .argv import shell_words
 from .fit import GB
+from .levels import longest_s, shown_level
+from .progress import shown_time
 from .render import yaml_block
 from .tables import table
 
@@ -32,8 +34,36 @@ def _head(resolved: Mapping[str, Any]) -> str:
         f"served at  http://{site['host']}:{site['port']}/v1 as {resolved['target']['served_name']}",
         f"verified   {', '.join(resolved['verified']) or 'on no hardware of this kind yet'}",
     ]
+    if ladder := resolved["experiment"].get("ladder"):
+        lines += _load(resolved, ladder)
     lines += [f"note       {warning}" for warning in resolved["warnings"]]
     return "\n".join(lines)
+
+
+def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
+    """Return the load ladder with the time it takes at most, and the kinds that have too few prompts for a verdict."""
+    from .crossover import prompts_needed  # noqa: PLC0415 (it brings numpy; most plans have no ladder)
+
+    experiment = resolved["experiment"]
+    kinds = {
+        name: len(kind["prompts"]) * kind.get("repeat", 1)
+        for suite in experiment["suites"]
+        if ladder["kinds"] or suite not in experiment["once"]
+        for name, kind in resolved["suites"][suite]["kinds"].items()
+        if not ladder["kinds"] or name in ladder["kinds"]
+    }
+    levels = ", ".join(shown_level(level) for level in ladder["levels"])
+    most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
+    needed = prompts_needed(len(ladder["levels"]))
+    return [
+        f"load       {levels} {ladder['unit']}: {len(kinds)} {'kind' if len(kinds) == 1 else 'kinds'} of work,"
+        f" {ladder['rounds']} rounds, each step at most {ladder['seconds']:g} s, together {most} or less",
+        *(
+            f"note       '{name}' has {number} prompts: a verdict over {len(ladder['levels'])} levels needs {needed}"
+            for name, number in kinds.items()
+            if number < needed
+        ),
+    ]
 
 
 def _plugin(engine: Mapping[str, Any]) -> str:

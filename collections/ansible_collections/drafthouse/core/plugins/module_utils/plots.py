@@ -1,18 +1,25 @@
-"""The report's plots: matplotlib draws them, and they stand in the page as SVG.
-
-matplotlib, because its axes, ticks and labels are right without our help. It takes a second to import, so
-only drawing imports it. Text stays text, so that it can be read aloud, searched and enlarged, and colours
-are the page's own CSS variables, so that one drawing serves light, dark and paper.
-"""
+"""The report's plots of one load: speed, speed-up, acceptance and latency; and all plots of a report by name."""
 
 from __future__ import annotations
 
-import html
-import io
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .plot_look import (
+    ACCENT,
+    BASELINE,
+    COLOURS,
+    INK,
+    LINES,
+    MUTED,
+    NAMES,
+    SPECULATIVE,
+    STYLE,
+    new_axes,
+    short,
+    to_svg,
+)
+from .plots_load import load_plots
 from .verdict import THRESHOLD
 from .wording import count, number, percent, times, times_span
 
@@ -20,57 +27,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colours nothing else uses, by the CSS variable that takes their place in the finished drawing.
-INK, MUTED, GRID, BASELINE, SPECULATIVE, ACCENT = (
-    "#010203",
-    "#010204",
-    "#010205",
-    "#010206",
-    "#010207",
-    "#010208",
-)
-VARIABLES = {
-    INK: "currentColor",
-    MUTED: "var(--muted)",
-    GRID: "var(--line)",
-    BASELINE: "var(--baseline)",
-    SPECULATIVE: "var(--speculative)",
-    ACCENT: "var(--threshold)",
-}
-NAMES = {"baseline": "Normal", "speculative": "Speculative"}
-# A phone shows a page 360 px wide: at 5 inches a drawing shrinks little there, and its text stays readable.
-WIDTH = 5.0
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    # The ids inside are made from this: the same data gives the same bytes.
-    "svg.hashsalt": "drafthouse",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": GRID,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "legend.frameon": False,
-    "xtick.color": MUTED,
-    "ytick.color": INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-}
-
 
 def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
 
     ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
-    was not measured is left out.
+    was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.
     """
     import matplotlib as mpl  # noqa: PLC0415 (slow to import, and only drawing needs it)
 
@@ -81,50 +43,14 @@ def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             "acceptance": _acceptance(report),
             "tpot": _distribution(report, "tpot_ms", "Time per output token (TPOT)"),
             "ttft": _distribution(report, "ttft_ms", "Time to first token (TTFT)"),
+            **load_plots(report),
         }
         return {
-            name: {"title": title, "text": text, "svg": _svg(figure, f"plot-{name}", title, text)}
+            name: {"title": title, "text": text, "svg": to_svg(figure, f"plot-{name}", title, text)}
             for name, plot in plots.items()
             if plot
             for figure, title, text in [plot]
         }
-
-
-def _figure(height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure as MakeFigure  # noqa: PLC0415
-
-    figure = MakeFigure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _svg(figure: Figure, name: str, title: str, text: str) -> str:
-    """Return a figure as SVG for the inside of a page: no prolog, own ids, the page's colours and font."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    # Two drawings in one page must not share ids, or one clips with the other's shapes.
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"font: ((?:[\w.]+ )*?[\d.]+px) [^;\"]+", r"font: \1 var(--plot-font)", svg)
-    svg = re.sub(r"font-family: [^;\"]+", "font-family: var(--plot-font)", svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    opening = svg[: svg.index(">") + 1]
-    box = re.search(r'viewBox="[^"]+"', opening)
-    labelled = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{box.group(0) if box else ""} role="img" aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{html.escape(title)}</title>'
-        f'<desc id="{name}-desc">{html.escape(text)}</desc>'
-    )
-    return labelled + svg[len(opening) :].rstrip()
-
-
-def plain(text: object) -> str:
-    """Return text that matplotlib shows as it stands: ``$`` would start mathematics."""
-    return str(text).replace("$", r"\$")
 
 
 def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -132,22 +58,17 @@ def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _labels(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    axes.set_yticks(range(len(rows)), [_short(row["group"]) + (" *" if row["declared"] else "") for row in rows])
+    axes.set_yticks(range(len(rows)), [short(row["group"]) + (" *" if row["declared"] else "") for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-
-
-def _short(name: object, most: int = 22) -> str:
-    text = plain(name)
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _speed(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     rows = _rows(report)
     if not rows:
         return None
-    figure, axes = _figure(0.9 + 0.62 * len(rows))
+    figure, axes = new_axes(0.9 + 0.62 * len(rows))
     top = max(row["tok_s"][arm]["high"] for row in rows for arm in NAMES)
     for arm, offset, colour in (("baseline", -0.19, BASELINE), ("speculative", 0.19, SPECULATIVE)):
         found = [row["tok_s"][arm] for row in rows]
@@ -172,7 +93,7 @@ def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     rows = _rows(report)
     if not rows:
         return None
-    figure, axes = _figure(0.95 + 0.52 * len(rows))
+    figure, axes = new_axes(0.95 + 0.52 * len(rows))
     lowest = min(1.0, *(row["speedup"]["low"] for row in rows), *_controls(rows, "low"))
     highest = max(THRESHOLD, *(row["speedup"]["high"] for row in rows), *_controls(rows, "high"))
     room = highest - lowest
@@ -203,7 +124,7 @@ def _acceptance(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     rates = report["acceptance"]["overall"]["by_position"]
     if not rates:
         return None
-    figure, axes = _figure(2.7)
+    figure, axes = new_axes(2.7)
     places = range(1, len(rates) + 1)
     axes.bar(places, [100 * rate for rate in rates], width=0.72, color=SPECULATIVE)
     if len(rates) <= 10:
@@ -225,11 +146,11 @@ def _distribution(report: Mapping[str, Any], measure: str, title: str) -> tuple[
     values = report["distributions"][measure]
     if not all(values[arm] for arm in NAMES):
         return None
-    figure, axes = _figure(2.7)
+    figure, axes = new_axes(2.7)
     told = []
-    for arm, colour, line in (("baseline", BASELINE, (0, (5, 2))), ("speculative", SPECULATIVE, "solid")):
+    for arm in NAMES:
         found = values[arm]
-        axes.ecdf(found, color=colour, linewidth=2, linestyle=line, label=NAMES[arm])
+        axes.ecdf(found, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
         low, middle, high = (found[round(share * (len(found) - 1))] for share in (0.1, 0.5, 0.9))
         told.append(
             f"{NAMES[arm]}: median {number(middle)} ms, a tenth below {number(low)} ms, "

@@ -1,7 +1,8 @@
 """Progress of a long step: one JSON object a line in a file on the box; an action shows it while it grows.
 
 A line is ``{"text": str}`` and, where they are known, ``done`` and ``total`` (in ``unit``), ``rate`` (units/s) and
-``eta_s``. ``item`` names which of several things that go on at the same time it is about.
+``eta_s``. ``item`` names which of several things that go on at the same time it is about. ``{"line": str}`` alone is
+a row that stays.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ def shown(event: Mapping[str, Any]) -> str:
         parts.append(f"{rate / 1e6:,.0f} MB/s")
     eta = event.get("eta_s")
     if isinstance(eta, (int, float)):
-        parts.append(f"about {_time(eta)} left")
+        parts.append(f"about {shown_time(eta)} left")
     return ", ".join(part for part in parts if part)
 
 
-def _time(seconds: float) -> str:
+def shown_time(seconds: float) -> str:
     """Return seconds as a person says them."""
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -58,11 +59,19 @@ def _time(seconds: float) -> str:
 
 
 def shown_together(lines: Iterable[str]) -> str:
-    """Return lines of the file as one line for a person: the last event of each item."""
+    """Return lines of the file as one line for a person: the last event of each item.
+
+    Events that are a ``line`` of their own (a row of a table that grows) come before it, every one of them.
+    """
     last: dict[object, Mapping[str, Any]] = {}
+    rows: list[str] = []
     for line in lines:
         event = json.loads(line)
-        last[event.get("item")] = event
+        if "line" in event:
+            rows.append(str(event["line"]))
+        else:
+            last[event.get("item")] = event
     if len(last) > 1:
         last.pop(None, None)
-    return "; ".join(shown(event) for event in last.values())
+    together = "; ".join(shown(event) for event in last.values())
+    return "\n    ".join([*rows, together] if together else rows)

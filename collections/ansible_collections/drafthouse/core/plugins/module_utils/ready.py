@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from .problems import HouseError, Problem
@@ -26,21 +28,28 @@ def wait_until_ready(
     key: str,
     timeout_s: float,
     progress: Callable[[Mapping[str, Any]], None],
+    keep: Path | None = None,
 ) -> float:
     """Return the seconds from the engine's start until it answered and named ``model``.
 
+    With ``keep``, a file, they are also kept there for the result of this start (`read_ready`).
     Raises HouseError with the engine's own last lines when it ended, or did not get ready in time.
     """
     begun, end = time.time(), time.monotonic() + timeout_s
     log = runtime.log_name(name)
     start: float | None = None
+    looks = 0
     while True:
+        looks += 1
         state = runtime.state(name)
         start = start or state.started
         if not state.running or (start is not None and state.started not in (start, None)):
             raise HouseError(_died(runtime, name, state))
         if _answers(base_url + health) and _serves(base_url, model, key, log):
-            return max(0.0, time.time() - (start or begun))
+            seconds = max(0.0, time.time() - (start or begun))
+            if keep is not None:
+                _keep_ready(keep, start or begun, seconds, seen=looks > 1)
+            return seconds
         if time.monotonic() > end:
             raise HouseError(
                 Problem(
@@ -53,6 +62,42 @@ def wait_until_ready(
         waited = time.time() - (start or begun)
         progress({"text": f"waiting for the {name} arm, {waited:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
+
+
+def ready_file(home: str | Path, name: str) -> Path:
+    """Return where the start-up time of an arm is kept."""
+    return Path(home) / "run" / f"{name}.ready.json"
+
+
+def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None:
+    """Keep the start-up time, unless the one of this very start is there: a later look says only that it still runs."""
+    if read_ready(path).get("started") == start:
+        return
+    with contextlib.suppress(OSError):  # a number for the report is no reason to stop a run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps({"started": start, "ready_s": round(seconds, 2), "seen": seen}) + "\n", "utf-8")
+        temporary.replace(path)
+
+
+def read_ready(path: Path) -> dict[str, Any]:
+    """Return what is known of an arm's last start: started (epoch seconds), ready_s, seen; {} of nothing.
+
+    Not ``seen`` means that it was ready at the first look: ready_s is then the most that it can have been.
+    """
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def told_of_start(home: str | Path, name: str) -> dict[str, Any]:
+    """Return what a result's `engine` says of the start of an arm: ready_s, and ready_at_most where that is a bound."""
+    kept = read_ready(ready_file(home, name))
+    if "ready_s" not in kept:
+        return {}
+    return {"ready_s": kept["ready_s"], **({} if kept.get("seen") else {"ready_at_most": True})}
 
 
 def _died(runtime: Runtime, name: str, state: State) -> Problem:

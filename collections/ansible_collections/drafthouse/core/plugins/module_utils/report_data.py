@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
-from importlib import metadata
 from typing import Any
 
+from .crossover_text import exact
+from .report_checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
+from .report_load import load_of, load_warnings, with_load, without_claims
+from .report_setup import ARMS, commands, engine_changes, machine_table, setup, versions
 from .stats import estimate, median, paired_ratios
-from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, busy_processes, judge, measured_tpot
-from .wording import at_a_time, listing
+from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
+from .wording import at_a_time
 
 SCHEMA = "drafthouse.report/1"
-ARMS = ("baseline", "speculative")
-MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark), as the articles used it"
 ARTICLES_NOTE = (
@@ -78,16 +78,22 @@ def build_report(
     resolved: Mapping[str, Any],
     host: str = "",
     stock: Result | None = None,
+    ladder: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return everything a report shows, JSON-serialisable and the same for the same results.
 
     ``host`` is the box's name in the inventory; without it the results' machine names itself. ``stock`` is the
-    result of the arm that starts the engine as an article does, where it was measured. Rows under
-    ``kinds`` carry their concurrency, so that more steps of load add rows. Times are in ms, speeds in
-    tokens per second, rates are fractions, speed-ups are above 1 where speculation is better.
+    result of the arm that starts the engine as an article does, where it was measured, ``ladder`` the loads that
+    were tried. Times are in ms, speeds in tokens per second, rates are fractions, speed-ups are above 1 where
+    speculation is better. docs/report.schema.json describes it.
     """
     results = {"baseline": baseline, "speculative": speculative}
-    verdict = judge(baseline, speculative, resolved)
+    judged = judge(baseline, speculative, resolved)
+    load = load_of(ladder, judged["scope"]["kinds"])
+    if load and judged.get("wrong_output"):
+        load = without_claims(load)
+    verdict = with_load(judged, load)
+    cost = cost_of(results, resolved)
     date = max(str(baseline.get("date") or ""), str(speculative.get("date") or ""))
     return {
         "schema": SCHEMA,
@@ -101,6 +107,8 @@ def build_report(
         "verdict": verdict,
         "failures": failures(results),
         "articles": articles_table(results),
+        "other_tools": other_tools(results),
+        "load": load,
         "kinds": [_kind_row(group, verdict["groups"][group], results) for group in verdict["groups"]],
         "acceptance": acceptance(speculative),
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
@@ -109,15 +117,17 @@ def build_report(
             for name, _, _, _, measure in MEASURES
             if name in ("tpot_ms", "ttft_ms")
         },
+        "gates": gates_of(verdict),
+        "cost": cost,
         "totals": {arm: _totals(result) for arm, result in results.items()},
         "expectation": resolved.get("expectation"),
-        "setup": _setup(resolved),
+        "setup": setup(resolved),
         "commands": commands(resolved),
         "versions": versions(results),
         "engine_changes": engine_changes(results),
         "machine": machine_table(results),
-        "warnings": verdict["warnings"],
-        "not_measured": not_measured(results, verdict, resolved),
+        "warnings": [*verdict["warnings"], *load_warnings(ladder, resolved)],
+        "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
 
 
@@ -301,135 +311,26 @@ def _totals(result: Result) -> dict[str, Any]:
     return {"requests": len(result.get("requests") or [])} | {name: result.get(name) for name in names}
 
 
-# --- what was run, where ------------------------------------------------------------------------------
-
-
-def _setup(resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what was compared, in a few lines: what, and which."""
-    site = resolved.get("site") or {}
-    engine = resolved.get("engine") or {}
-    method = resolved.get("method") or {}
-    experiment = resolved.get("experiment") or {}
-    tokens = method.get("num_speculative_tokens")
-    rows = {
-        "Hardware": _named(resolved.get("hardware")),
-        "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
-        "Target": _named(resolved.get("target")),
-        "Draft": _named(resolved.get("draft")) or "none: tokens are looked up in the text",
-        "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
-        "Box": ", ".join(str(site[name]) for name in ("box_kind", "runtime") if site.get(name)),
-        "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
-        "Rounds": f"{experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
-        "Load": at_a_time(experiment.get("concurrency", "?")),
-    }
-    return [{"what": what, "which": which} for what, which in rows.items() if which]
-
-
-def _named(entry: object) -> str:
-    if not isinstance(entry, Mapping):
-        return ""
-    return str(entry.get("name") or entry.get("id") or "")
-
-
-def commands(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rendered files of both arms and their difference, as ``diff -u`` shows it."""
-    files = {
-        arm: [
-            {"path": str(f.get("path")), "content": str(f.get("content", ""))}
-            for f in ((resolved.get("arms") or {}).get(arm) or {}).get("files") or []
-        ]
-        for arm in ARMS
-    }
-    texts = {arm: {f["path"]: f["content"] for f in files[arm]} for arm in ARMS}
-    diff: list[str] = []
-    for path in sorted(texts["baseline"].keys() | texts["speculative"].keys()):
-        one, two = (texts[arm].get(path, "").splitlines() for arm in ARMS)
-        diff += difflib.unified_diff(one, two, f"baseline/{path}", f"speculative/{path}", lineterm="")
-    return {**files, "diff": "\n".join(diff)}
-
-
-def flatten(data: object, path: str = "") -> dict[str, Any]:
-    """Return nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
-    if isinstance(data, Mapping):
-        parts = [(f"{path}.{key}" if path else str(key), value) for key, value in data.items()]
-    elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
-        parts = [(f"{path}[{position}]", value) for position, value in enumerate(data)]
-    elif isinstance(data, list):
-        return {path: ", ".join(str(item) for item in data)} if data else {}
-    else:
-        return {path: data}
-    found: dict[str, Any] = {}
-    for where, value in parts:
-        found |= flatten(value, where)
-    return found
-
-
-def _side_by_side(one: object, two: object) -> list[dict[str, Any]]:
-    flat = [flatten(side or {}) for side in (one, two)]
-    names = list(flat[0]) + [name for name in flat[1] if name not in flat[0]]
-    return [{"what": name, "baseline": flat[0].get(name), "speculative": flat[1].get(name)} for name in names]
-
-
-def versions(results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Return what the engine says of itself and what made this report, side by side for the two arms."""
-    rows: list[dict[str, Any]] = []
-    for part in ("engine",):
-        sides = [{part: results[arm].get(part)} if results[arm].get(part) else {} for arm in ARMS]
-        rows += _side_by_side(*sides)
-    for name in MADE_WITH:
-        try:
-            found: str | None = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = None
-        rows.append({"what": f"report.{name}", "baseline": found, "speculative": found})
-    return rows
-
-
-def engine_changes(results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Return what the engine itself set differently in the two arms, as far as it says (model runner, …)."""
-    rows = _side_by_side(*(results[arm].get("engine") for arm in ARMS))
-    return [row for row in rows if row["baseline"] != row["speculative"]]
-
-
-def machine_table(results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Return machine and state of both arms, a row a fact: before and after the arm, and while it ran."""
-    rows: dict[str, dict[str, Any]] = {}
-    for arm in ARMS:
-        machine = results[arm].get("machine") or {}
-        for moment in ("before", "after"):
-            for path, value in flatten(machine.get(moment) or {}).items():
-                rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm][moment] = value
-        for path, value in _while_measuring(machine).items():
-            rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm]["value"] = value
-    return list(rows.values())
-
-
-def _while_measuring(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the machine did while the groups of an arm ran: medians, and who else was busy."""
-    between = [group.get("between") or {} for group in machine.get("groups") or []]
-    found: dict[str, Any] = {}
-    for name in ("cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent", "cpu_package_power_w"):
-        values = [one[name] for one in between if isinstance(one.get(name), int | float)]
-        if values:
-            found[f"while measuring: {name}, median"] = median(values)
-            found[f"while measuring: {name}, highest"] = max(values)
-    names = busy_processes(machine)
-    if names:
-        found["while measuring: busy processes"] = ", ".join(names)
-    return found
-
-
 # --- what this report cannot say ------------------------------------------------------------------------
 
 
-def not_measured(results: Mapping[str, Result], verdict: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[str]:
+def not_measured(
+    results: Mapping[str, Result],
+    verdict: Mapping[str, Any],
+    resolved: Mapping[str, Any],
+    load: Mapping[str, Any] | None = None,
+    cost: Mapping[str, Any] | None = None,
+) -> list[str]:
     """Return what a reader might look for and not find, a sentence each."""
     spec = results["speculative"]
     requests = list(spec.get("requests") or [])
-    found = [
-        f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
-        "as load grows."
-    ]
+    if load:
+        found = [f"Any load above {exact(load['levels'][-1])} {load['unit']}."]
+    else:
+        found = [
+            f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
+            "as load grows."
+        ]
     temperatures = sorted({r.get("temperature") for r in requests if r.get("temperature") is not None})
     if temperatures == [0]:
         found.append("Sampling above temperature 0, which lowers acceptance.")
@@ -443,11 +344,7 @@ def not_measured(results: Mapping[str, Result], verdict: Mapping[str, Any], reso
     outputs = verdict["outputs"]["speculative"]
     if outputs is None:
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")
-    found += [
-        "Whether answers are right: outputs are compared as text; JSON mode, tool calls and long context "
-        "are not tried.",
-        "Energy per token, and money per token.",
-    ]
+    found += [*gates_not_measured(verdict), *cost_not_measured(cost)]
     if verdict["word"] == INVALID:
         found.insert(0, "A valid comparison: the reasons stand at the top.")
     if (resolved.get("hardware") or {}).get("kind") == "cpu":

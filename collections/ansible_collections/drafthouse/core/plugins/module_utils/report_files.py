@@ -21,12 +21,18 @@ import jinja2
 from markupsafe import Markup
 
 from . import wording
-from .report_data import ARMS, MADE_WITH, MEASURES, build_report
+from .crossover_text import exact, load
+from .report_data import MEASURES, build_report
+from .report_setup import ARMS, MADE_WITH
 from .verdict import Result
 
 PAGE, TEXT = "report.html.j2", "report.md.j2"
+# What the page is put together from, beside the two.
+PARTS = "report*.j2"
+# Of a step of load: name in the data, title.
+LATENCIES = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "Whole answer"))
 # The sources that a page is made of, beside its data and templates: a change of them must redraw it.
-SOURCES = ("plots.py", "report_files.py", "wording.py")
+SOURCES = ("plot_look.py", "plots.py", "plots_load.py", "report_files.py", "wording.py")
 STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
 
 
@@ -53,17 +59,18 @@ def write_report(
     templates: Path,
     host: str = "",
     stock: Result | None = None,
+    ladder: Mapping[str, Any] | None = None,
 ) -> Written:
     """Judge two results and write their report below ``reports``; the same results write nothing twice.
 
     Five files: baseline.json, speculative.json, report.json (with the resolved profile), report.md and
-    report.html; and stock.json where that arm was measured. Each is written beside its place and renamed, so a
-    reader never sees half a file. OSError says that the folder cannot be written, jinja2.TemplateError that a
-    template is wrong.
+    report.html; stock.json where that arm was measured, and ladder.json where loads were. Each is written
+    beside its place and renamed, so a reader never sees half a file. OSError says that the folder cannot be
+    written, jinja2.TemplateError that a template is wrong.
     """
-    report = build_report(baseline, speculative, resolved, host, stock)
+    report = build_report(baseline, speculative, resolved, host, stock, ladder)
     place = report_directory(reports, report)
-    return write_files(place, report, baseline, speculative, resolved, templates, stock)
+    return write_files(place, report, baseline, speculative, resolved, templates, stock, ladder)
 
 
 def write_files(
@@ -74,6 +81,7 @@ def write_files(
     resolved: Mapping[str, Any],
     templates: Path,
     stock: Result | None = None,
+    ladder: Mapping[str, Any] | None = None,
 ) -> Written:
     """Write the files of a report into ``place``, as :func:`write_report` does."""
     place.mkdir(parents=True, exist_ok=True)
@@ -85,6 +93,8 @@ def write_files(
     ]
     if stock:
         changed.append(_put(place / "stock.json", to_json(stock)))
+    if ladder:
+        changed.append(_put(place / "ladder.json", to_json(ladder)))
     # Drawing takes seconds, and a second run wants none of them: a page made of the same things stays.
     stamp = _stamp(data, templates)
     page, text = place / "report.html", place / "report.md"
@@ -119,7 +129,7 @@ def _put(path: Path, content: str) -> bool:
 
 def _stamp(data: str, templates: Path) -> str:
     """Return a hash of all that a page is made of: data, templates, drawing code, libraries."""
-    parts = [data, *((templates / name).read_text("utf-8") for name in (PAGE, TEXT))]
+    parts = [data, *(f"{path.name}\n{path.read_text('utf-8')}" for path in sorted(templates.glob(PARTS)))]
     parts += [(Path(__file__).parent / name).read_text("utf-8") for name in SOURCES]
     parts += [f"{name} {metadata.version(name)}" for name in MADE_WITH]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -193,13 +203,20 @@ def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "percent": wording.percent,
         "counted": wording.count,
         "clock": wording.clock,
+        "level": exact,
+        "load": load,
         "moments": moments,
         "plain": _plain,
         "tight": tight,
         "cell": cell,
         "fence": fence,
     }
-    env.globals |= {"arms": ARMS, "measures": [entry[:4] for entry in MEASURES]}
+    env.globals |= {
+        "arms": ARMS,
+        "measures": [entry[:4] for entry in MEASURES],
+        "latencies": LATENCIES,
+        "limit_names": dict(LATENCIES),
+    }
     return env
 
 

@@ -17,11 +17,13 @@ from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
 from .engine_choice import choose_engine
 from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .levels import check_room
 from .options import OptionCheck
 from .pairing import check_pair, check_tokens
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Findings, List, Map, Value, check
 from .steps import check_experiment, plan_experiment
+from .switching import support
 from .trtllm_config import check_config, warnings_of
 from .versions import NIGHTLY
 
@@ -36,6 +38,8 @@ SITE = Map(
         "allow_cidrs": List(Value(str)),
         "engine_image": Value(str),
         "price_per_hour": Value(float, low=0),
+        # Of the price, as a report writes it: EUR, $.
+        "currency": Value(str),
         # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
         "weights_from": Value(str),
         "weights_from_box": Value(str),
@@ -81,8 +85,12 @@ def resolve(
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Data:
+    """Return ``over`` laid over ``base``; a null takes the key away (another method has no draft)."""
     merged = copy.deepcopy(dict(base))
     for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+            continue
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merge(merged[key], value) if both else value
     return merged
@@ -122,6 +130,8 @@ class _Join:
         self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
         self.method = self._check_method()
         check_experiment(self.findings, self.profile["experiment"], self.suites)
+        room = self._served("sequences_option", self.engine.get("sequences_default"))
+        check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = self._check_draft() if self.method else []
         self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
         fits = {arm: self._fit(arm) for arm in self.arms}
@@ -473,6 +483,7 @@ class _Join:
                 "settings": parts.speculation(),
                 "requires": self.method.get("requires"),
             },
+            "batch_schedule": support(engine, self.method, self.version),
             "weights": self._weights(),
             "pair": self._pair(),
             "elsewhere": self._elsewhere(),

@@ -14,6 +14,7 @@ from typing import Any
 
 from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .counters import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
+from .power import power_of
 
 SCHEMA = "drafthouse.result/1"
 
@@ -67,12 +68,15 @@ def assemble(
     requests: list[dict[str, Any]] = []
     spans: list[dict[str, Any]] = []
     counters: list[dict[str, Any]] = []
+    power: list[dict[str, Any]] = []
     for step in parts:
         later_s = step["started_unix_s"] - zero
         measured = step["arms"][arm]
         requests += [{**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]]
         spans += measured["spans"]
         counters += measured["counters"]
+        power += measured.get("power", [])
+    meter = parts[-1].get("power_meter")
     settings = parts[0]["settings"]
     head = {
         "date": datetime.fromtimestamp(zero, timezone.utc).strftime("%Y%m%d-%H%M%S"),
@@ -90,6 +94,7 @@ def assemble(
                 [one for one in counters if one["group"] == name],
                 None,
             ),
+            "power": power_of([one["span"] for one in power if one["group"] == name], meter),
         }
         for name in dict.fromkeys(str(span["group"]) for span in spans)
     }
@@ -100,6 +105,8 @@ def assemble(
         "key": key,
         **head,
         **_numbers(requests, spans, counters, log),
+        "power": power_of([one["span"] for one in power], meter),
+        "reasoning": _reasoning(requests),
         "rounds": len({span["round"] for span in spans}),
         "groups": groups,
         "engine": dict(engine or {}),
@@ -142,10 +149,16 @@ def _numbers(
     for name, field in _NAMES.items():
         numbers |= spread([request[field] for request in good if request[field] is not None], name)
     numbers |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
-    return {**numbers, **_acceptance(requests, counters, log)}
+    return {**numbers, **acceptance_of(requests, counters, log)}
 
 
-def _acceptance(
+def _reasoning(requests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many of the whole answers began with reasoning: a model that thinks is another task."""
+    good = [request for request in requests if request["status"] == OK]
+    return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
+
+
+def acceptance_of(
     requests: Sequence[Mapping[str, Any]], counters: Sequence[Mapping[str, Any]], log: str | None
 ) -> dict[str, Any]:
     """Return acceptance from the first source that tells it for all of the requests."""
@@ -209,10 +222,21 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         "tok/s is output tokens over the time of the requests; TTFT, TPOT, ITL and E2E are medians.",
         _source_line(result),
     ]
+    lines += _power_lines(result)
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
         lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache: TTFT profits.")
     return lines
+
+
+def _power_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return what was used of power, where it could be read."""
+    power, tokens = result.get("power") or {}, result["total_output_tokens"]
+    if power.get("energy_j") is None or not tokens:
+        return []
+    idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
+    each = f"{_show(power['energy_j'] / tokens)} J for each output token"
+    return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
 
 
 def _trouble_lines(result: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
+from .problems import HouseError, Problem
 from .supervisor import Supervisor
 
 # Containers of ours are found by this label, and named `<prefix><arm>`.
@@ -51,6 +52,9 @@ class Runtime(Protocol):
 
     def tail(self, arm: str, lines: int) -> str:
         """Return the last lines that the arm printed, '' where there is nothing."""
+
+    def start(self, arm: str) -> None:
+        """Start an arm that died; one that runs is left alone. Raises HouseError."""
 
 
 class ProcessRuntime:
@@ -96,6 +100,10 @@ class ProcessRuntime:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
+    def start(self, arm: str) -> None:
+        """Have supervisord start the program, where it has not done so by itself. Raises HouseError."""
+        self._supervisor.start(arm)
+
 
 class ContainerRuntime:
     """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
@@ -126,6 +134,19 @@ class ContainerRuntime:
     def tail(self, arm: str, lines: int) -> str:
         """Return the end of the container's log."""
         return self._docker("logs", "--tail", str(lines), f"{PREFIX}{arm}").rstrip("\n")
+
+    def start(self, arm: str) -> None:
+        """Start the container, where its restart policy has not done so. Raises HouseError."""
+        self._docker("start", f"{PREFIX}{arm}")
+        state = self.state(arm)
+        if not state.running:
+            raise HouseError(
+                Problem(
+                    f"the container {PREFIX}{arm} does not start: {state.why}",
+                    "an arm that runs",
+                    f"look at {self.log_name(arm)}",
+                )
+            )
 
     def _docker(self, *words: str) -> str:
         try:

@@ -37,6 +37,11 @@ class Answer:
     """When the first token arrived that is not reasoning: content or a tool call."""
     text: str = ""
     reasoning_text: str = ""
+    text_pieces: list[int] = field(default_factory=list)
+    """How many characters of text each chunk carried, and the same of reasoning."""
+    reasoning_pieces: list[int] = field(default_factory=list)
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    """{name, arguments} of each call in order, the arguments as the text that came."""
     finish_reason: str | None = None
     done: bool = False
     error: str | None = None
@@ -156,13 +161,41 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
     # Only one of the two names is read, in case a server sends both with the same text.
     reasoning = next((delta[key] for key in _REASONING if delta.get(key)), None)
     answered = bool(content) or bool(delta.get("tool_calls"))
-    if isinstance(content, str):
+    if isinstance(content, str) and content:
         answer.text += content
+        answer.text_pieces.append(len(content))
     if isinstance(reasoning, str):
         answer.reasoning_text += reasoning
+        answer.reasoning_pieces.append(len(reasoning))
+    if isinstance(delta.get("tool_calls"), list):
+        _read_calls(delta["tool_calls"], answer.tool_calls)
     if answered and answer.first_answer_s is None:
         answer.first_answer_s = time_s
     return answered or bool(reasoning)
+
+
+def _read_calls(pieces: Sequence[object], calls: list[dict[str, Any]]) -> None:
+    """Put the pieces of tool calls where their index says; one without an index belongs to the last call.
+
+    The name comes once, in the first piece of a call (a server that repeats it says the same again); the
+    arguments come in parts. A server that sends them as an object instead of text is written out as JSON.
+    """
+    for piece in pieces:
+        if not isinstance(piece, dict):
+            continue
+        function = piece.get("function")
+        function = function if isinstance(function, dict) else {}
+        index = piece.get("index")
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index <= len(calls):
+            index = len(calls) if function.get("name") or not calls else len(calls) - 1
+        if index == len(calls):
+            calls.append({"name": None, "arguments": ""})
+        call = calls[index]
+        if isinstance(function.get("name"), str) and function["name"]:
+            call["name"] = call["name"] or function["name"]
+        arguments = function.get("arguments")
+        if arguments is not None:
+            call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .fit import Fit
+from .levels import check_ladder, plan_ladder
 from .problems import did_you_mean
 from .shape import Findings
 
@@ -41,6 +42,7 @@ def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, 
                 f"one of: {', '.join(sorted(set(available)))}",
                 did_you_mean(kind, available),
             )
+    check_ladder(findings, experiment, available)
 
 
 def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temperature: float | None) -> Data:
@@ -69,7 +71,7 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
         step.update({"number": number, "file": f"steps/{number:02d}.json"})
     # The model's own temperature, beside 0, where it has one.
     own = float(temperature) if temperature is not None else 0.0
-    return {
+    planned: Data = {
         "suites": list(experiment["suites"]),
         "once": list(experiment.get("once", [])),
         "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
@@ -81,6 +83,10 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
         "temperatures": [0.0] if own == 0 else [0.0, own],
         "steps": steps,
     }
+    # Not even as null without one: the key of a kept result must not change.
+    if (ladder := plan_ladder(experiment)) is not None:
+        planned["ladder"] = ladder
+    return planned
 
 
 def _suites_of(experiment: Data, number: int) -> list[str]:

@@ -1,7 +1,9 @@
 """Suites of prompts: what they may hold, and how they become requests. Pure; files are read elsewhere.
 
 A suite is plain data: a name, a description, and kinds of work, each with its own output length and its
-prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times.
+prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` in place of prompts has
+many short ones made (`made_prompts.py`), `long:` on a prompt a long text put into it (`long_text.py`). What a
+prompt may ask for beside its messages, tools and JSON among it, stands in `suite_asks.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .long_text import LONG, check_long
+from .made_prompts import MADE, made_prompts
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Anything, Findings, List, Map, Table, Value, check
+from .suite_asks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
 
 #: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
 DEFAULT_OUTPUT_TOKENS = 256
@@ -36,13 +41,23 @@ _PROMPT = Map(
         "messages": List(_MESSAGE, required=True),
         # In place of the kind's.
         "output_tokens": Value(int, low=1),
+        **ASK_FIELDS,
+        # What the answer must hold or call: then a gate looks at it.
+        "expect": EXPECT,
+        # A long text in place of the mark in the last message.
+        "long": LONG,
     }
 )
 _KIND = Map(
     {
         "output_tokens": Value(int, required=True, low=1),
         "repeat": Value(int, low=1),
-        "prompts": List(_PROMPT, required=True),
+        # In place of the experiment's.
+        "temperatures": List(Value(float, low=0, high=2)),
+        "prompts": List(_PROMPT),
+        "made": MADE,
+        # For all of the kind's prompts.
+        **ASK_FIELDS,
     }
 )
 _SUITE = Map(
@@ -52,12 +67,16 @@ _SUITE = Map(
         "kinds": Table(_KIND, required=True),
     }
 )
+# As people keep requests to OpenAI's API: the fields of one, and ours.
 _LINE = Map(
     {
         "messages": List(_MESSAGE, required=True),
         "id": Value(),
         "kind": Value(),
         "output_tokens": Value(int, low=1),
+        **ASK_FIELDS,
+        "tool_choice": Anything(),
+        "expect": EXPECT,
     }
 )
 
@@ -66,17 +85,23 @@ Suite = dict[str, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt of a suite, `repeat` already expanded."""
+    """One prompt of a suite, `repeat` already expanded, with what its kind asks of all of them."""
 
     suite: str
     kind: str
     id: str
     messages: Sequence[Mapping[str, Any]]
     output_tokens: int
+    tools: Sequence[Mapping[str, Any]] | None = None
+    response_format: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    gate: Mapping[str, Any] | None = None
+    temperatures: tuple[float, ...] = ()
+    """Its kind's own; none: the experiment's."""
 
 
 def check_suite(data: object, where: str) -> Suite:
-    """Return ``data`` as a suite.
+    """Return ``data`` as a suite, its `made:` prompts written out.
 
     Raises HouseError with all the problems: unknown keys, empty lists, two prompts of one id, and two
     prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
@@ -86,20 +111,44 @@ def check_suite(data: object, where: str) -> Suite:
         assert isinstance(data, dict)
         if not data["kinds"]:
             findings.add("kinds", "no kinds", "one kind of work or more", "add one with its prompts")
-        for kind, entry in data["kinds"].items():
-            _check_prompts(entry["prompts"], f"kinds.{kind}.prompts", findings)
-        _check_distinct(data["kinds"], findings)
+        before = len(findings.problems)
+        kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in data["kinds"].items()}
+        for kind, entry in kinds.items():
+            _check_kind(entry, f"kinds.{kind}", findings)
+        if len(findings.problems) == before:
+            _check_distinct(kinds, findings)
+            data = {**data, "kinds": kinds}
     if findings.problems:
         raise HouseError(findings.problems)
     assert isinstance(data, dict)
     return data
 
 
-def _check_prompts(prompts: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
-    if not prompts:
-        findings.add(path, "an empty list", "one prompt or more", "add a prompt with an id and messages")
-    for number, prompt in enumerate(prompts):
-        _check_messages(prompt["messages"], f"{path}[{number}].messages", findings)
+def _with_prompts(kind: str, entry: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Return a kind with its prompts: its own, or those that are made for it."""
+    path = f"kinds.{kind}"
+    if "made" in entry and "prompts" in entry:
+        findings.add(f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds")
+    elif "made" in entry:
+        made = made_prompts(kind, entry["made"], findings, f"{path}.made")
+        return {**{name: value for name, value in entry.items() if name != "made"}, "prompts": made}
+    elif "prompts" not in entry:
+        findings.add(f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
+    elif not entry["prompts"]:
+        findings.add(f"{path}.prompts", "an empty list", "one prompt or more", "add a prompt with an id and messages")
+    return {"prompts": [], **entry}
+
+
+def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None:
+    check_ask(entry, findings, path)
+    for number, prompt in enumerate(entry["prompts"]):
+        place = f"{path}.prompts[{number}]"
+        _check_messages(prompt["messages"], f"{place}.messages", findings)
+        before = len(findings.problems)
+        check_ask(prompt, findings, place)
+        if len(findings.problems) == before:
+            check_expect(asked_of(entry, prompt), findings, place)
+        check_long(prompt, findings, place)
 
 
 def _check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
@@ -143,7 +192,8 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
     """Return a suite from a user's own JSONL: one JSON object a line with OpenAI `messages`.
 
     Optional on each line: id (else the kind and the line's number), kind (else "own"), output_tokens
-    (else 256). Raises HouseError with all the problems, each with its line.
+    (else 256), tools, tool_choice, response_format, further fields under `request`, and what is expected of the
+    answer. Raises HouseError with all the problems, each with its line.
     """
     findings = Findings(where)
     kinds: dict[str, Any] = {}
@@ -158,10 +208,13 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
         before = len(findings.problems)
         if check(data, _LINE, findings, f"line {number}"):
             _check_messages(data["messages"], f"line {number}.messages", findings)
+            _check_line(data, findings, f"line {number}")
         if len(findings.problems) == before:
             kind = data.get("kind", DEFAULT_KIND)
             entry = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-            own = {"output_tokens": data["output_tokens"]} if "output_tokens" in data else {}
+            own = {key: data[key] for key in ("output_tokens", "expect", *ASK_FIELDS) if key in data}
+            if "tool_choice" in data:
+                own["request"] = {**own.get("request", {}), "tool_choice": data["tool_choice"]}
             entry["prompts"].append({"id": data.get("id", f"{kind}-{number}"), "messages": data["messages"], **own})
     if not kinds and not findings.problems:
         findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
@@ -170,32 +223,57 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
     return check_suite({"name": name, "description": f"from {where}", "kinds": kinds}, where)
 
 
+def _check_line(data: Mapping[str, Any], findings: Findings, path: str) -> None:
+    before = len(findings.problems)
+    check_ask(data, findings, path)
+    if "tool_choice" in data and not data.get("tools"):
+        findings.add(f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key")
+    if len(findings.problems) == before:
+        check_expect(data, findings, path)
+
+
 def expand(suite: Mapping[str, Any]) -> dict[str, list[Prompt]]:
     """Return the prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
     prompts: dict[str, list[Prompt]] = {}
     for kind, entry in suite["kinds"].items():
         repeat = entry.get("repeat", 1)
         prompts[kind] = [
-            Prompt(
-                suite["name"],
-                kind,
-                f"{prompt['id']}#{turn}" if repeat > 1 else prompt["id"],
-                prompt["messages"],
-                prompt.get("output_tokens", entry["output_tokens"]),
-            )
+            _prompt(suite["name"], kind, entry, prompt, turn if repeat > 1 else 0)
             for turn in range(1, repeat + 1)
             for prompt in entry["prompts"]
         ]
     return prompts
 
 
+def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str, Any], turn: int) -> Prompt:
+    asked = asked_of(entry, prompt)
+    return Prompt(
+        suite,
+        kind,
+        f"{prompt['id']}#{turn}" if turn else prompt["id"],
+        prompt["messages"],
+        prompt.get("output_tokens", entry["output_tokens"]),
+        tools=asked.get("tools"),
+        response_format=asked.get("response_format"),
+        extra=asked.get("request"),
+        gate=gate_of(asked),
+        temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
+    )
+
+
 def pick(suite: Suite, number: int) -> Suite:
     """Return ``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
 
-    That is how to send a mixture in one closed loop; measured by itself, each kind would have few.
-    Raises HouseError when the suite has fewer prompts.
+    That is how to send a mixture in one closed loop; measured by itself, each kind would have few. They are
+    all sent at the experiment's temperatures. Raises HouseError when the suite has fewer prompts.
     """
-    kinds = list(expand(suite).values())
+    kinds = [
+        [
+            {**asked_of(entry, prompt), "id": one.id, "output_tokens": one.output_tokens}
+            for one, prompt in zip(expand(suite)[kind], entry["prompts"] * entry.get("repeat", 1), strict=True)
+        ]
+        for kind, entry in suite["kinds"].items()
+    ]
     turns = (row for place in range(max(map(len, kinds))) for row in (kind[place : place + 1] for kind in kinds))
     mixed = [prompt for row in turns for prompt in row]
     if number > len(mixed):
@@ -207,10 +285,7 @@ def pick(suite: Suite, number: int) -> Suite:
                 f"suite {suite['name']}",
             )
         )
-    prompts = [
-        {"id": prompt.id, "messages": prompt.messages, "output_tokens": prompt.output_tokens}
-        for prompt in mixed[:number]
-    ]
+    prompts = mixed[:number]
     kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
     return {**suite, "kinds": {suite["name"]: kind}}
 

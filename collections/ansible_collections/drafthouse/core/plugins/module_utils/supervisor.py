@@ -142,6 +142,25 @@ class Supervisor:
         """Return the names of the programs that run or are being started."""
         return [name for name, info in self.programs().items() if info["statename"] in ("RUNNING", "STARTING")]
 
+    def start(self, name: str) -> None:
+        """Start a program that does not run; one that is being started is left alone. Raises HouseError."""
+        try:
+            if name not in self.running():
+                self.rpc().startProcess(name, False)
+        except xmlrpc.client.Fault as fault:
+            if name not in self.running():  # supervisord itself may have been quicker
+                raise HouseError(
+                    Problem(
+                        f"supervisord cannot start {name}: {fault.faultString}",
+                        "an arm that runs",
+                        f"look at {self.home}/supervisord.log",
+                    )
+                ) from fault
+        except OSError as error:
+            raise HouseError(
+                Problem(f"supervisord does not answer: {error}", "a supervisor that runs", "run the experiment again")
+            ) from error
+
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
         """Make exactly ``names`` run under the configuration ``wanted``; return (started, stopped)."""
         before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}

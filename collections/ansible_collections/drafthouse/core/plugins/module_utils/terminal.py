@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .crossover_text import exact
 from .verdict import DOES_NOT_PAY, INVALID, PAYS
 from .wording import NOTHING, clock, number, percent, times, times_span
 
@@ -90,6 +91,9 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
         if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
             lines.append(paint("? too few prompts for a 95 % interval", DIM))
 
+    lines += _load_lines(report.get("load"), width)
+    lines += _gate_lines(report.get("gates") or [], width)
+
     if report["stock"]:
         told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
         lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
@@ -128,3 +132,48 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
 
 def _equal(outputs: Mapping[str, Any]) -> str:
     return f"{outputs['equal']} of {outputs['pairs']}"
+
+
+def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
+    """Return the loads as a table: what the server and one user get in both arms, and whether it pays."""
+    if not load:
+        return []
+    head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
+    rows = [
+        [
+            printable(row["kind"]),
+            exact(row["level"]),
+            *(
+                _of_arm(row[arm], name)
+                for name in ("output_throughput", "per_user_tok_s")
+                for arm in ("baseline", "speculative")
+            ),
+            times((row["speedup"] or {}).get("median")),
+            row["word"] or NOTHING,
+        ]
+        for row in load["rows"]
+    ]
+    lines = ["", *_table(head, rows, width - 60)]
+    told = f"at: {load['unit']}; tok/s of the whole server and of one user, without and with speculation"
+    lines += textwrap.wrap(printable(told), width)
+    return lines + [line for trouble in load["troubles"] for line in _wrap(trouble, width)]
+
+
+def _gate_lines(gates: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Return a line for each gate that was tried."""
+    tried = [gate for gate in gates if gate["word"] != "not measured"]
+    if not tried:
+        return []
+    lines = ["", "gates"]
+    for gate in tried:
+        # What is said begins with the word itself where it is more than the word.
+        told = f": {gate['said']}" if gate["said"] and gate["said"] != gate["word"] else ""
+        lines += _wrap(f"{gate['title']}: {gate['word']}{told}", width)
+    return lines
+
+
+def _of_arm(arm: Mapping[str, Any] | None, name: str) -> str:
+    """Return one number of an arm at a load, or what became of the step where it has none."""
+    if not arm:
+        return NOTHING
+    return number(arm[name]) if arm["status"] == "ok" else str(arm["status"])

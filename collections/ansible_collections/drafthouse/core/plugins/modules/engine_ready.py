@@ -9,6 +9,7 @@ short_description: Wait until the engine answers, by asking it
 description:
   - Asks the health address until it answers 200, then asks for the served model with the key.
   - An engine that ends meanwhile, or is started again by the supervisor, is a failure that shows its last lines.
+  - Keeps how long the start took in I(home)C(/run), for the result that is measured next.
 attributes:
   check_mode: {support: full, description: Nothing is asked.}
 options:
@@ -45,7 +46,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
-from ..module_utils.ready import wait_until_ready
+from ..module_utils.ready import ready_file, wait_until_ready
 from ..module_utils.runtimes import runtime_of
 
 
@@ -80,6 +81,7 @@ def main() -> None:
             key=Path(given["key_file"]).read_text("utf-8").strip(),
             timeout_s=given["timeout_s"],
             progress=Progress(given["progress_file"]),
+            keep=ready_file(given["home"], given["name"]),
         )
     except HouseError as error:
         module.fail_json(**error.result)

@@ -1,0 +1,38 @@
+"""Ask a running arm, show how far that is, and keep the answer on the controller (the module does the work)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..module_utils.wording import name_of
+from ..plugin_utils.following import FollowingAction
+
+
+class ActionModule(FollowingAction):
+    """`drafthouse.core.trial`: what is asked comes from the file ``task``, the trial goes to ``answers``/<host>.json.
+
+    Through a file, because prompts are text: as variables their braces would be read as templates.
+    """
+
+    module = "drafthouse.core.trial"
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module and follow it; write what it found where the tuner reads it."""
+        given = dict(self._task.args)
+        task, folder = given.pop("task", None), given.pop("answers", None)
+        if task:
+            given |= json.loads(Path(task).read_text("utf-8"))
+        self._task.args = given
+        result = super().run(tmp, task_vars)
+        trial = result.get("trial")
+        if not folder or not trial:
+            return result
+        host = name_of(str((task_vars or {}).get("inventory_hostname", ""))) or "box"
+        path = Path(folder) / f"{host}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(trial) + "\n", "utf-8")
+        temporary.replace(path)
+        return {**result, "trial": {"status": trial["status"], "asked": trial["asked"]}}

@@ -1,0 +1,146 @@
+"""The crossover in words: one sentence a kind of work, and the reasons for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .verdict_words import PAYS
+from .wording import DASH, count, listing, times, times_span
+
+#: A closed loop counts requests that are under way at once; an open one requests a second.
+CLOSED_UNIT = "concurrent requests"
+CANNOT_SAY = "cannot say"
+
+
+def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
+    """Return the verdict over the load for one kind of work.
+
+    "pays 1.80x (1.75 to 1.86) for one user, until about 12 concurrent requests (9 to 14); costs 20 % beyond (at
+    16)", with signs. ``one`` is an entry of `crossover.fill`, ``unit`` the ladder's.
+    """
+    levels = one["levels"]
+    if one["word"] == CANNOT_SAY:
+        return f"{CANNOT_SAY} up to which load it pays: {one['reasons'][0]}"
+    if one["word"] != PAYS:
+        return f"{one['word']} at {_span([level['level'] for level in levels], unit)}: {_without_gain(one, unit)}"
+    quoted = next(level for level in levels if level["level"] == one["quoted"])
+    told = f"{PAYS} {times_span(quoted['speedup'])} {_at(quoted['level'], unit)}"
+    if one["pays_from"] is not None:
+        told += f", from about {load(one['pays_from'])}"
+    if one["reaches_top"]:
+        told += f", and up to {exact(levels[-1]['level'])} {unit}, the most that was measured"
+        if one["interval"][0] is not None:
+            told += f" (surely until {load(one['interval'][0])})"
+    else:
+        told += f", until about {load(one['pays_until'])} {unit}{_interval(one['interval'], levels)}"
+    if one["gaps"]:
+        told += f", but not at {listing([load(level) for level in one['gaps']])}"
+    return f"{told}{_beyond(one)}"
+
+
+def reasons(one: Mapping[str, Any]) -> list[str]:
+    """Return what the word of a kind rests on, the weightiest first."""
+    levels, missing, unit = one["levels"], one["missing"], one["unit"]
+    if not levels:
+        why = listing(list(dict.fromkeys(str(gap["why"]) for gap in missing))) or "nothing was measured"
+        return [f"no level was measured well in both arms ({why})"]
+    found = []
+    most = max(level["speedup"]["n"] for level in levels)
+    bar, confidence = times(one["threshold"]), f"{100 * one['confidence']:.2f} %"
+    if one["word"] == CANNOT_SAY:
+        found.append(
+            f"{count(most, 'prompt')} at most, and {count(one['planned'], 'level')} of load need "
+            f"{one['prompts_needed']}: fewer cannot give an interval of {confidence} each"
+        )
+    else:
+        best = max(levels, key=lambda level: float(level["corrected"]["low"]))
+        side = "above" if one["word"] == PAYS else "not above"
+        found.append(
+            f"the lower {confidence} bound (95 % over {count(one['planned'], 'level')}) is at best "
+            f"{times(best['corrected']['low'], 3)}, {_at(best['level'], unit)}: {side} {bar}"
+        )
+    found += [f"nothing to compare {_at(gap['level'], unit)}: {gap['why']}" for gap in missing]
+    found += [
+        f"the box was not steady {_at(level['level'], unit)}: the baseline against itself gives "
+        f"{times_span(level['control'])}"
+        for level in levels
+        if level["control"] and _unsteady(level["control"], one["threshold"])
+    ]
+    return found
+
+
+def load(value: float) -> str:
+    """Return a load with two digits, as one says "about 12": ``12``, ``130``, ``1.4``, ``0.25``."""
+    digits = 1
+    size = abs(value)
+    while size >= 10:
+        size, digits = size / 10, digits - 1
+    while 0 < size < 1:
+        size, digits = size * 10, digits + 1
+    text = f"{round(value, digits):.{max(0, digits)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _at(level: float, unit: str) -> str:
+    if unit != CLOSED_UNIT:
+        return f"at {exact(level)} {unit}"
+    return "for one user" if level == 1 else f"at {exact(level)} {unit}"
+
+
+def exact(level: float) -> str:
+    """Return a level of the ladder as it was asked for."""
+    return f"{level:g}"
+
+
+def _span(levels: Sequence[float], unit: str) -> str:
+    if len(levels) == 1:
+        return f"{exact(levels[0])} {unit}"
+    return f"{exact(levels[0])} to {exact(levels[-1])} {unit}"
+
+
+def _interval(interval: Sequence[float | None], levels: Sequence[Mapping[str, Any]]) -> str:
+    """Return the interval in brackets; an open end is said as outside of the ladder."""
+    low, high = interval
+    lower = f"below {exact(levels[0]['level'])}" if low is None else load(low)
+    upper = f"beyond {exact(levels[-1]['level'])}" if high is None else load(high)
+    return f" ({lower} to {upper})" if low is None or high is None else f" ({lower}{DASH}{upper})"
+
+
+def _beyond(one: Mapping[str, Any]) -> str:
+    """Return what happens above the crossover: a cost where there is one, and nothing where the ladder ends."""
+    if one["reaches_top"]:
+        return ""
+    first, last = one["beyond"], one.get("at_the_top")
+    if not first:
+        return "; no clear difference beyond"
+    places = f"at {exact(first['level'])}"
+    if last and last["level"] != first["level"]:
+        places += f"; {_cost(last)} at {exact(last['level'])}"
+    return f"; costs {_cost(first)} beyond ({places})"
+
+
+def _cost(change: Mapping[str, Any]) -> str:
+    return f"{-100 * change['change']:.0f} %"
+
+
+def _without_gain(one: Mapping[str, Any], unit: str) -> str:
+    """Return what the levels of a ladder that does not pay show."""
+    levels = one["levels"]
+    costly = [level for level in levels if level["word"] == "costs"]
+    alone = [level for level in levels if level["word"] == PAYS]
+    if costly:
+        worst = min(costly, key=lambda level: float(level["speedup"]["median"]))
+        told = f"costs {100 - 100 * worst['speedup']['median']:.0f} % {_at(worst['level'], unit)}"
+        return told if len(levels) == len(costly) == 1 else f"{told} at worst"
+    if alone:
+        best = max(alone, key=lambda level: float(level["speedup"]["low"]))
+        return (
+            f"{times_span(best['speedup'])} {_at(best['level'], unit)} does not stand among "
+            f"{count(one['planned'], 'level')}"
+        )
+    return "no clear difference"
+
+
+def _unsteady(control: Mapping[str, Any], threshold: float) -> bool:
+    return bool(control["low"] > threshold or control["high"] < 1 / threshold)

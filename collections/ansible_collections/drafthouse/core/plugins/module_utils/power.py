@@ -1,0 +1,229 @@
+"""What a measurement used of power: energy while an arm answered, with and without what the idle machine takes.
+
+The meter counts joules; a span is what was counted between two readings. Spans of an arm are added up, so
+an arm that has its turn between those of another one is charged for its own turns alone. `idle` is the power
+with the engines loaded and nobody asking: the part that is there whether speculation is on or off.
+
+What stands behind the numbers: a GPU's counter covers the card (chip, memory, board), not the host's CPU,
+fans and power supply; a meter at the plug reads more. On a box whose GPUs serve others too, theirs is in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .power_sources import LIBRARY, Nvml, NvmlCounter, Rapl, Source, Unreadable, nvml_power, smi_power
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from .client import Endpoint
+
+#: How long the idle power is looked at before an arm is asked anything, in seconds.
+IDLE_S = 3.0
+
+Span = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters at one moment: seconds of ``time.monotonic``, joules of each device."""
+
+    at_s: float
+    joules: tuple[float, ...]
+
+
+class Meter:
+    """Reads the energy of this machine's devices; never raises. Without a source every reading is None."""
+
+    def __init__(self, source: Source | None, why: str | None = None) -> None:
+        self._source = source
+        self.why = why
+        self.idle_w: float | None = None
+
+    @property
+    def source(self) -> str | None:
+        """What is read, in words; None where nothing can be."""
+        return self._source.name if self._source else None
+
+    def read(self) -> Reading | None:
+        """Return the counters now. Takes well under a millisecond, so it may stand beside a request."""
+        if self._source is None:
+            return None
+        try:
+            joules = self._source.joules()
+        except Unreadable as error:
+            self._give_up(str(error))
+            return None
+        return Reading(time.monotonic(), joules)
+
+    def measure_idle(self, seconds: float = IDLE_S) -> None:
+        """Note the power of the machine as it stands. Sleeps ``seconds``, or not at all without a source.
+
+        A counter that stands still for that long is none: no card that is on takes no power.
+        """
+        before = self.read()
+        if before is None:
+            return
+        time.sleep(seconds)
+        after = self.read()
+        if after is None:
+            return
+        used = math.fsum(after.joules) - math.fsum(before.joules)
+        if used <= 0:
+            self._give_up(f"{self.source} does not move")
+            return
+        self.idle_w = used / (after.at_s - before.at_s)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a result says of the meter."""
+        devices = list(self._source.devices) if self._source else []
+        return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
+
+    def close(self) -> None:
+        """Let go of the source; the meter then reads nothing."""
+        if self._source:
+            self._source.close()
+            self._source, self.why = None, self.why or "the meter was closed"
+
+    def _give_up(self, why: str) -> None:
+        if self._source:
+            self._source.close()
+        self._source, self.why, self.idle_w = None, why, None
+
+
+def open_meter(root: Path = Path("/"), library: str = LIBRARY, program: str = "nvidia-smi") -> Meter:
+    """Return a meter on the best source of this machine: GPUs' counters, GPUs' power, nvidia-smi, the CPU's counter."""
+    reasons: list[str] = []
+    try:
+        nvml = Nvml(library)
+    except Unreadable as error:
+        reasons.append(str(error))
+    else:
+        choices: tuple[Callable[[Nvml], Source], ...] = (NvmlCounter, nvml_power)
+        for choose in choices:
+            try:
+                return Meter(choose(nvml))
+            except Unreadable as error:
+                reasons.append(str(error))
+        nvml.close()
+    others: tuple[Callable[[], Source], ...] = (lambda: smi_power(program), lambda: Rapl(root))
+    for last in others:
+        try:
+            return Meter(last())
+        except Unreadable as error:
+            reasons.append(str(error))
+    return Meter(None, "; ".join(reasons))
+
+
+@functools.cache
+def shared_meter() -> Meter:
+    """Return the one meter of this process."""
+    return open_meter()
+
+
+def spent(meter: Meter, before: Reading | None, after: Reading | None) -> Span | None:
+    """Return what was used between two readings: seconds, energy_j, and idle_j (None: idle is not known)."""
+    if before is None or after is None or after.at_s <= before.at_s:
+        return None
+    seconds = after.at_s - before.at_s
+    used = math.fsum(after.joules) - math.fsum(before.joules)
+    if used < 0:
+        return None  # the driver was loaded anew: the counters began again
+    return {
+        "seconds": round(seconds, 6),
+        "energy_j": used,
+        "idle_j": meter.idle_w * seconds if meter.idle_w is not None else None,
+    }
+
+
+class Tally:
+    """Adds up the spans of one arm in one group of requests."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._before: Reading | None = None
+        self.spans: list[Span] = []
+        self.lost = False
+
+    def __enter__(self) -> Tally:
+        """Begin a span."""
+        self._before = self._meter.read()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        span = spent(self._meter, self._before, self._meter.read())
+        if span:
+            self.spans.append(span)
+        else:
+            self.lost = True
+
+    def total(self) -> Span | None:
+        """Return all spans as one; None where one of them could not be read: half a sum is no sum."""
+        if not self.spans or self.lost:
+            return None
+        idle = [span["idle_j"] for span in self.spans]
+        return {
+            "seconds": round(math.fsum(span["seconds"] for span in self.spans), 6),
+            "energy_j": math.fsum(span["energy_j"] for span in self.spans),
+            "idle_j": None if None in idle else math.fsum(idle),
+        }
+
+
+def power_of(spans: Sequence[Mapping[str, Any] | None], facts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a result's `power` from spans and the meter's facts: watts, joules, seconds.
+
+    mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, the idle power being the
+    one that was noted before each span. All numbers are None, and `why` says it, where a span is missing.
+    """
+    facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
+    known = [span for span in spans if span]
+    whole = bool(known) and len(known) == len(spans)
+    seconds = math.fsum(span["seconds"] for span in known) if whole else None
+    energy = math.fsum(span["energy_j"] for span in known) if whole else None
+    idle = [span["idle_j"] for span in known]
+    idle_j = math.fsum(idle) if whole and None not in idle else None
+    why = facts["why"]
+    if not whole and not why:
+        why = "some readings are missing" if spans else "nothing was read"
+    return {
+        "source": facts["source"],
+        "why": why,
+        "devices": list(facts["devices"]),
+        "gpus": len(facts["devices"]),
+        "seconds": seconds,
+        "energy_j": energy,
+        "mean_w": energy / seconds if energy is not None and seconds else None,
+        "idle_w": idle_j / seconds if idle_j is not None and seconds else facts["idle_w"],
+        "energy_above_idle_j": energy - idle_j if energy is not None and idle_j is not None else None,
+    }
+
+
+class PowerBeside:
+    """Reads the meter before and after one step of the ladder; what it returns is laid over the step."""
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        self._meter = meter or shared_meter()
+        self._before: Reading | None = None
+
+    async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Note where the counters stand."""
+        self._before = self._meter.read()
+
+    async def end(
+        self,
+        session: aiohttp.ClientSession,
+        endpoint: Endpoint,
+        requests: Sequence[Mapping[str, Any]],
+        unfinished: int,
+    ) -> Mapping[str, Any]:
+        """Return `power` of the step."""
+        span = spent(self._meter, self._before, self._meter.read())
+        return {"power": power_of([span], self._meter.facts())}

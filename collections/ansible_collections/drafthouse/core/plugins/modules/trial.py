@@ -1,0 +1,100 @@
+#!/usr/bin/python
+"""Ask a running arm some prompts on the box, and stop asking a loser."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: trial
+short_description: Ask a running arm some prompts, and stop asking a loser
+description:
+  - Measures the arm that serves on the site's port, for the tuner (C(make tune)).
+  - Each answer is set beside the leader's on the same prompt; an arm that is far behind is not asked the rest.
+  - Runs on the box with the Python of its own environment, against loopback. Nothing is written there.
+attributes:
+  check_mode: {support: full, description: Nothing is asked.}
+options:
+  resolved: {description: The resolved profile of the candidate., type: dict, required: true}
+  arm: {description: The arm that serves., type: str, required: true}
+  asks:
+    description: "The prompts as plain data: suite, kind, prompt_id, messages, output_tokens, temperature."
+    type: list
+    elements: dict
+    default: []
+  seconds: {description: Until the trial ends with the answers it has., type: float, required: true}
+  concurrency: {description: Requests at a time., type: int, default: 1}
+  seed: {description: Which turn it is; arms of one turn sample alike., type: int, default: 1}
+  reference:
+    description: Milliseconds per token of the leader on these prompts. Empty asks every prompt.
+    type: dict
+    default: {}
+  label: {description: What the progress calls it., type: str, default: trial}
+  task:
+    description: File of the controller with asks, concurrency, seed, reference and label; the action reads it.
+    type: str
+  answers: {description: Folder of the controller for the trial; written by the action., type: str}
+  progress_file: {description: Where progress is written as JSON lines., type: path}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Measure the candidate
+  drafthouse.core.trial:
+    resolved: "{{ drafthouse }}"
+    arm: speculative
+    seconds: 300
+    task: build/tune/task.json
+    answers: build/tune/answers
+"""
+RETURN = r"""
+trial: {description: "Status, milliseconds per token by prompt, acceptance.", returned: success, type: dict}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.problems import HouseError
+from ..module_utils.progress import Progress
+from ..module_utils.single import only_one
+from ..module_utils.trial import TrialOptions, endpoint_of, run_trial
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "resolved": {"type": "dict", "required": True},
+            "arm": {"type": "str", "required": True},
+            "asks": {"type": "list", "elements": "dict", "default": []},
+            "seconds": {"type": "float", "required": True},
+            "concurrency": {"type": "int", "default": 1},
+            "seed": {"type": "int", "default": 1},
+            "reference": {"type": "dict", "default": {}},
+            "label": {"type": "str", "default": "trial"},
+            "task": {"type": "str"},
+            "answers": {"type": "str"},
+            "progress_file": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    if module.check_mode:
+        module.exit_json(changed=False, trial={})
+    options = TrialOptions(
+        concurrency=given["concurrency"],
+        seconds=given["seconds"],
+        seed=given["seed"],
+        reference={name: float(value) for name, value in given["reference"].items()},
+        label=given["label"],
+    )
+    try:
+        # The lock of every measurement: what an earlier run left at work on this box is ended first.
+        with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
+            endpoint = endpoint_of(given["resolved"], given["arm"])
+            trial = run_trial(endpoint, given["asks"], options, Progress(given["progress_file"]))
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=False, trial=trial)
+
+
+if __name__ == "__main__":
+    main()

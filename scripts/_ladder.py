@@ -1,0 +1,186 @@
+"""Measure one server under rising load: the options of bench.py, the live table, and the run."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import _clone  # noqa: F401 (makes the collection importable)
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder import beside_all, run_ladder
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import OK, LadderFile
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, heading
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_text import ladder_lines, live_lines, step_line
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
+from ansible_collections.drafthouse.core.plugins.module_utils.levels import (
+    CLOSED,
+    NARROW,
+    OPEN,
+    SECONDS,
+    read_levels,
+    read_rates,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+
+#: Seconds between two lines of progress where the output is no terminal.
+QUIET_S = 10.0
+
+Read = TypeVar("Read")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of load to bench.py's."""
+    load = parser.add_argument_group("load", "any of these makes it a ladder, and --result the ladder's file")
+    levels = load.add_mutually_exclusive_group()
+    levels.add_argument(
+        "--ladder", type=_reader(read_levels), metavar="LEVELS", help="requests at a time: 1,2,4,8 or to:16"
+    )
+    levels.add_argument(
+        "--rate",
+        type=_reader(read_rates),
+        metavar="RATES",
+        help="requests a second that begin at random moments, however many still run: 0.5,1,2",
+    )
+    load.add_argument("--time", type=_above_0, metavar="S", help=f"seconds of each step at most (default: {SECONDS:g})")
+    load.add_argument(
+        "--narrow",
+        type=_above_0,
+        metavar="SHARE",
+        help=f"end a step when half its 95 %% interval is this share of the TPOT (default: {NARROW:g})",
+    )
+    load.add_argument("--limit-ttft", type=_above_0, metavar="MS", help="goodput counts requests within it")
+    load.add_argument("--limit-tpot", type=_above_0, metavar="MS", help="and within this")
+
+
+def _reader(read: Callable[[str], Read]) -> Callable[[str], Read]:
+    """Return ``read`` with its errors in the form that argparse shows."""
+
+    def reader(text: str) -> Read:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return reader
+
+
+def _above_0(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def wanted(options: argparse.Namespace) -> bool:
+    """Return whether a ladder is asked for."""
+    names = ("ladder", "rate", "time", "narrow", "limit_ttft", "limit_tpot")
+    return any(getattr(options, name) is not None for name in names)
+
+
+def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan:
+    """Return the plan. Without --ladder and --rate it has the one level of --max-concurrency. Raises HouseError."""
+    if (options.ladder or options.rate) and options.max_concurrency != 1:
+        raise HouseError(
+            Problem(
+                f"{options.max_concurrency} beside --ladder or --rate",
+                "the levels in one place",
+                "leave it out",
+                "--max-concurrency",
+            )
+        )
+    limits = {"ttft_ms": options.limit_ttft, "tpot_ms": options.limit_tpot}
+    return LadderPlan(
+        load=OPEN if options.rate else CLOSED,
+        levels=tuple(options.rate or options.ladder or [options.max_concurrency]),
+        kinds=kinds,
+        rounds=tuple(range(1, options.rounds + 1)),
+        of_rounds=options.rounds,
+        seconds=options.time or SECONDS,
+        narrow=options.narrow or NARROW,
+        limits={name: limit for name, limit in limits.items() if limit is not None},
+        temperature=options.temperature,
+        seed=options.seed,
+        ignore_eos=options.ignore_eos,
+        timeout_s=options.timeout,
+    )
+
+
+def key_of(endpoint: Endpoint, suite: Mapping[str, Any], plan: LadderPlan) -> str:
+    """Return the hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
+    parts = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+class Live:
+    """The table while it grows: drawn over itself in a terminal, else a line for each step and a sign of life."""
+
+    def __init__(self, file: LadderFile, load: str) -> None:
+        self.file, self.load = file, load
+        self.terminal = sys.stderr.isatty()
+        self.lines = 0
+        self.next_s = time.monotonic() + QUIET_S
+
+    def progress(self, event: Mapping[str, Any]) -> None:
+        """Show that it goes on, and the time left."""
+        if self.terminal:
+            size = shutil.get_terminal_size()
+            lines = live_lines(self.file.data, event, size.columns, size.lines)
+            self.clear()
+            print("\n".join(lines), file=sys.stderr, flush=True)
+            self.lines = len(lines)
+        elif time.monotonic() >= self.next_s:
+            self.next_s = time.monotonic() + QUIET_S
+            print("; ".join(live_lines({**self.file.data, "steps": []}, event, 400, 24)), file=sys.stderr, flush=True)
+
+    def step(self, step: Mapping[str, Any]) -> None:
+        """Show a step that is done; the table of a terminal has it the next time it is drawn."""
+        if not self.terminal:
+            print(step_line(step, self.load), file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Take the table away."""
+        if self.lines:
+            print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
+            self.lines = 0
+
+
+def run(options: argparse.Namespace, endpoint: Endpoint, suite: Mapping[str, Any]) -> int:
+    """Measure, keep and show the ladder; return the exit code (0: a step was measured, 1: none, 130: Ctrl-C)."""
+    plan = plan_from(options, tuple(suite["kinds"]))
+    with ExitStack() as stack:
+        path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
+        file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)))
+        live = Live(file, plan.load)
+        stopped = False
+        try:
+            run_ladder(
+                [endpoint],
+                [suite],
+                plan,
+                file,
+                watch=ServerWatch([endpoint]),
+                beside=beside_all(),
+                on_progress=live.progress,
+                on_step=live.step,
+            )
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            live.clear()
+        print("\n".join(ladder_lines(file.data)))
+        if options.result:
+            print(f"\nresult: {options.result}")
+        if stopped:
+            again = "; the same command goes on with what is missing" if options.result else ""
+            print(f"stopped; what was measured is above{again}", file=sys.stderr)
+            return 130
+        return 0 if any(step["status"] == OK for step in file.data["steps"]) else 1

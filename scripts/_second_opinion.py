@@ -1,0 +1,84 @@
+"""The options of scripts/bench.py for a second opinion, and what they do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import _clone  # noqa: F401 (makes the collection importable)
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions
+from ansible_collections.drafthouse.core.plugins.module_utils.other_clients import (
+    comparison_lines,
+    find_program,
+    second_opinion,
+    tool_named,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.other_formats import TOOLS
+from ansible_collections.drafthouse.core.plugins.module_utils.others import old_lines, old_tables
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    group = parser.add_argument_group("second opinion")
+    group.add_argument(
+        "--client", choices=tuple(TOOLS), help="send the same requests with this tool too, and show ours beside it"
+    )
+    group.add_argument("--client-home", type=Path, help="the environment that the tool is in (default: PATH)")
+    group.add_argument("--client-tokenizer", help="a folder or a name on the hub, for a tool that counts tokens itself")
+    group.add_argument("--client-keep", type=Path, help="keep the tool's own result files in this folder")
+    group.add_argument(
+        "--old-columns",
+        action="store_true",
+        help="show the columns of llmperf and llm-speed-benchmark, computed from these requests, with their errors",
+    )
+
+
+def check_before(options: argparse.Namespace) -> None:
+    """Raise HouseError with what would only fail after the measurement."""
+    if options.client:
+        find_program(tool_named(options.client), options.client_home)
+        if options.client_keep:
+            options.client_keep.mkdir(parents=True, exist_ok=True)
+
+
+def wanted(options: argparse.Namespace) -> bool:
+    """Return whether any of the options was given."""
+    return bool(options.client or options.old_columns)
+
+
+def run(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Mapping[str, Any]) -> list[str]:
+    """Do what the options ask for beside ``result``, put it there, and return the lines to print. Raises HouseError.
+
+    ``suite`` is what was sent to ``endpoint`` for ``result``.
+    """
+    lines: list[str] = []
+    if options.client:
+        opinion = second_opinion(
+            tool_named(options.client),
+            endpoint,
+            [suite],
+            StepOptions(
+                concurrency=options.max_concurrency,
+                rounds=options.rounds,
+                temperatures=(options.temperature,),
+                seed=options.seed,
+                timeout_s=options.timeout,
+                warmups=options.num_warmups,
+                ignore_eos=options.ignore_eos,
+            ),
+            result,
+            home=options.client_home,
+            tokenizer=options.client_tokenizer,
+            keep=options.client_keep,
+            tell=lambda text: print(f"second opinion: {text}", file=sys.stderr),
+        )
+        result["second_opinion"] = opinion
+        lines += comparison_lines(opinion)
+    if options.old_columns:
+        result["old_columns"] = old_tables(result)
+        lines += [*([""] if lines else []), *old_lines(result)]
+    return lines

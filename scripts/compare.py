@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Set two kept reports side by side: two boxes, two engines, two versions, yesterday and today.
+
+A and B are folders with a report.json, or PROFILE (its newest report), PROFILE~1 (the one before), or
+PROFILE/START-OF-FOLDER. Reports whose conditions differ are refused, or marked with --anyway. With --regression
+5 whatever is worse in B by more than 5 %, and clearly so, is named and ends in status 1, for CI.
+
+Examples:
+  scripts/compare.py cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
+  scripts/compare.py --list cpu-smollm2-ngram
+
+Exit status: 0 compared, nothing worse; 1 a regression; 2 a report is missing or wrong; 3 refused: the conditions
+differ, or there is too little to judge a regression by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import _clone
+from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
+from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_markdown, compared_text
+from ansible_collections.drafthouse.core.plugins.module_utils.history import find, history_rows, read_kept
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import Problem, describe
+from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+
+REGRESSION, REFUSED = 1, 3
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("a", nargs="?", metavar="A", help="the report to compare with")
+    parser.add_argument("b", nargs="?", metavar="B", help="the report to judge")
+    parser.add_argument("--list", nargs="?", const="", metavar="PROFILE", help="list kept reports, the newest first")
+    parser.add_argument("--anyway", action="store_true", help="compare also where conditions differ; they are marked")
+    parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 1 where B is worse by more")
+    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
+    args = parser.parse_args(argv)
+    given = [args.a, args.b]
+    if args.list is None and not all(given):
+        parser.error("give A and B, or --list")
+    if args.list is not None and any(given):
+        parser.error("give A and B, or --list alone")
+    return args
+
+
+def per_cent(text: str) -> float:
+    """Return a percentage as a fraction: ``5`` and ``5%`` are 0.05."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage from 0 to 100")
+    return value / 100
+
+
+def listed(args: argparse.Namespace) -> str:
+    """Return the kept reports as a table."""
+    rows = history_rows(args.reports, args.list or None)
+    if not rows:
+        return f"no report in {args.reports}" + (f" of {args.list}" if args.list else "")
+    head = ["measured", "profile", "host", "verdict", "speed-up", "name it as"]
+    return table(head, [[printable(cell) for cell in row] for row in rows], width=60)
+
+
+def shown(found: dict[str, Any], form: str) -> str:
+    """Return a comparison in the form that was asked for."""
+    if form == "json":
+        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    if form == "markdown":
+        return compared_markdown(found)
+    return compared_text(found, min(max(shutil.get_terminal_size((100, 24)).columns, 80), 140))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare, print, and return the exit status."""
+    args = arguments(argv)
+    if args.list is not None:
+        print(listed(args))
+        return 0
+    one, two = (read_kept(find(args.reports, what, where)) for what, where in ((args.a, "A"), (args.b, "B")))
+    found = compare(one, two, args.regression)
+    if found["against"] and not args.anyway:
+        needed = "the same prompts, asked in the same way, in two valid reports"
+        do = "measure again under the same conditions, or compare with --anyway, which marks what differs"
+        print(describe([Problem(reason, needed, do, "A, B") for reason in found["against"]]), file=sys.stderr)
+        return REFUSED
+    print(shown(found, args.format), end="")
+    if found["regressions"]:
+        return REGRESSION
+    if args.regression is not None and not found["judged"]:
+        problem = Problem(
+            "no kind of the verdict with enough prompts in both reports",
+            "6 or more, or no interval can tell a regression",
+            "measure with more prompts a kind",
+            "--regression",
+        )
+        print(describe([problem]), file=sys.stderr)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    _clone.run(main)

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Find the best K, method and draft of the catalogue for a profile, on the box of its inventory, within a budget.
+
+Examples:
+  scripts/tune.py rtx6000-qwen-eagle3 --budget 30m
+  scripts/tune.py cpu-smollm2-draft --budget 10m --inventory local
+  scripts/tune.py h100-llama33-ngram --budget 1h --inventory vastai -- --limit box1
+  scripts/tune.py cpu-smollm2-draft --list          (what would be tried; starts nothing)
+
+What stands behind -- goes to ansible-playbook. The winner is measured again on prompts that the search did not see,
+beside the baseline and the profile as it stands, and written as profiles/NAME-tuned.yml where it is better. The same
+command goes on after a kill or Ctrl-C; it never takes more than the budget in all. docs/tune.md says how it decides.
+
+Exit code: 0 when the search came to an end, better or not; 2 on a problem (where, found, needed, do); 130 on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from _clone import run
+from _profile import inventory_of, overrides
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    load_suites,
+    resolved_profile,
+    site_of_inventory,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.resolve import measured_key
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_journal import Journal, Recorded
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_prompts import SUITE, TunePrompts, prompts_for
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import (
+    BETTER,
+    Judgement,
+    as_data,
+    evidence,
+    judge,
+    profile_yaml,
+    text_of,
+    tuned_profile,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_run import BoxTrial, Plays
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_space import reach
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import Space, laid_over
+from ansible_collections.drafthouse.core.plugins.module_utils.tuner import STOP_S, Found, tune
+
+# Below this not even one engine starts, answers, and is stopped again.
+_LEAST_S = 90
+# Seconds between two lines of progress where the output is no terminal.
+_QUIET_S = 30.0
+_UNITS = {"h": 3600, "m": 60, "s": 1}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A tuning that is ready to begin."""
+
+    name: str
+    inventory: str
+    profile: Mapping[str, Any]
+    resolved: Mapping[str, Any]
+    space: Space
+    prompts: TunePrompts
+    folder: Path
+    target: Path
+    search: str
+    """What tells this search from every other: the journal goes on only with the same."""
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; what stands behind `--` under ``more``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
+    parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
+    parser.add_argument("--list", action="store_true", help="list what would be tried, and start nothing")
+    parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
+    given = parser.parse_args(words[:split])
+    given.more = words[split + 1 :]
+    return given
+
+
+def seconds_of(text: str) -> int:
+    """Return `1h30m`, `30m`, `90s` or `1800` in seconds. Raises HouseError for anything else, and for too little."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
+    numbers = found.groups() if found else (None,) * 3
+    seconds = sum(int(value) * unit for value, unit in zip(numbers, _UNITS.values(), strict=True) if value)
+    if seconds < _LEAST_S:
+        raise HouseError(
+            Problem(
+                f"'{text}'", f"a time of {_LEAST_S} s or more, like 30m or 1h30m", "correct it", "BUDGET (--budget)"
+            )
+        )
+    return seconds
+
+
+def prepare(given: argparse.Namespace, budget_s: int) -> Work:
+    """Return what is to be done, with everything checked that needs no box."""
+    name = given.profile
+    inventory = given.inventory or inventory_of(name)
+    base = overrides(given.set)
+    site = site_of_inventory(inventory)
+    resolved = resolved_profile(name, site, base)
+    house = load_house(ROOT)
+    suites = load_suites(resolved["experiment"]["suites"])
+    limits = reach(house, name, site, {key: list(suite["kinds"]) for key, suite in suites.items()}, base)
+    # With all the prompts that its suites have, fitted to its context as the experiment's are.
+    whole = resolved_profile(name, site, laid_over(base, {"experiment": {"prompts_per_kind": None}}))
+    prompts = prompts_for(resolved, suites[SUITE], whole["suites"])
+    space = Space(
+        limits.families,
+        len(prompts.search),
+        len(prompts.final),
+        prompts.weight,
+        prompts.first,
+        limits.options,
+        limits.left_out,
+    )
+    target = given.to or ROOT / "profiles" / f"{name}-tuned.yml"
+    check_target(target)
+    families = [[family.id, family.tokens, family.first] for family in space.families]
+    parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.more, base]
+    key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
+    folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
+    profile = laid_over(house.profiles[name], {})
+    return Work(name, inventory, profile, resolved, space, prompts, folder, target, key)
+
+
+def check_target(path: Path) -> None:
+    """Raise HouseError where the new profile would replace one that a person wrote, before any time is spent."""
+    if path.exists() and "\ntuned:" not in path.read_text("utf-8"):
+        raise HouseError(
+            Problem("a profile that was not written by the tuner", "another name", "give --to FILE", str(path))
+        )
+
+
+class Show:
+    """Says what happens: a line for each trial, and on a terminal what the present one does, in one changing line."""
+
+    def __init__(self, budget_s: float, spent_s: float) -> None:
+        self._begun, self._budget_s = time.monotonic() - spent_s, budget_s
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0
+
+    def line(self, text: str) -> None:
+        """Print a line that stays."""
+        clear = "\r\x1b[K" if self._terminal else ""
+        print(f"{clear}[{self._clock()}] {text}", file=sys.stderr, flush=True)
+
+    def passing(self, text: str) -> None:
+        """Show what a step says of itself; on a terminal it is replaced by what comes next."""
+        if self._terminal:
+            print(f"\r\x1b[K[{self._clock()}] {text[:100]}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + _QUIET_S
+            self.line(f"  {text}")
+
+    def _clock(self) -> str:
+        spent_s, budget_s = int(time.monotonic() - self._begun), int(self._budget_s)
+        return f"{spent_s // 60}:{spent_s % 60:02d} of {budget_s // 60}:{budget_s % 60:02d}"
+
+
+def search(work: Work, budget_s: int, given: argparse.Namespace) -> Found:
+    """Run the search on the box, and stop what it started, however it ends."""
+    journal_file = work.folder / "journal.jsonl"
+    if given.again:
+        journal_file.unlink(missing_ok=True)
+    journal = Journal(journal_file, work.search)
+    show = Show(budget_s, journal.spent_s)
+    if journal.resumed:
+        show.line(
+            f"going on with {len(journal.outcomes)} trials of an earlier run, {journal.spent_s:.0f} s of the budget"
+        )
+    log = work.folder / "ansible.log"
+    show.line(f"what Ansible prints goes to {log.relative_to(ROOT)}")
+    plays = Plays(f"inventory/{work.inventory}", given.more, log, show.passing, journal.touch)
+    if plays.end_orphan():
+        show.line("ended the playbook that a killed run had left at work")
+    trial = BoxTrial(
+        work.name,
+        work.prompts,
+        plays,
+        work.folder,
+        concurrency=int(work.resolved["experiment"]["concurrency"]),
+        budget_s=budget_s - journal.spent_s - STOP_S,
+    )
+    try:
+        return tune(work.space, Recorded(trial, journal), budget_s, show.line)
+    finally:
+        if trial.started:
+            show.line("stopping what serves")
+            if not trial.stop(STOP_S):
+                show.line(f"it was not stopped in {STOP_S:.0f} s: make stop INVENTORY={work.inventory}")
+        journal.close()
+
+
+def finish(work: Work, budget_s: int, found: Found) -> None:
+    """Say what was found, keep it, and write the new profile where it is better."""
+    judgement: Judgement = judge(found)
+    (work.folder / "result.json").write_text(json.dumps(as_data(found, judgement), indent=1) + "\n", "utf-8")
+    print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
+    if judgement.word not in BETTER:
+        print("\nno new profile: nothing better was found")
+        return
+    about = {
+        "from": work.name,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "inventory": work.inventory,
+        "engine": f"{work.resolved['engine']['name']} {work.resolved['engine']['version']}",
+        "budget_s": budget_s,
+    }
+    new = tuned_profile(work.profile, found.winner, evidence(found, judgement, about, work.prompts))
+    work.target.write_text(profile_yaml(new), "utf-8")
+    shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target
+    print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if work.target.parent == ROOT / "profiles" else ""))
+
+
+def listed(work: Work) -> str:
+    """Return what would be tried, as text."""
+    lines = [f"{family.id}: K = {', '.join(map(str, family.tokens))}" for family in work.space.families]
+    lines[0] += f"  (the profile: K = {work.space.own.tokens})"
+    lines += [f"{path}: {', '.join(map(str, values))}" for path, values in work.space.options]
+    lines += [f"not tried: {name}: {why}" for name, why in work.space.left_out]
+    lines.append(f"{work.space.prompts} prompts to search with, {work.space.final_prompts} answers to judge by")
+    return "\n".join([*lines, *(f"note: {note}" for note in work.prompts.notes)])
+
+
+def main() -> int:
+    """Tune, or list what would be tried."""
+    given = parse()
+    budget_s = seconds_of(given.budget)
+    work = prepare(given, budget_s)
+    if given.list:
+        print(listed(work))
+        return 0
+    try:
+        finish(work, budget_s, search(work, budget_s, given))
+    except KeyboardInterrupt:
+        print(f"\nstopped; the same command goes on ({work.folder.relative_to(ROOT)})", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,54 @@
+"""Pages for the browser: written once, skipped by name where the browser or axe is missing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
+from ansible_collections.drafthouse.core.plugins.module_utils.report_files import render_html
+
+from tests.builders import make_pair, make_resolved
+from tests.pages.browser import AXE, Page, a_page, chromium
+from tests.report_builders import full_report_input, make_ladder, with_crossover
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+NAMES = ("full", "plain", "invalid", "nothing")
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports with everything, with no load as before there were ladders, with failures, and of nothing."""
+    base, spec = make_pair()
+    base["requests"][0].update(status="failed", error="HTTP 500", http_status=500, tpot_ms=None)
+    base["spec_decode_draft_tokens"] = 7
+    ladder = make_ladder()
+    ladder["steps"][3].update(status="polluted", notes=["another client's 2,112 tokens"])
+    reports = {
+        "full": build_report(*full_report_input()),
+        "plain": build_report(*make_pair(), make_resolved()),
+        "invalid": build_report(base, spec, make_resolved(synthetic="a padded model"), ladder=with_crossover(ladder)),
+        "nothing": build_report({}, {}, {}),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, report in reports.items():
+        (folder / f"{name}.html").write_text(render_html(report, TEMPLATES), "utf-8")
+    return {name: folder / f"{name}.html" for name in reports}
+
+
+@pytest_asyncio.fixture
+async def page() -> AsyncIterator[Page]:
+    """An empty page of a browser."""
+    if not chromium():
+        pytest.skip("no Chromium (apt-get install chromium)")
+    async with a_page() as found:
+        yield found
+
+
+@pytest.fixture
+def axe() -> None:
+    """axe-core, as package.json pins it."""
+    if not AXE.is_file():
+        pytest.skip("no axe-core (make test-pages installs it, or npm ci --prefix tests/pages)")

@@ -1,0 +1,127 @@
+"""The real vLLM with a schedule by batch size: it drafts for one request, and for a batch above the switch it does not.
+
+The schedule is tried as it is offered: through the profile's overrides, and by the counters of the running server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.client import (
+    Ask,
+    Endpoint,
+    closed_loop,
+    open_session,
+    raw_request,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.counters import difference, read_counters
+from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
+from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf
+from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.schedule import offer
+from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign, settled
+
+from tests.engines import READY_S, ask, engine_home, free_port, packaged_weights
+from tests.ladders import KIND, known_ladder
+
+PROFILE = "cpu-smollm2-vllm-ngram"
+OPTION = "num_speculative_tokens_per_batch_size"
+TOKENS = 32
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "smollm2-135m-hf"
+    python = engine_home("vllm") / "bin" / "python"
+    gguf_to_hf(str(packaged_weights("smollm2-135m-q4")), str(folder), str(python))
+    return folder
+
+
+def schedule() -> dict[str, Any]:
+    """Return what is offered for a ladder that pays for one user and costs from two on."""
+    ladder = known_ladder({1: 1.5, 2: 0.9, 4: 0.8})
+    profile = resolved_profile(PROFILE, site_of_inventory("local"))
+    profile |= {"batch_schedule": {"option": OPTION, "form": "rows", "why": None}}
+    profile["experiment"] |= {"kinds": [KIND]}
+    return offer({**ladder, "crossover": fill(ladder, 500)}, profile)
+
+
+@contextmanager
+def vllm_server(target: Path, speculation: dict[str, Any]) -> Iterator[str]:
+    """Run `vllm serve`, ready inside the block."""
+    port = free_port()
+    words = [
+        str(engine_home("vllm") / "bin" / "vllm"), "serve", str(target), "--served-model-name", "smol",
+        "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "512", "--max-num-seqs", "8",
+        "--enforce-eager", "--dtype", "bfloat16", "--speculative-config", json.dumps(speculation),
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
+    with tempfile.TemporaryFile("w+") as log:
+        # A session of its own: the engine has processes below it that must end with it.
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 3 * READY_S
+            while ask(f"http://127.0.0.1:{port}/health")[0] != 200:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise AssertionError(f"vLLM did not get ready: {log.read()[-3000:]}")
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(READY_S)
+
+
+def copying(number: int) -> Ask:
+    text = f"Copy this line three times: the {number} quick brown foxes jump over the {number} lazy dogs."
+    return Ask("s", KIND, KIND, f"p{number}", [{"role": "user", "content": text}], TOKENS, ignore_eos=True)
+
+
+async def drafted(base_url: str, first: int, level: int) -> float:
+    """Send requests at a level and return the draft tokens a request; nobody else may be there."""
+    endpoint = Endpoint("speculative", base_url, "smol")
+    async with open_session(300) as session:
+        before = await settled(lambda: read_counters(session, endpoint))
+        asks = [copying(number) for number in range(first, first + 2 * level)]
+        records = await closed_loop(session, endpoint, asks, level)
+        after = await settled(lambda: read_counters(session, endpoint))
+    requests = [raw_request(record, endpoint, 0.0) for record in records]
+    assert [request["status"] for request in requests] == ["ok"] * len(requests)
+    told = foreign(before, after, requests, TOKENS)
+    assert told is not None
+    assert not told["polluted"], told["said"]
+    moved = difference(before, after)
+    assert moved is not None
+    return float(moved["draft_tokens"]) / len(requests)
+
+
+@pytest.mark.soak
+def test_vllm_drafts_below_the_switch_and_not_above(target: Path, figure: Callable[[str], None]) -> None:
+    offered = schedule()
+    assert offered["offered"] == [[1, 1, 8], [2, 4, 0]]
+    speculation = resolved_profile(PROFILE, site_of_inventory("local"), offered["overrides"])["method"]["settings"]
+    assert speculation[OPTION] == offered["offered"]
+    with vllm_server(target, speculation) as base_url:
+        alone = asyncio.run(drafted(base_url, 0, 1))
+        four = asyncio.run(drafted(base_url, 10, 4))
+    figure(f"vLLM with {offered['offered']}: {alone:.1f} draft tokens a request alone, {four:.1f} among four")
+    assert alone > 0
+    # As the last of a batch ends the others are one: a little is drafted then.
+    assert four < alone / 3

@@ -1,0 +1,349 @@
+"""A ladder as it is measured: what is kept, an engine that dies, a stranger's requests, and a second run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils import ladder as module
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Ask, Endpoint, open_session, send
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder import run_ladder
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import (
+    LadderFile,
+    read_requests,
+    requests_file,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, Rung, heading
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+
+from tests.engines import free_port
+from tests.fakes import clock_server as fake
+from tests.fakes.clock_server import Running, clock_server
+from tests.fakes.crossover_server import crossover_server
+from tests.unit.test_ladder_plan import suite
+
+QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12, "metrics": "vllm"}
+# 100 ms an answer: what a busy neighbour costs is little beside it.
+SLOW = {"ttft_ms": 40, "interval_ms": 20, "tokens": 12, "metrics": "vllm"}
+PLAN = LadderPlan("closed", (1, 2), ("chat",), seconds=0.4, narrow=None, drain_s=2.0)
+
+
+class Calm:
+    """A watch for servers that do not die."""
+
+    async def died(self, arm: str) -> bool:
+        return False
+
+    async def bring_back(self, arm: str) -> str:
+        raise AssertionError("nothing died")
+
+
+def measured(path: Path, plan: LadderPlan, arms: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    """Measure a ladder of the arms at these addresses."""
+    endpoints = [Endpoint(arm, url, "clock") for arm, url in arms.items()]
+    file = LadderFile(path, heading(plan, "x", "key"))
+    given: dict[str, Any] = {"watch": Calm(), **more}
+    return run_ladder(endpoints, [suite("s", chat=3, code=3)], plan, file, **given)
+
+
+def test_every_step_of_both_arms(tmp_path: Path) -> None:
+    path = tmp_path / "ladder.json"
+    plan = LadderPlan("closed", (1, 3), ("chat", "code"), seconds=0.8, narrow=None, limits={"ttft_ms": 1000.0})
+    events: list[dict[str, Any]] = []
+    kept: list[Mapping[str, Any]] = []
+    with clock_server(**SLOW) as one, clock_server(**SLOW, drafted=4) as two:
+        arms = {"baseline": one.base_url, "speculative": two.base_url}
+        got = measured(path, plan, arms, on_progress=events.append, on_step=kept.append)
+        assert (one.most_running(), two.most_running()) == (3, 3)
+    assert json.loads(path.read_text()) == got
+    steps = got["steps"]
+    assert [(one["level"], one["kind"], one["arm"]) for one in steps[:4]] == [
+        (1, "chat", "baseline"), (1, "chat", "speculative"), (1, "code", "speculative"), (1, "code", "baseline"),
+    ]  # fmt: skip
+    assert len(steps) == len(kept) == 8
+    for step in steps:
+        assert (step["status"], step["ended_by"], step["restarted"]) == ("ok", "time", False)
+        assert step["completed"] == step["num_prompts"] > 2
+        assert step["failed"] == step["unfinished"] == 0
+        assert 20 < step["output_throughput"] < 500
+        assert step["goodput"] == pytest.approx(step["request_throughput"])
+        assert set(step["tpot_by_prompt"]) <= {f"{step['kind']}-{number}" for number in range(3)}
+        rung = Rung(step["level"], step["arm"], step["round"], step["kind"])
+        raw = read_requests(requests_file(path, rung))
+        assert len(raw) == step["num_prompts"]
+        assert "text" not in raw[0]
+    drafted = {step["arm"]: step["spec_decode_acceptance_rate"] for step in steps}
+    assert drafted == {"baseline": None, "speculative": 50.0}
+    three = [one["output_throughput"] for one in steps if one["level"] == 3]
+    alone = [one["output_throughput"] for one in steps if one["level"] == 1]
+    assert sum(three) > 2 * sum(alone)
+    assert events[-1]["total"] == 8
+    assert all(event["eta_s"] >= 0 for event in events)
+
+
+def test_an_open_ladder(tmp_path: Path) -> None:
+    plan = LadderPlan("open", (20.0,), ("chat",), seconds=1.0, narrow=None)
+    with clock_server(**QUICK) as server:
+        (step,) = measured(tmp_path / "l.json", plan, {"a": server.base_url})["steps"]
+    assert step["level"] == 20.0
+    assert 5 <= step["num_prompts"] <= 40
+    assert step["late_ms"] is not None
+
+
+def test_a_second_run_measures_only_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "ladder.json"
+    with clock_server(**QUICK) as server:
+        first = measured(path, PLAN, {"a": server.base_url})
+        # As a run leaves it that was killed while it measured the second step.
+        kept = {**first, "steps": first["steps"][:1]}
+        path.write_text(json.dumps(kept))
+        server.reset()
+        again = measured(path, PLAN, {"a": server.base_url})
+        sent = [one["request"]["messages"][0]["content"] for one in server.record()]
+        assert again["steps"][0] == first["steps"][0]
+        assert [step["level"] for step in again["steps"]] == [1, 2]
+        assert {text[:4] for text in sent if not text.startswith("Count")} == {"[1.2"}
+        server.reset()
+        assert measured(path, PLAN, {"a": server.base_url}) == again
+        assert server.record() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{", "Expecting"),
+        ("[]", "another kind of file"),
+        ('{"schema": "drafthouse.result/1"}', "another kind of file"),
+        ('{"schema": "drafthouse.ladder/1", "key": "other", "steps": []}', "measured with other settings"),
+    ],
+)
+def test_another_file_is_never_written_over(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "ladder.json"
+    path.write_text(text)
+    with pytest.raises(HouseError, match=found):
+        LadderFile(path, heading(PLAN, "x", "key"))
+    assert path.read_text() == text
+
+
+# ---- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_every_seventh_answer_is_an_error(tmp_path: Path) -> None:
+    with clock_server(**QUICK, fail_every=7) as server:
+        steps = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
+    for step in steps:
+        assert (step["status"], step["ended_by"]) == ("ok", "time")
+        assert 0 < step["failed"] <= step["num_prompts"] / 6
+        assert "did not end well; the first: HTTP 500" in step["notes"][0]
+
+
+@pytest.mark.parametrize("clock", [{"usage": "never"}, {"empty_every": 1}, {"error_every": 1}])
+def test_answers_without_a_number_make_no_good_step(tmp_path: Path, clock: dict[str, Any]) -> None:
+    with clock_server(**{**QUICK, **clock}) as server:
+        steps = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
+    assert {(step["status"], step["completed"]) for step in steps} == {("broken", 0)}
+
+
+@pytest.mark.parametrize("clock", [{"cut_every": 5}, {"role_chunk": True}, {"usage": "twice"}, {"stall_every": 9}])
+def test_streams_with_faults(tmp_path: Path, clock: dict[str, Any]) -> None:
+    with clock_server(**{**QUICK, **clock}) as server:
+        steps = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
+    for step in steps:
+        assert (step["status"], step["ended_by"]) == ("ok", "time")
+        assert step["tpot_ms"]["median"] == pytest.approx(3 * 2 / 11, rel=1.0)
+    assert sum(step["unfinished"] for step in steps) >= (1 if "stall_every" in clock else 0)
+
+
+class Server:
+    """A clock server that can be killed and comes back at the same port; its own watch."""
+
+    def __init__(self, back: bool = True, deaths: int = 1) -> None:
+        self.port, self.back, self.deaths = free_port(), back, deaths
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.started = 0
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        self.started += 1
+        words = [sys.executable, str(Path(fake.__file__)), json.dumps(QUICK | {"tokens": 60}), "--port", str(self.port)]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    def kill_at(self, level: int) -> None:
+        """Kill it once it has been sent five requests of this level."""
+        threading.Thread(target=self._kill_at, args=(f"[1.{level}.", self.process), daemon=True).start()
+
+    def _kill_at(self, mark: str, process: subprocess.Popen[str]) -> None:
+        while process.poll() is None:
+            sent = [one["request"]["messages"][0]["content"] for one in Running(self.url, process.pid).record()]
+            if sum(text.startswith(mark) for text in sent) >= 5:
+                process.kill()
+            time.sleep(0.02)
+
+    async def died(self, arm: str) -> bool:
+        return self.process.poll() is not None
+
+    async def bring_back(self, arm: str) -> str:
+        if not self.back:
+            raise HouseError(Problem("it stays down", "a server", "start it"))
+        self.process = await asyncio.to_thread(self.start)
+        if self.started <= self.deaths:
+            self.kill_at(2)
+        return "started again"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def mortal(**given: Any) -> Iterator[Server]:
+    server = Server(**given)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def test_an_engine_that_dies_is_restarted_once_and_its_step_is_marked(tmp_path: Path) -> None:
+    plan = LadderPlan("closed", (1, 2, 3), ("chat",), seconds=1.0, narrow=None, drain_s=2.0)
+    with mortal() as server:
+        server.kill_at(2)
+        got = measured(tmp_path / "l.json", plan, {"a": server.url}, watch=server)
+        assert server.started == 2
+    assert [step["level"] for step in got["steps"]] == [1, 2, 3]
+    broken = [step for step in got["steps"] if step["status"] == "broken"]
+    assert [(step["ended_by"], step["restarted"]) for step in broken] == [("died", True)]
+    assert broken[0]["notes"][-2:] == ["the engine died while this step ran", "started again"]
+    # What was measured before it died is kept with it.
+    assert 0 < broken[0]["completed"] < broken[0]["num_prompts"]
+    assert broken[0]["duration_s"] < 1.0
+    last = got["steps"][-1]
+    assert (last["status"], last["ended_by"]) == ("ok", "time")
+    assert got["notes"] == []
+
+
+def test_an_engine_that_dies_again_is_given_up_and_the_other_arm_goes_on(tmp_path: Path) -> None:
+    plan = LadderPlan("closed", (1, 2, 3), ("chat",), seconds=1.0, narrow=None, drain_s=2.0)
+    with mortal(deaths=9) as server, clock_server(**QUICK) as other:
+        server.kill_at(1)
+
+        class Both:
+            async def died(self, arm: str) -> bool:
+                return arm == "a" and await server.died(arm)
+
+            async def bring_back(self, arm: str) -> str:
+                return await server.bring_back(arm)
+
+        got = measured(tmp_path / "l.json", plan, {"a": server.url, "b": other.base_url}, watch=Both())
+        assert server.started == 2
+    told = [(step["level"], step["status"], step["restarted"]) for step in got["steps"] if step["arm"] == "a"]
+    assert told == [(1, "broken", True), (2, "broken", False)]
+    assert [step["status"] for step in got["steps"] if step["arm"] == "b"] == ["ok"] * 3
+    assert got["notes"] == [
+        "a: the steps after '2, chat, a, round 1' were not measured: it died again after it was restarted"
+    ]
+
+
+def test_an_engine_that_does_not_come_back(tmp_path: Path) -> None:
+    with mortal(back=False) as server:
+        server.end()
+        got = measured(tmp_path / "l.json", PLAN, {"a": server.url}, watch=server)
+    (step,) = got["steps"]
+    assert (step["status"], step["ended_by"], step["restarted"], step["completed"]) == ("broken", "died", False, 0)
+    assert step["notes"][0].startswith("not one request of the warm-up was answered: ")
+    assert got["notes"][0].endswith("it did not come back: it stays down")
+
+
+def test_a_server_of_somebody_else_is_waited_for() -> None:
+    with mortal() as server:
+        watch = ServerWatch([Endpoint("a", server.url, "clock")], away_s=20.0)
+        assert not asyncio.run(watch.died("a"))
+        server.end()
+        assert asyncio.run(watch.died("a"))
+        threading.Timer(1.0, lambda: setattr(server, "process", server.start())).start()
+        assert asyncio.run(watch.bring_back("a")).startswith("the server answered again after ")
+        server.end()
+        with pytest.raises(HouseError, match="nothing answers at"):
+            asyncio.run(ServerWatch([Endpoint("a", server.url, "clock")], away_s=0.1).bring_back("a"))
+
+
+def test_a_key_that_is_refused_is_no_death() -> None:
+    with clock_server(**QUICK, key="right") as server:
+        watch = ServerWatch([Endpoint("a", server.base_url, "clock", "wrong")])
+        assert not asyncio.run(watch.died("a"))
+
+
+class Polluter:
+    """Beside a step: says that somebody else used the server."""
+
+    async def begin(self, session: Any, endpoint: Endpoint) -> None:
+        return None
+
+    async def end(
+        self, session: Any, endpoint: Endpoint, requests: Sequence[Mapping[str, Any]], unfinished: int
+    ) -> Mapping[str, Any]:
+        assert requests
+        assert unfinished == 0
+        return {"power": {"mean_w": 5}, "notes": ["seen"], "status": "polluted"}
+
+
+def test_what_is_read_beside_a_step_is_laid_over_it(tmp_path: Path) -> None:
+    with clock_server(**QUICK) as server:
+        good = measured(tmp_path / "l.json", PLAN, {"a": server.base_url}, beside=(Polluter,))["steps"]
+    with clock_server(**QUICK, usage="never") as server:
+        bad = measured(tmp_path / "m.json", PLAN, {"a": server.base_url}, beside=(Polluter,))["steps"]
+    assert {(step["status"], step["power"]["mean_w"]) for step in good} == {("polluted", 5)}
+    assert {step["status"] for step in bad} == {"broken"}
+    assert all("seen" in step["notes"] for step in good + bad)
+
+
+def test_a_stranger_on_the_server_makes_the_step_polluted(tmp_path: Path) -> None:
+    plan = LadderPlan("closed", (1,), ("chat",), seconds=1.0, narrow=None)
+    counting = {"ttft_ms": 5.0, "tokens": 20, "fixed_ms": 2.0, "each_ms": 0.1}
+    with crossover_server(**counting) as server:
+        (alone,) = measured(tmp_path / "l.json", plan, {"a": server.base_url})["steps"]
+        until = time.monotonic() + 6.0
+
+        async def others() -> None:
+            async with open_session(10) as session:
+                while time.monotonic() < until:
+                    ask = Ask("x", "x", "x", "x", [{"role": "user", "content": "x"}], 500)
+                    await send(session, Endpoint("x", server.base_url, "clock"), ask)
+
+        thread = threading.Thread(target=lambda: asyncio.run(others()))
+        thread.start()
+        (shared,) = measured(tmp_path / "m.json", plan, {"a": server.base_url})["steps"]
+        until = 0.0
+        thread.join(20)
+    assert (alone["status"], alone["foreign"]["polluted"]) == ("ok", False)
+    assert (shared["status"], shared["ended_by"]) == ("polluted", "time")
+    assert shared["foreign"]["output_tokens"] > 50
+    assert shared["notes"][-1].startswith("another client used the server: ")
+
+
+def test_a_clock_that_is_set_is_told_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.drafthouse.core.plugins.module_utils.traffic import Clocks
+
+    moments = iter([Clocks(1000.0, 10.0, 10.0), Clocks(400.0, 11.0, 11.0)])
+    monkeypatch.setattr(module, "read_clocks", lambda: next(moments))
+    plan = LadderPlan("closed", (1,), ("chat",), seconds=0.3, narrow=None)
+    with clock_server(**QUICK) as server:
+        (step,) = measured(tmp_path / "l.json", plan, {"a": server.base_url})["steps"]
+    assert step["status"] == "ok"
+    assert "clock was set back by 601.0 s" in step["notes"][0]
+    assert 0.3 <= step["duration_s"] < 2

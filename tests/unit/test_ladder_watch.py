@@ -1,0 +1,124 @@
+"""An arm under a real supervisord that is killed: the ladder's watch sees it, and has it back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import RuntimeWatch
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ContainerRuntime, ProcessRuntime
+from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Supervisor, configuration
+
+from tests.engines import free_port
+from tests.unit.test_supervisor_ready import SERVER, program, wait
+
+RESOLVED: dict[str, Any] = {"engine": {"health": "/health", "ready_timeout_s": 30}}
+# Dies at once the second time it is started.
+ONCE = (
+    "import pathlib, sys\n"
+    "mark = pathlib.Path(sys.argv[0] + '.was-here')\n"
+    "if mark.exists(): print('no second time', flush=True); sys.exit(3)\n"
+    "mark.touch()\n"
+)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    one = Supervisor(tmp_path / "s")
+    yield one
+    one.shut_down()
+
+
+def watched(supervisor: Supervisor, folder: Path, text: str) -> tuple[RuntimeWatch, ProcessRuntime, int]:
+    """Start the program as the arm, and return what watches it."""
+    port = free_port()
+    one = program(folder, text, "--port", str(port), "m")
+    supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
+    wait(supervisor, one, port)
+    runtime = ProcessRuntime(supervisor, folder)
+    return RuntimeWatch(runtime, RESOLVED, [Endpoint("arm", f"http://127.0.0.1:{port}", "m", "key")]), runtime, port
+
+
+def kill(supervisor: Supervisor) -> int:
+    pid = int(supervisor.programs()["arm"]["pid"])
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def dead_soon(watch: RuntimeWatch) -> bool:
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        if asyncio.run(watch.died("arm")):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_an_arm_that_is_killed_is_back_and_no_longer_dead(tmp_path: Path, supervisor: Supervisor) -> None:
+    watch, _, port = watched(supervisor, tmp_path, SERVER)
+    assert not asyncio.run(watch.died("arm"))
+    # Before it has lived for five seconds supervisord does not bring it back by itself.
+    pid = kill(supervisor)
+    assert dead_soon(watch)
+    said = asyncio.run(watch.bring_back("arm"))
+    assert said.startswith("the engine was started again, and ready after ")
+    assert supervisor.programs()["arm"]["pid"] not in (0, pid)
+    assert not asyncio.run(watch.died("arm"))
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_one_that_the_supervisor_brought_back_counts_as_dead_all_the_same(
+    tmp_path: Path, supervisor: Supervisor
+) -> None:
+    watch, runtime, _ = watched(supervisor, tmp_path, SERVER)
+    first = runtime.state("arm").started
+    assert first is not None
+    until = time.monotonic() + 20
+    while supervisor.programs()["arm"]["statename"] != "RUNNING" or time.time() - first < 6:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    kill(supervisor)
+    while runtime.state("arm").started == first or not runtime.state("arm").running:
+        assert time.monotonic() < until + 10
+        time.sleep(0.1)
+    assert asyncio.run(watch.died("arm"))
+    asyncio.run(watch.bring_back("arm"))
+    assert not asyncio.run(watch.died("arm"))
+
+
+def test_one_that_does_not_start_again_says_why(tmp_path: Path, supervisor: Supervisor) -> None:
+    watch, _, _ = watched(supervisor, tmp_path, ONCE + SERVER)
+    kill(supervisor)
+    assert dead_soon(watch)
+    with pytest.raises(HouseError) as caught:
+        asyncio.run(watch.bring_back("arm"))
+    assert "no second time" in caught.value.problems[0].found
+
+
+def test_without_a_supervisor_there_is_no_start(tmp_path: Path) -> None:
+    with pytest.raises(HouseError, match="supervisord does not answer"):
+        Supervisor(tmp_path / "nobody").start("arm")
+
+
+def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, ...]] = []
+    runtime = ContainerRuntime()
+
+    def docker(*words: str) -> str:
+        called.append(words)
+        return ""
+
+    monkeypatch.setattr(runtime, "_docker", docker)
+    with pytest.raises(HouseError, match="the container drafthouse-baseline does not start: there is no such"):
+        runtime.start("baseline")
+    assert called[0] == ("start", "drafthouse-baseline")
