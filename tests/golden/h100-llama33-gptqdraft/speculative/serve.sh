@@ -13,6 +13,8 @@ exec vllm serve \
   /models/original/RedHatAI-Llama-3.3-70B-Instruct-FP8-dynamic \
   --served-model-name Llama-3.3-70B-Instruct \
   --max-model-len 8192 \
+  --tool-call-parser llama3_json \
+  --enable-auto-tool-choice \
   --host 127.0.0.1 \
   --port 8000 \
   --speculative-config '{"method": "draft_model", "model": "/models/original/shuyuej-Llama-3.2-3B-Instruct-GPTQ", "num_speculative_tokens": 5}' \

@@ -13,6 +13,8 @@ exec vllm serve \
   /models/original/RedHatAI-Llama-3.3-70B-Instruct-FP8-dynamic \
   --served-model-name Llama-3.3-70B-Instruct \
   --max-model-len 8192 \
+  --tool-call-parser llama3_json \
+  --enable-auto-tool-choice \
   --host 127.0.0.1 \
   --port 8000 \
   "$@"

@@ -13,6 +13,8 @@ exec vllm serve \
   /models/original/meta-llama-Llama-3.2-3B-Instruct \
   --served-model-name Llama-3.2-3B-Instruct \
   --max-model-len 16384 \
+  --tool-call-parser llama3_json \
+  --enable-auto-tool-choice \
   --host 127.0.0.1 \
   --port 8000 \
   --speculative-config '{"method": "draft_model", "model": "/models/original/meta-llama-Llama-3.2-1B-Instruct", "num_speculative_tokens": 5, "draft_tensor_parallel_size": 1}' \

@@ -13,6 +13,8 @@ exec vllm serve \
   /models/original/meta-llama-Llama-3.1-8B-Instruct \
   --served-model-name Llama-3.1-8B-Instruct \
   --max-model-len 32768 \
+  --tool-call-parser llama3_json \
+  --enable-auto-tool-choice \
   --host 127.0.0.1 \
   --port 8000 \
   "$@"

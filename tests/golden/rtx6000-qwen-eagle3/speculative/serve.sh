@@ -14,6 +14,8 @@ exec vllm serve \
   --served-model-name Qwen3-32B \
   --max-model-len 40960 \
   --reasoning-parser qwen3 \
+  --tool-call-parser hermes \
+  --enable-auto-tool-choice \
   --host 127.0.0.1 \
   --port 8000 \
   --speculative-config '{"method": "eagle3", "model": "/models/original/RedHatAI-Qwen3-32B-speculator.eagle3", "num_speculative_tokens": 3}' \
