@@ -1,6 +1,6 @@
 """A real A/B through site.yml on the CPU: every method of vLLM that runs there, and llama.cpp with a draft model.
 
-The reports must tell them apart. llama.cpp with n-gram lookup is what `make test` serves, with a draft model the soak.
+The reports must tell them apart. `make test` serves llama.cpp with n-gram lookup, `test_pays_or_not.py` with drafts.
 """
 
 from __future__ import annotations

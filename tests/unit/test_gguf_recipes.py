@@ -143,6 +143,28 @@ def test_padding_adjusts_the_metadata_and_says_that_it_is_synthetic(model: Path,
         assert after[key] == before[key]
 
 
+def test_a_pruned_model_keeps_its_first_and_its_last_blocks(model: Path, tmp_path: Path) -> None:
+    five = recipes.pad_blocks(str(model), str(tmp_path / "five.gguf"), blocks=5)
+    pruned = recipes.prune_blocks(five.path, str(tmp_path / "three.gguf"), blocks=3)
+    assert pruned.bytes < five.bytes
+    (_, before), (metadata, after) = read(Path(five.path)), read(Path(pruned.path))
+    assert metadata["llama.block_count"] == 3
+    assert metadata["llama.attention.head_count_kv"] == [4, 2, 4]
+    assert metadata["drafthouse.synthetic"] == "blocks taken out: 5 -> 3"
+    assert len(after) == len(before) - 2 * (len(MATRICES) + 3)
+    assert np.array_equal(after["token_embd.weight"].data, before["token_embd.weight"].data)
+    for new, old in enumerate((0, 1, 4)):
+        for role in MATRICES:
+            assert np.array_equal(after[f"blk.{new}.{role}.weight"].data, before[f"blk.{old}.{role}.weight"].data)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_pruning_takes_something_out_and_leaves_something(model: Path, tmp_path: Path, blocks: int) -> None:
+    with pytest.raises(HouseError, match="fewer than the model's own 2 blocks"):
+        recipes.prune_blocks(str(model), str(tmp_path / "out.gguf"), blocks=blocks)
+    assert not (tmp_path / "out.gguf").exists()
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q5_1", "Q4_0"])
 def test_zero_bytes_are_the_value_zero_in_every_type(tmp_path: Path, kind: str) -> None:
     source = write_model(tmp_path / "tiny.gguf", gguf.GGMLQuantizationType[kind])

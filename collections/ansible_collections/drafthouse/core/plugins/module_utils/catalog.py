@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from .gguf_recipes import RECIPE_VERSIONS
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Anything, Findings, List, Map, Shape, Table, Value, check
 
@@ -45,7 +46,7 @@ _SOURCE = Map(
                 "recipe": Value(
                     str,
                     required=True,
-                    choices=("gguf_dequantize", "gguf_pad_blocks", "gguf_to_hf", "eagle3_random_head"),
+                    choices=tuple(RECIPE_VERSIONS),
                 ),
                 "parameters": Anything(),
             }

@@ -1,4 +1,4 @@
-"""Weights made from other weights: de-quantised, padded with identity blocks, converted for vLLM, random heads.
+"""Weights made from other weights: de-quantised, padded with identity blocks, pruned, converted for vLLM, random heads.
 
 Runs on the box. The GGUF recipes need gguf and numpy in the interpreter that calls them; what makes a
 Hugging Face folder runs in the vLLM engine's own environment. Every recipe writes beside its
@@ -8,53 +8,40 @@ destination and renames at the end, and the same input gives the same bytes in e
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .gguf_files import (
+    PARTIAL_SUFFIX,
+    RESIDUAL_WRITERS,
+    Progress,
+    Tensor,
+    Written,
+    blocks_of,
+    cannot_write,
+    file_sha256,
+    libraries,
+    open_gguf,
+    require_gguf,
+    write_gguf,
+)
 from .problems import HouseError, Problem, did_you_mean
-
-# Called with (bytes written, bytes in all); the last call has both equal.
-Progress = Callable[[int, int], None]
 
 # Raise a number when the same inputs would give other bytes: results kept under the old key are redone.
 RECIPE_VERSIONS: dict[str, int] = {
     "gguf_dequantize": 1,
-    "gguf_pad_blocks": 1,
+    "gguf_pad_blocks": 2,
+    "gguf_prune_blocks": 1,
     "gguf_to_hf": 1,
     "eagle3_random_head": 1,
 }
 
 # general.file_type of llama.cpp's llama_ftype: what the file says of itself.
 FILE_TYPES: dict[str, int] = {"F32": 0, "BF16": 32}
-
-# The tensors of a block whose output is added to the residual stream. With these at zero the block adds
-# nothing: x + W_o·attention(x) = x and x + W_down·ffn(x) = x, whatever the norms around them do.
-RESIDUAL_WRITERS = frozenset({"attn_output", "ffn_down"})
-# What else a plain transformer block may hold. A tensor beyond these may write to the residual stream on
-# another way (state space models, experts, per-layer embeddings), so it is refused instead of guessed.
-BLOCK_TENSORS = RESIDUAL_WRITERS | {
-    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
-    "post_attention_norm", "ffn_norm", "ffn_gate", "ffn_up", "post_ffw_norm",
-}  # fmt: skip
-PARTIAL_SUFFIX = ".partial"
-CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Written:
-    """A file or folder that a recipe has made. ``sha256`` of a folder is over its files' names and hashes."""
-
-    path: str
-    bytes: int
-    sha256: str
 
 
 def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequence[str]) -> str:
@@ -80,15 +67,6 @@ def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequenc
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def file_sha256(path: Path) -> str:
-    """Return the hex SHA-256 of a file, read in chunks of 1 MiB."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def folder_sha256(path: Path) -> str:
     """Return the hex SHA-256 over the sorted relative names and hashes of a folder's files."""
     digest = hashlib.sha256()
@@ -111,15 +89,15 @@ def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | Non
                 do=did_you_mean(dtype, FILE_TYPES),
             )
         )
-    gguf, _numpy = _libraries()
-    reader = _open(gguf, src)
-    plan: list[_Tensor] = []
+    gguf, _numpy = libraries()
+    reader = open_gguf(gguf, src)
+    plan: list[Tensor] = []
     for tensor in reader.tensors:
         wanted = gguf.GGMLQuantizationType[dtype if len(tensor.shape) > 1 else "F32"]
-        plan.append(_Tensor(tensor.name, tensor, wanted, zero=False))
+        plan.append(Tensor(tensor.name, tensor, wanted, zero=False))
     # The version of a quantisation that is no longer there goes too.
     metadata = {"general.file_type": FILE_TYPES[dtype], "general.quantization_version": None}
-    return _write(reader, Path(dst), plan, metadata, progress)
+    return write_gguf(reader, Path(dst), plan, metadata, progress)
 
 
 def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None) -> Written:
@@ -129,21 +107,7 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     read and computed at full price and adds nothing to the residual stream, so the model stays the same
     function and gets dearer. Synthetic; the file says so under ``drafthouse.synthetic``. Raises HouseError.
     """
-    gguf, _numpy = _libraries()
-    reader = _open(gguf, src)
-    where = f"weights recipe gguf_pad_blocks: {src}"
-    architecture = str(reader.fields["general.architecture"].contents())
-    count_key = f"{architecture}.block_count"
-    if count_key not in reader.fields:
-        raise HouseError(
-            Problem(
-                where=where,
-                found=f"no {count_key} in the metadata",
-                needed="a language model",
-                do="use another GGUF",
-            )
-        )
-    own = int(reader.fields[count_key].contents())
+    reader, own = _language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
     if blocks <= own:
         raise HouseError(
             Problem(
@@ -153,23 +117,29 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
                 do=f"write {own * 2} to make it about twice as dear",
             )
         )
-    by_block = _blocks(reader, own, where)
-    plan = [_Tensor(tensor.name, tensor, tensor.tensor_type, zero=False) for tensor in reader.tensors]
-    for block in range(own, blocks):
-        for role, tensor in by_block[block % own]:
-            zero = role.split(".")[0] in RESIDUAL_WRITERS
-            plan.append(_Tensor(f"blk.{block}.{role}", tensor, tensor.tensor_type, zero))
-    metadata: dict[str, Any] = {
-        count_key: blocks,
-        "general.size_label": None,
-        "drafthouse.synthetic": f"identity blocks: {own} -> {blocks}",
-    }
-    for key, field in reader.fields.items():
-        # A list with one value a block (heads, window pattern) must stay as long as there are blocks.
-        if key.startswith(f"{architecture}.") and len(field.types) > 1 and len(field.data) == own:
-            values = field.contents()
-            metadata[key] = [values[block % own] for block in range(blocks)]
-    return _write(reader, Path(dst), plan, metadata, progress)
+    sources = [(block % own, block >= own) for block in range(blocks)]
+    return _restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
+
+
+def prune_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None) -> Written:
+    """Write the GGUF ``src`` to ``dst`` with ``blocks`` of its own blocks: as many of the first as of the last.
+
+    A cheap draft of its target that was never healed by training: the fewer blocks, the worse it guesses.
+    Synthetic; the file says so under ``drafthouse.synthetic``. Raises HouseError.
+    """
+    reader, own = _language_model(src, where := f"weights recipe gguf_prune_blocks: {src}")
+    if not 2 <= blocks < own:
+        raise HouseError(
+            Problem(
+                where=f"{where}: blocks",
+                found=str(blocks),
+                needed=f"2 or more, and fewer than the model's own {own} blocks",
+                do=f"write {max(own - 2, 2)} to take two of them out",
+            )
+        )
+    first = (blocks + 1) // 2
+    sources = [(block, False) for block in [*range(first), *range(own - blocks + first, own)]]
+    return _restack(reader, own, sources, f"blocks taken out: {own} -> {blocks}", dst, where, progress)
 
 
 def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
@@ -181,7 +151,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     """
     where = f"weights recipe gguf_to_hf: {src}"
     program = _engine_program(python, "gguf-to-hf", where)
-    _require_gguf(src)
+    require_gguf(src)
     return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that this transformers can load")
 
 
@@ -232,242 +202,59 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
     except OSError as error:
-        raise _cannot_write(final, error) from error
+        raise cannot_write(final, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     size = sum(file.stat().st_size for file in final.rglob("*") if file.is_file())
     return Written(str(final), size, folder_sha256(final))
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """One tensor of the file to write: its name, where its values come from, and in what type."""
-
-    name: str
-    source: Any
-    wanted: Any
-    zero: bool
-
-
-def _libraries() -> tuple[Any, Any]:
-    """Return gguf and numpy. Not imported above: the controller reads this file for recipe_key alone."""
-    try:
-        return importlib.import_module("gguf"), importlib.import_module("numpy")
-    except ImportError as error:
+def _language_model(src: str, where: str) -> tuple[Any, int]:
+    """Return a reader of the GGUF ``src`` and its number of blocks, or raise HouseError."""
+    gguf, _numpy = libraries()
+    reader = open_gguf(gguf, src)
+    count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
+    if count is None:
         raise HouseError(
-            Problem(
-                where="weights recipe",
-                found=f"no Python package {error.name}",
-                needed="gguf and numpy",
-                do="add them to the environment that runs the recipe (role box_env)",
-            )
-        ) from error
-
-
-def _require_gguf(src: str) -> None:
-    """Raise HouseError unless ``src`` is a readable file that begins like a GGUF."""
-    try:
-        with Path(src).open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise HouseError(
-            Problem(
-                where=f"weights recipe: {src}",
-                found=error.strerror or str(error),
-                needed="a readable GGUF file",
-                do="check the path",
-            )
-        ) from error
-    if magic != b"GGUF":
-        raise HouseError(
-            Problem(
-                where=f"weights recipe: {src}",
-                found=f"a file that begins with {magic!r}",
-                needed="a GGUF file",
-                do="give the .gguf file itself, not an archive or a pointer to it",
-            )
-        )
-
-
-def _open(gguf: Any, src: str) -> Any:
-    """Return a GGUFReader over ``src``, or raise HouseError for anything that is not a whole GGUF."""
-    _require_gguf(src)
-    try:
-        reader = gguf.GGUFReader(src)
-    except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise HouseError(
-            Problem(
-                where=f"weights recipe: {src}",
-                found=f"a damaged GGUF ({error})",
-                needed="a whole GGUF file",
-                do="fetch the file again",
-            )
-        ) from error
-    found = None
-    if reader.endianess != gguf.GGUFEndian.LITTLE:
-        found = "a big-endian GGUF"
-    elif "general.architecture" not in reader.fields:
-        found = "a GGUF without general.architecture"
-    elif not reader.tensors:
-        found = "a GGUF without tensors (a vocabulary, or the first part of a split model)"
-    if found:
-        raise HouseError(
-            Problem(
-                where=f"weights recipe: {src}",
-                found=found,
-                needed="a little-endian GGUF of a whole model",
-                do="use another file; merge a split model with llama-gguf-split first",
-            )
-        )
-    return reader
-
-
-def _blocks(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
-    """Return the (role, tensor) pairs of each block, or raise HouseError where padding is not proven."""
-    by_block: list[list[tuple[str, Any]]] = [[] for _ in range(own)]
-    strange: set[str] = set()
-    for tensor in reader.tensors:
-        prefix, _, rest = tensor.name.partition(".")
-        if prefix != "blk":
-            continue
-        number, _, role = rest.partition(".")
-        if not number.isdigit() or int(number) >= own or role.split(".")[0] not in BLOCK_TENSORS:
-            strange.add(tensor.name)
-        else:
-            by_block[int(number)].append((role, tensor))
-    problems = []
-    if strange:
-        problems.append(
             Problem(
                 where=where,
-                found=f"tensors that are no part of a plain block: {', '.join(sorted(strange)[:3])}",
-                needed="a dense transformer, where a block is attention and a feed-forward part",
-                do="pad a dense model (Llama, Qwen, Gemma 2, SmolLM2)",
+                found="no block_count in the metadata",
+                needed="a language model",
+                do="use another GGUF",
             )
         )
-    for number, block in enumerate(by_block):
-        missing = RESIDUAL_WRITERS - {role.split(".")[0] for role, _ in block}
-        if missing:
-            problems.append(
-                Problem(
-                    where=where,
-                    found=f"block {number} has no {' and no '.join(sorted(missing))}",
-                    needed="attn_output and ffn_down in every block",
-                    do="use another GGUF",
-                )
-            )
-            break
-    if problems:
-        raise HouseError(problems)
-    return by_block
+    return reader, int(count.contents())
 
 
-def _stored_bytes(gguf: Any, elements: int, kind: Any) -> int:
-    """Return the bytes that ``elements`` values take in a tensor of ``kind``."""
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    return int(elements) // int(block) * int(size)
-
-
-def _values(gguf: Any, np: Any, item: _Tensor, where: str) -> Any:
-    """Return the tensor as the array of bytes or numbers that goes into the file."""
-    source = item.source
-    if item.zero:
-        # All bytes zero is the value zero in every type: the scales of a quantised block are zero too.
-        return np.zeros(_stored_bytes(gguf, source.n_elements, item.wanted), dtype=np.uint8)
-    if source.tensor_type == item.wanted:
-        return source.data
-    try:
-        plain = gguf.quants.dequantize(source.data, source.tensor_type)
-    except NotImplementedError as error:
-        raise HouseError(
-            Problem(
-                where=f"{where}: {source.name}",
-                found=f"type {source.tensor_type.name}, which gguf-py cannot de-quantise",
-                needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
-                do="use another quantisation of the same model",
-            )
-        ) from error
-    return gguf.quants.quantize(plain.astype(np.float32, copy=False), item.wanted)
-
-
-def _cannot_write(path: Path, error: OSError) -> HouseError:
-    """Return what is said when a derived file cannot be written."""
-    return HouseError(
-        Problem(
-            where=str(path),
-            found=error.strerror or str(error),
-            needed="a place with room for the derived weights",
-            do="free disk space, or choose another folder for the weights",
-        )
-    )
-
-
-@contextmanager
-def _replacing(final: Path) -> Iterator[Path]:
-    """Yield the name to write to; rename it to ``final`` on success, remove it otherwise."""
-    # One fixed name: what a killed run left is overwritten by the next and never piles up.
-    partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(final, error) from error
-    try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(final)
-    except OSError as error:
-        raise _cannot_write(final, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write(
+def _restack(
     reader: Any,
-    final: Path,
-    plan: Sequence[_Tensor],
-    metadata: Mapping[str, Any],
+    own: int,
+    sources: Sequence[tuple[int, bool]],
+    synthetic: str,
+    dst: str,
+    where: str,
     progress: Progress | None,
 ) -> Written:
-    """Write the planned tensors, one in memory at a time, and the reader's metadata.
-
-    ``metadata`` changes values of the reader's keys, drops those it gives None, and adds texts.
-    """
-    gguf, np = _libraries()
-    total = sum(_stored_bytes(gguf, item.source.n_elements, item.wanted) for item in plan)
-    with _replacing(final) as partial:
-        writer = gguf.GGUFWriter(str(partial), arch=str(reader.fields["general.architecture"].contents()))
-        writer.data_alignment = reader.alignment
-        for key, field in reader.fields.items():
-            value = metadata.get(key, field.contents())
-            # The first two are made by the writer itself.
-            if key.startswith("GGUF.") or key == "general.architecture" or value is None:
-                continue
-            sub_type = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(key, value, field.types[0], sub_type)
-        for key, value in metadata.items():
-            if key not in reader.fields and value is not None:
-                writer.add_key_value(key, value, _value_type(gguf, value))
-        for item in plan:
-            shape = [int(size) for size in reversed(item.source.shape)]
-            size = _stored_bytes(gguf, item.source.n_elements, item.wanted)
-            writer.add_tensor_info(item.name, shape, np.dtype(np.float32), size, item.wanted)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        done = 0
-        try:
-            for item in plan:
-                array = _values(gguf, np, item, str(final))
-                writer.write_tensor_data(array)
-                done += array.nbytes
-                if progress:
-                    progress(done, total)
-        finally:
-            writer.close()
-    return Written(str(final), final.stat().st_size, file_sha256(final))
-
-
-def _value_type(gguf: Any, value: object) -> Any:
-    """Return the GGUF type of a value that the source file has no key for."""
-    return gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.UINT32
+    """Write the model with other blocks: each of ``sources`` is the block it copies, and whether it adds nothing."""
+    by_block = blocks_of(reader, own, where)
+    plan = [
+        Tensor(tensor.name, tensor, tensor.tensor_type, zero=False)
+        for tensor in reader.tensors
+        if not tensor.name.startswith("blk.")
+    ]
+    for block, (source, silent) in enumerate(sources):
+        for role, tensor in by_block[source]:
+            zero = silent and role.split(".")[0] in RESIDUAL_WRITERS
+            plan.append(Tensor(f"blk.{block}.{role}", tensor, tensor.tensor_type, zero))
+    architecture = str(reader.fields["general.architecture"].contents())
+    metadata: dict[str, Any] = {
+        f"{architecture}.block_count": len(sources),
+        "general.size_label": None,
+        "drafthouse.synthetic": synthetic,
+    }
+    for key, field in reader.fields.items():
+        # A list with one value a block (heads, window pattern) must stay as long as there are blocks.
+        if key.startswith(f"{architecture}.") and len(field.types) > 1 and len(field.data) == own:
+            values = field.contents()
+            metadata[key] = [values[source] for source, _silent in sources]
+    return write_gguf(reader, Path(dst), plan, metadata, progress)

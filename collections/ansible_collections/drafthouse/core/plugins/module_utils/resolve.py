@@ -448,7 +448,7 @@ class _Join:
             "profile": self.name,
             "title": self.profile["title"],
             "article": self.profile.get("article"),
-            "synthetic": next((model["synthetic"] for model in self._models() if "synthetic" in model), None),
+            "synthetic": " ".join(model["synthetic"] for model in self._models() if "synthetic" in model) or None,
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,

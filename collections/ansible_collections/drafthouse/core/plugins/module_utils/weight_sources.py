@@ -257,5 +257,10 @@ def _make(item: Item, path: Path, tell: Tell, tools: Tools) -> None:
     else:
         dequantize: Callable[..., object] = gguf_recipes.dequantize
         pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks
-        recipe = {"gguf_dequantize": dequantize, "gguf_pad_blocks": pad_blocks}[details["recipe"]]
+        prune_blocks: Callable[..., object] = gguf_recipes.prune_blocks
+        recipe = {
+            "gguf_dequantize": dequantize,
+            "gguf_pad_blocks": pad_blocks,
+            "gguf_prune_blocks": prune_blocks,
+        }[details["recipe"]]
         recipe(source, str(path), progress=progress, **parameters)
