@@ -122,7 +122,7 @@ endef
 # --- tests ----------------------------------------------------------------------------------------
 
 test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
-	@pytest -m "not soak"
+	@pytest -m "not soak" --numprocesses 2 --dist loadgroup
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest -m "not soak" tests/real_engines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,21 @@ _NOT_RUN = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FIGURES] = []
+    # A shell that puts the tests into the background has them ignore Ctrl-C, and so would all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what measures time behind the rest, and all of it into one process; the rest goes file by file."""
+
+    def alone(item: pytest.Item) -> bool:
+        return item.get_closest_marker("alone") is not None or "e2e" in item.path.parts
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("alone" if alone(item) else item.path.name))
+    items.sort(key=alone)
 
 
 @pytest.fixture(scope="session")

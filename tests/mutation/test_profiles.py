@@ -363,7 +363,7 @@ def test_all_the_problems_come_at_once() -> None:
     assert places == {
         "serve.max_model_length", "serve.reasoning_parser", "serve.max_model_len", "engine_version",
         "speculation.options.draft_tp", "speculation.draft",
-        "experiment.suites[0]", "experiment.once[0]",
+        "experiment.suites[0]", "experiment.once[0]", "experiment.once[1]",
     }  # fmt: skip
 
 

@@ -43,10 +43,9 @@ def theirs(base_url: str, load: Load, folder: Path, core: int, tokenizer: Path) 
 
 
 # A busy neighbour takes time from client and server, always in one direction: the best of a few tries is the client's.
-TRIES = 3
+TRIES = 2
 
 
-@pytest.mark.soak
 @pytest.mark.skipif(two_cores() is None, reason="needs two cores: one for the server, one for the client")
 def test_ours_reads_no_worse_and_uses_less(tmp_path: Path, tokenizer: Path, figure: Callable[[str], None]) -> None:
     cores = two_cores()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -120,16 +119,21 @@ def test_reading_this_very_box(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_who_listens(tmp_path: Path, address: str) -> None:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.bind((address, 0))
-        listener.listen()
-        port = listener.getsockname()[1]
+    family = "AF_INET6" if ":" in address else "AF_INET"
+    program = (
+        f"import socket; server = socket.create_server(({address!r}, 0), family=socket.{family}); "
+        "print(server.getsockname()[1], flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout is not None
+        port = int(listener.stdout.readline())
         found = read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)]
-        assert found["pid"] == os.getpid()
+        assert found["pid"] == listener.pid
         assert found["ours"] is False
-        (tmp_path / "supervisor.pid").write_text(str(os.getppid()))
+        (tmp_path / "supervisor.pid").write_text(str(os.getpid()))
         assert read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]["ours"] is True
+        listener.communicate("\n")
     assert read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)] is None
 
 
