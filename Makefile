@@ -125,7 +125,7 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 	@pytest -m "not soak" --numprocesses 2 --dist loadgroup
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
-	@pytest -m "not soak" tests/real_engines
+	@pytest -m "not soak" --numprocesses 2 --dist loadgroup tests/real_engines
 
 test-weights: venv-dev ## downloads against a hub of our own with every fault, kills, full disks, a slow link (parts need root)
 	@pytest -m "not soak" tests/weights

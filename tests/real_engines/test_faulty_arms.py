@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.conftest import Play
 
+pytestmark = pytest.mark.alone
+
 PROFILE = "cpu-smollm2-ngram"
 
 

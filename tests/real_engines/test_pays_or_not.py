@@ -10,7 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Play
+
+pytestmark = pytest.mark.alone
 
 # Ten prompts, two of each kind: a minute of measuring.
 SHORT = {"prompts_per_kind": {"declared": 2}, "max_output_tokens": 32}

@@ -23,6 +23,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.python_env import 
 from tests.engines import FIND_LINKS, KEPT, engine_home
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.alone
+
 PROMPTS, TOKENS, STREAMS = 16, 120, 4
 KEY = "sk-second-opinion"
 CLOCK = {"ttft_ms": 200, "interval_ms": 40, "tokens_per_chunk": 3, "tokens": TOKENS, "key": KEY}

@@ -17,6 +17,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT,
 from tests.e2e.conftest import Ended, play
 from tests.smoke import answer_of, smoke
 
+pytestmark = pytest.mark.alone
+
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423

@@ -35,6 +35,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.traffic import for
 from tests.engines import READY_S, ask, engine_home, free_port, packaged_weights
 from tests.ladders import KIND, known_ladder
 
+pytestmark = pytest.mark.alone
+
 PROFILE = "cpu-smollm2-vllm-ngram"
 OPTION = "num_speculative_tokens_per_batch_size"
 TOKENS = 32
