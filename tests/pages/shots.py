@@ -1,6 +1,6 @@
 """Write pictures of a report for a person to look at: wide, phone, dark, paper.
 
-python -m tests.pages.shots FOLDER [report.html]; without a page, one of made numbers with everything in it.
+PYTHONPATH=collections:. python -m tests.pages.shots FOLDER [report.html]; without a page, one of made numbers.
 """
 
 from __future__ import annotations

@@ -164,6 +164,14 @@ def test_kinds_that_the_verdict_does_not_know_are_named_in_its_sentence() -> Non
     assert "; on creative: does not pay" in verdict["sentence"]
 
 
+def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
+    load = load_of(make_ladder(), [])
+    assert load is not None
+    kinds = [{**kind, "sentence": "cannot say up to which load it pays"} for kind in load["kinds"]]
+    verdict = with_load({"word": "pays", "sentence": "pays: x"}, {**load, "kinds": kinds})
+    assert verdict["sentence"] == "pays: x; under load, on copy-edit and creative: cannot say up to which load it pays"
+
+
 @pytest.mark.parametrize("verdict", [{"word": "invalid"}, {"word": "does not pay", "wrong_output": True}])
 def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: dict[str, Any]) -> None:
     found = with_load({**verdict, "sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))

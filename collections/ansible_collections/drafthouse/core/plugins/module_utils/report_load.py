@@ -214,7 +214,10 @@ def with_load(verdict: Mapping[str, Any], load: Mapping[str, Any] | None) -> dic
     if verdict["word"] == INVALID or verdict.get("wrong_output") or not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
     known = len(chosen) == 1 and chosen[0]["declared"]
-    told = [kind["sentence"] if known else f"on {kind['kind']}: {kind['sentence']}" for kind in chosen]
+    same: dict[str, list[str]] = {}
+    for kind in chosen:
+        same.setdefault(kind["sentence"], []).append(kind["kind"])
+    told = [sentence if known else f"on {listing(kinds)}: {sentence}" for sentence, kinds in same.items()]
     tail = f"under load{':' if known else ','} {'; '.join(told)}"
     return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
 
