@@ -30,7 +30,13 @@ def judged(run: Play, folder: Path, profile: str, overrides: dict[str, Any]) -> 
 
 
 def test_a_lookup_does_not_pay_on_free_writing(run: Play, tmp_path: Path, figure: Callable[[str], None]) -> None:
-    free = {"suites": ["creative"], "kinds": ["creative-hot"], "once": [], "prompts_per_kind": {"declared": 6}}
+    free = {
+        "suites": ["creative"],
+        "kinds": ["creative-hot"],
+        "once": [],
+        "prompts_per_kind": {"declared": 6},
+        "max_output_tokens": 32,
+    }
     report = judged(run, tmp_path, "cpu-smollm2-ngram", {"experiment": free})
     figure(f"n-gram lookup, free writing: {report['verdict']['sentence']}")
     assert report["verdict"]["word"] == "does not pay"
