@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils import gguf_recipes as recipes
+from ansible_collections.drafthouse.core.plugins.module_utils.gguf_files import file_sha256
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "roles" / "engine" / "files"
@@ -175,7 +176,7 @@ def test_zero_bytes_are_the_value_zero_in_every_type(tmp_path: Path, kind: str) 
 def test_the_same_input_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
     first = recipes.dequantize(str(model), str(tmp_path / "a" / "out.gguf"))
     second = recipes.dequantize(str(model), str(tmp_path / "b" / "out.gguf"))
-    assert first.sha256 == second.sha256 == recipes.file_sha256(Path(first.path))
+    assert first.sha256 == second.sha256 == file_sha256(Path(first.path))
     assert first.bytes == Path(first.path).stat().st_size
     padded = [recipes.pad_blocks(str(model), str(tmp_path / name), blocks=4).sha256 for name in "cd"]
     assert padded[0] == padded[1]
@@ -356,7 +357,7 @@ def test_the_same_target_gives_the_same_head_everywhere(tmp_path: Path, engine: 
     assert made[0].sha256 == made[1].sha256
     # Written down, so that a change of the bytes is seen and RECIPE_VERSIONS raised.
     assert (
-        recipes.file_sha256(Path(made[0].path) / "model.safetensors")
+        file_sha256(Path(made[0].path) / "model.safetensors")
         == "ed438054f41c25d915a8d3578c1db79f7850ff539b4c6122d11dfb3c670d6c63"
     )
     other = recipes.eagle3_random_head(write_target(tmp_path / "other", hidden_size=128), str(tmp_path / "c"), engine)

@@ -107,6 +107,20 @@ def _said(request: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
+@pytest.mark.parametrize("name", list(TOOLS))
+def test_a_tool_that_has_one_seed_for_all_says_so(name: str, home: Path) -> None:
+    tool = TOOLS[name]
+    options = StepOptions(concurrency=1, warmups=0, temperatures=(0.7,))
+    with clock_server(**CLOCK) as server:
+        endpoint = Endpoint("single", server.base_url, "clock")
+        opinion = second_opinion(tool, endpoint, [PLAIN], options, home=home)
+        seeds = [entry["request"]["seed"] for entry in server.record()]
+    ours, theirs = set(seeds[:6]), set(seeds[6:12])
+    assert len(ours) == 6
+    assert (len(theirs) == 1) == any("sends the seed of the first request" in one for one in opinion["differs"])
+    assert theirs <= ours
+
+
 def test_each_kind_and_all_rounds(home: Path) -> None:
     both = suite(prompt("a"), prompt("b"))
     both["kinds"]["code"] = {"output_tokens": 30, "prompts": [prompt("c", output_tokens=45)]}

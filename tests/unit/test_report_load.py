@@ -21,7 +21,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.report_files impor
     to_json,
     write_report,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.report_load import load_of, with_load
+from ansible_collections.drafthouse.core.plugins.module_utils.report_load import load_of, troubles, with_load
 from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table
 
 from tests.builders import make_pair, make_resolved
@@ -89,6 +89,15 @@ def test_a_step_that_is_not_whole_enters_no_number_and_is_named(status: str) -> 
     assert trouble.startswith("speculative, copy-edit at 4, round 1: ")
     assert "seen at 11:16" in trouble
     assert ("started again" in trouble) is (status == "broken")
+
+
+def test_what_disturbed_a_step_is_said_by_its_note_alone() -> None:
+    ladder = make_ladder()
+    said = "the machine stood still for 8.0 s while it was measured"
+    ladder["steps"][3].update(status="polluted", notes=[said])
+    (trouble,) = troubles(ladder["steps"])
+    assert "client" not in trouble
+    assert trouble.endswith(f": disturbed while it ran, so its numbers are left out ({said})")
 
 
 def test_a_level_without_one_whole_step_says_why_in_place_of_numbers() -> None:

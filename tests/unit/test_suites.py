@@ -121,6 +121,46 @@ def test_a_users_own_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_a_line_ends_at_a_line_feed_alone(sign: str) -> None:
+    lines = [{"messages": user(f"one{sign}two")}, {"messages": user("three")}]
+    text = "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    assert sign in text
+    prompts = expand(suite_from_lines(text, "x", "x.jsonl"))["own"]
+    assert [(prompt.id, prompt.messages) for prompt in prompts] == [
+        ("own-1", user(f"one{sign}two")),
+        ("own-2", user("three")),
+    ]
+
+
+def test_a_form_feed_between_tokens_is_told_with_its_own_line() -> None:
+    text = json.dumps({"messages": user("one")}) + "\n\f\n{\f}"
+    with pytest.raises(HouseError) as caught:
+        suite_from_lines(text, "x", "x.jsonl")
+    assert [problem.where for problem in caught.value.problems] == ["x.jsonl: line 3"]
+
+
+def test_an_id_has_no_sign_of_a_repeat() -> None:
+    data = small()
+    data["kinds"]["chat"]["prompts"][1]["id"] = "issue#0"
+    (problem,) = problems_of(data)
+    assert problem.where == "s.yml: kinds.chat.prompts[1].id"
+    assert (problem.found, problem.do) == ("'issue#0'", "write 'issue-0'")
+    assert problem.needed == "an id without '#', which marks repeats"
+    lines = [{"messages": user(f"{n}"), "id": f"issue#{n}"} for n in range(2)]
+    with pytest.raises(HouseError) as caught:
+        suite_from_lines("\n".join(map(json.dumps, lines)), "x", "x.jsonl")
+    assert [problem.where for problem in caught.value.problems] == ["x.jsonl: line 1.id", "x.jsonl: line 2.id"]
+
+
+def test_a_kind_may_have_that_sign_and_the_ids_made_for_it_have_not() -> None:
+    own = {"messages": user("one"), "kind": "c#"}
+    assert [p.id for p in expand(suite_from_lines(json.dumps(own), "x", "x.jsonl"))["c#"]] == ["c--1"]
+    data = small()
+    data["kinds"]["c#"] = {"output_tokens": 9, "made": {"form": "code", "number": 2}}
+    assert [p.id for p in expand(check_suite(data, "s"))["c#"]] == ["c--001", "c--002"]
+
+
 def test_wrong_lines_are_all_named() -> None:
     text = '{"message": []}\nno json\n{"messages": []}\n' + json.dumps({"messages": user("x"), "output_tokens": "9"})
     with pytest.raises(HouseError) as caught:
@@ -168,6 +208,10 @@ def test_from_files(tmp_path: Path) -> None:
     assert load_suite("small", tmp_path) == small()
     assert load_suite(str(tmp_path / "small.yml"), BENCHMARKS) == small()
     assert load_suite(str(tmp_path / "own.jsonl"), BENCHMARKS)["name"] == "own"
+    for name in ("small.yml", "own.jsonl"):
+        marked = tmp_path / f"marked-{name}"
+        marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+        assert load_suite(str(marked), BENCHMARKS)["kinds"] == load_suite(str(tmp_path / name), BENCHMARKS)["kinds"]
 
 
 def test_files_that_are_no_suite(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
     """
     events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
     answer = read_answer(events)
-    status, error = _outcome(record, answer)
+    status, error = _outcome(record, answer, endpoint)
     sent_s = record.sent_s if record.sent_s is not None else record.began_s
     times = answer.token_times_s
     ttft = (times[0] - sent_s) * 1000 if times else None
@@ -324,22 +324,26 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
     }
 
 
-def _outcome(record: Recording, answer: Answer) -> tuple[str, str | None]:
+def _outcome(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[str, str | None]:
     """Return how the request ended, and why when it did not end well."""
+
+    def said() -> str:
+        return _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
+
     if record.http_status is None:
         return FAILED, record.error or "no answer"
     if record.http_status != 200:
         return (
             FAILED,
-            f"HTTP {record.http_status}: {_message(bytes(record.body)) or record.error or 'no text'}",
+            f"HTTP {record.http_status}: {said()}",
         )
     if not record.stream:
         return (
             FAILED,
-            f"the answer is no event stream: {_message(bytes(record.body)) or record.error or 'no text'}",
+            f"the answer is no event stream: {said()}",
         )
     if answer.error:
-        return FAILED, f"an error inside the stream: {answer.error[:MESSAGE_CHARACTERS]}"
+        return FAILED, f"an error inside the stream: {_cut(answer.error, endpoint)}"
     if not record.whole and not record.body:
         return FAILED, record.error
     if not record.whole and not answer.done:
@@ -359,9 +363,14 @@ def _message(body: bytes) -> str:
     try:
         document = json.loads(text)
     except ValueError:
-        return text[:MESSAGE_CHARACTERS]
+        return text
     if isinstance(document, dict):
         problem = document.get("error", document)
         message = problem.get("message") if isinstance(problem, dict) else problem
         text = str(message or text)
-    return text[:MESSAGE_CHARACTERS]
+    return text
+
+
+def _cut(text: str, endpoint: Endpoint) -> str:
+    """Return as much of a server's message as is kept; the key goes first, for half of one would not be found."""
+    return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from .client import Endpoint
 from .cost import memory_told
 from .crossover import fill
+from .direct import opener
 from .ladder import beside_all, run_ladder
 from .ladder_files import LadderFile, read_ladder, write_ladder
 from .ladder_plan import heading, plan_of
@@ -204,7 +205,7 @@ def _observed(endpoint: Endpoint, log: str) -> dict[str, Any]:
     for path, name in (("/version", "version_answered"), ("/v1/models", "models")):
         request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 (our own http address)
+            with opener().open(request, timeout=10) as answer:
                 data = json.load(answer)
         except (OSError, ValueError, urllib.error.URLError):
             continue

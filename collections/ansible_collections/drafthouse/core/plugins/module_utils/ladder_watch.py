@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .client import Endpoint
+from .direct import opener
 from .problems import HouseError, Problem
 from .ready import wait_until_ready
 from .runtimes import Runtime
@@ -89,7 +90,7 @@ def _answers(endpoint: Endpoint) -> bool:
     """Return whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
     request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_S):  # noqa: S310 (an address that was asked for)
+        with opener().open(request, timeout=_ANSWER_S):
             return True
     except urllib.error.HTTPError as error:
         return error.code != 503

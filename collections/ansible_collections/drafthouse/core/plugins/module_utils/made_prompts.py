@@ -12,6 +12,8 @@ from typing import Any
 from .long_text import Chooser, passage
 from .shape import Findings, Map, Value
 
+#: Stands between a prompt's id and the number of its repeat, and so in no id itself.
+REPEAT = "#"
 #: More than this the parts do not give without prompts that resemble each other too much.
 MOST = 500
 
@@ -113,6 +115,6 @@ def made_prompts(kind: str, made: Mapping[str, Any], findings: Findings, path: s
     if len(texts) < made["number"]:
         findings.add(f"{path}.number", f"{made['number']}", f"{len(texts)} or fewer", "lower it")
     return [
-        {"id": f"{kind}-{number:03d}", "messages": [{"role": "user", "content": text}]}
+        {"id": f"{kind.replace(REPEAT, '-')}-{number:03d}", "messages": [{"role": "user", "content": text}]}
         for number, text in enumerate(texts, start=1)
     ]

@@ -52,6 +52,12 @@ _TOKENIZER_FILES = {
 }
 
 
+_ONE_SEED = (
+    "It sends the seed of the first request with every one, ours is another for each: where a temperature is not 0, "
+    "the answers are others."
+)
+
+
 @dataclass(frozen=True)
 class Work:
     """The requests of one group, in order, and how many run at a time."""
@@ -311,7 +317,7 @@ TOOLS: dict[str, Tool] = {
         _vllm_call,
         _vllm_read,
         _vllm_cannot,
-        ("Its clock starts before the connection is made, ours when the request is written.",),
+        ("Its clock starts before the connection is made, ours when the request is written.", _ONE_SEED),
     ),
     GUIDELLM: Tool(
         GUIDELLM,
@@ -324,6 +330,7 @@ TOOLS: dict[str, Tool] = {
             "Its `inter_token_latency` is set beside our TPOT: the same formula, but each request weighs as much as it "
             "has tokens.",
             "It asks for usage with every chunk (continuous_usage_stats), which makes the stream larger.",
+            _ONE_SEED,
         ),
     ),
     AIPERF: Tool(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .direct import opener
 from .problems import HouseError, Problem
 from .runtimes import Runtime, State
 
@@ -110,7 +111,7 @@ def _died(runtime: Runtime, name: str, state: State) -> Problem:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 (our own http address)
+        with opener().open(url, timeout=5) as answer:
             return int(answer.status) == 200
     except (OSError, urllib.error.URLError):
         return False
@@ -119,7 +120,7 @@ def _answers(url: str) -> bool:
 def _serves(base_url: str, model: str, key: str, log: str) -> bool:
     request = urllib.request.Request(f"{base_url}/v1/models", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (our own http address)
+        with opener().open(request, timeout=5) as answer:
             listed = [entry.get("id") for entry in json.load(answer).get("data", [])]
     except urllib.error.HTTPError as error:
         raise HouseError(

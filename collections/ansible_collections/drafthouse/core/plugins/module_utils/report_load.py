@@ -1,7 +1,7 @@
 """What a ladder of loads says, as plain data for a report: a row for each kind and level, and the sentence.
 
 A ladder (ladder.json) holds a step for each arm, level, kind and round. Steps that ended well are put together
-over the rounds; a step that another client disturbed, or whose engine died, is named and enters no number.
+over the rounds; a step that was disturbed, or whose engine died, is named and enters no number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
 PARTS = ("median", "p90", "p99")
 # Why a step enters no number, for people.
 TROUBLES = {
-    "polluted": "another client used the engine meanwhile, so its numbers are left out",
+    # By another client or by a machine that was suspended: the step's notes say which.
+    "polluted": "disturbed while it ran, so its numbers are left out",
     "broken": "the engine died or only failed, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
 }

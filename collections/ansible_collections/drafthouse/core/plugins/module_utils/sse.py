@@ -103,7 +103,8 @@ def read_answer(events: Sequence[Event]) -> Answer:
     """Return what the events say.
 
     A role chunk with empty content is no token. Usage may come once, twice or with every chunk: the last
-    one counts. Data that is no JSON object makes the answer's ``error``.
+    one counts. Data that is no JSON object makes the answer's ``error``, whole: whoever keeps it takes the key
+    out of it before it is cut.
     """
     answer = Answer()
     for event in events:
@@ -113,10 +114,10 @@ def read_answer(events: Sequence[Event]) -> Answer:
         try:
             document = json.loads(event.data)
         except ValueError:
-            answer.error = answer.error or f"an event that is not JSON: {event.data[:200]}"
+            answer.error = answer.error or f"an event that is not JSON: {event.data}"
             continue
         if not isinstance(document, dict):
-            answer.error = answer.error or f"an event that is not a JSON object: {event.data[:200]}"
+            answer.error = answer.error or f"an event that is not a JSON object: {event.data}"
             continue
         _read_document(document, event, answer)
     return answer
@@ -126,7 +127,7 @@ def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) ->
     problem = document.get("error")
     if problem or event.name == "error":
         message = problem.get("message") if isinstance(problem, dict) else problem
-        answer.error = answer.error or str(message or document.get("message") or event.data[:200])
+        answer.error = answer.error or str(message or document.get("message") or event.data)
         return
     usage = document.get("usage")
     if isinstance(usage, dict):

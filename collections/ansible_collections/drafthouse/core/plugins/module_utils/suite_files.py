@@ -25,7 +25,8 @@ def load_suite(name: str, folder: Path, *, filled: bool = True) -> Suite:
     """
     path = Path(name) if name.endswith(_ENDINGS) else folder / f"{name}.yml"
     try:
-        text = path.read_text(encoding="utf-8")
+        # With or without the mark that some editors put before the first line.
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         known = sorted(one.stem for one in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not name.endswith(_ENDINGS) else "correct the path"

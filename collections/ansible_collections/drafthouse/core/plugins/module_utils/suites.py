@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .long_text import LONG, check_long
-from .made_prompts import MADE, made_prompts
+from .made_prompts import MADE, REPEAT, made_prompts
 from .problems import HouseError, Problem, did_you_mean
 from .shape import Anything, Findings, List, Map, Table, Value, check
 from .suite_asks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
@@ -103,8 +103,8 @@ class Prompt:
 def check_suite(data: object, where: str) -> Suite:
     """Return ``data`` as a suite, its `made:` prompts written out.
 
-    Raises HouseError with all the problems: unknown keys, empty lists, two prompts of one id, and two
-    prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
+    Raises HouseError with all the problems: unknown keys, empty lists, an id with a `#`, two prompts of one id,
+    and two prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
     """
     findings = Findings(where)
     if check(data, _SUITE, findings):
@@ -143,12 +143,22 @@ def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None
     check_ask(entry, findings, path)
     for number, prompt in enumerate(entry["prompts"]):
         place = f"{path}.prompts[{number}]"
+        _check_id(prompt["id"], findings, place)
         _check_messages(prompt["messages"], f"{place}.messages", findings)
         before = len(findings.problems)
         check_ask(prompt, findings, place)
         if len(findings.problems) == before:
             check_expect(asked_of(entry, prompt), findings, place)
         check_long(prompt, findings, place)
+
+
+def _check_id(prompt_id: str, findings: Findings, path: str) -> None:
+    """Add a problem for an id that holds the sign of a repeat (`expand`): two such prompts would count as one."""
+    if REPEAT in prompt_id:
+        plain = prompt_id.replace(REPEAT, "-")
+        findings.add(
+            f"{path}.id", f"'{prompt_id}'", f"an id without '{REPEAT}', which marks repeats", f"write '{plain}'"
+        )
 
 
 def _check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
@@ -197,7 +207,8 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
     """
     findings = Findings(where)
     kinds: dict[str, Any] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    # Not splitlines(): JSON text may hold U+2028, U+0085 and the like as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -215,7 +226,8 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
             own = {key: data[key] for key in ("output_tokens", "expect", *ASK_FIELDS) if key in data}
             if "tool_choice" in data:
                 own["request"] = {**own.get("request", {}), "tool_choice": data["tool_choice"]}
-            entry["prompts"].append({"id": data.get("id", f"{kind}-{number}"), "messages": data["messages"], **own})
+            given = data.get("id", f"{kind.replace(REPEAT, '-')}-{number}")
+            entry["prompts"].append({"id": given, "messages": data["messages"], **own})
     if not kinds and not findings.problems:
         findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:
@@ -225,6 +237,7 @@ def suite_from_lines(text: str, name: str, where: str) -> Suite:
 
 def _check_line(data: Mapping[str, Any], findings: Findings, path: str) -> None:
     before = len(findings.problems)
+    _check_id(data.get("id", ""), findings, path)
     check_ask(data, findings, path)
     if "tool_choice" in data and not data.get("tools"):
         findings.add(f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key")
@@ -250,7 +263,7 @@ def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str
     return Prompt(
         suite,
         kind,
-        f"{prompt['id']}#{turn}" if turn else prompt["id"],
+        f"{prompt['id']}{REPEAT}{turn}" if turn else prompt["id"],
         prompt["messages"],
         prompt.get("output_tokens", entry["output_tokens"]),
         tools=asked.get("tools"),

@@ -1,0 +1,15 @@
+"""Asks a server that is measured, or about to be: always straight, like the requests themselves (`client.py`).
+
+A proxy from the environment would read the key, answer for a server that is gone, and seldom reaches this machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import urllib.request
+
+
+@functools.cache
+def opener() -> urllib.request.OpenerDirector:
+    """Return what opens a server's addresses, whatever `http_proxy` says; it raises what `urlopen` raises."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
