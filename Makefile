@@ -87,7 +87,7 @@ translate: venv ## a serve command from a blog as a profile and as today's comma
 	@scripts/translate.py $(if $(value CMD),"$$CMD") $(ARGS)
 
 tune: venv ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m)
-	@scripts/tune.py $(call needs,PROFILE) --budget $(BUDGET) $(if $(INVENTORY),--inventory $(INVENTORY)) $(foreach setting,$(SET),--set $(setting)) -- $(ARGS)
+	@scripts/tune.py $(call needs,PROFILE) --budget $(BUDGET) $(if $(INVENTORY),--inventory $(INVENTORY)) $(foreach setting,$(SET),--set $(setting)) $(if $(AGAIN),--again) -- $(ARGS)
 
 compare: venv ## two kept reports side by side (A=profile~1 B=profile, or folders; REGRESSION=5 fails where B is worse)
 	@scripts/compare.py $(if $(A),"$(A)") $(if $(B),"$(B)") $(if $(REGRESSION),--regression $(REGRESSION)) $(if $(ANYWAY),--anyway) $(ARGS)

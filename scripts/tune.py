@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import sys
 import time
@@ -43,6 +44,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_journal impor
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_prompts import SUITE, TunePrompts, prompts_for
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import (
     BETTER,
+    UNCONFIRMED,
+    WRONG_OUTPUT,
     Judgement,
     as_data,
     evidence,
@@ -54,7 +57,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_run import BoxTrial, Plays
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_space import reach
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import Space, laid_over
-from ansible_collections.drafthouse.core.plugins.module_utils.tuner import STOP_S, Found, tune
+from ansible_collections.drafthouse.core.plugins.module_utils.tuner import KILL_S, RESERVE_S, STOP_S, Found, tune
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90
@@ -70,6 +73,8 @@ class Work:
     name: str
     inventory: str
     profile: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    """What --set changes of the profile first."""
     resolved: Mapping[str, Any]
     space: Space
     prompts: TunePrompts
@@ -92,7 +97,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
     parser.add_argument("--list", action="store_true", help="list what would be tried, and start nothing")
-    parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds")
+    parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds (AGAIN=1)")
     parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
     given = parser.parse_args(words[:split])
     given.more = words[split + 1 :]
@@ -142,12 +147,26 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
     folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
     profile = laid_over(house.profiles[name], {})
-    return Work(name, inventory, profile, resolved, space, prompts, folder, target, key)
+    return Work(name, inventory, profile, base, resolved, space, prompts, folder, target, key)
 
 
 def check_target(path: Path) -> None:
-    """Raise HouseError where the new profile would replace one that a person wrote, before any time is spent."""
-    if path.exists() and "\ntuned:" not in path.read_text("utf-8"):
+    """Raise HouseError where the new profile could not be written, before any time is spent.
+
+    Nor may it replace one that a person wrote.
+    """
+    found = ""
+    if path.is_dir():
+        found = "a folder"
+    elif not path.parent.is_dir():
+        found = f"no folder {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        found = "a place that may not be written to"
+    if found:
+        raise HouseError(
+            Problem(found, "a file in a folder that there is, for the new profile", "give --to FILE", str(path))
+        )
+    if path.exists() and "\ntuned:" not in path.read_text("utf-8", errors="replace"):
         raise HouseError(
             Problem("a profile that was not written by the tuner", "another name", "give --to FILE", str(path))
         )
@@ -179,12 +198,16 @@ class Show:
         return f"{spent_s // 60}:{spent_s % 60:02d} of {budget_s // 60}:{budget_s % 60:02d}"
 
 
-def search(work: Work, budget_s: int, given: argparse.Namespace) -> Found:
-    """Run the search on the box, and stop what it started, however it ends."""
+def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -> Found:
+    """Run the search on the box, and stop what it started, however it ends.
+
+    ``begun`` is the monotonic time at which the budget began to be spent.
+    """
     journal_file = work.folder / "journal.jsonl"
     if given.again:
         journal_file.unlink(missing_ok=True)
-    journal = Journal(journal_file, work.search)
+    journal = Journal(journal_file, work.search, early_s=time.monotonic() - begun)
+    end = time.monotonic() + budget_s - journal.spent_s
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:
         show.line(
@@ -201,15 +224,18 @@ def search(work: Work, budget_s: int, given: argparse.Namespace) -> Found:
         plays,
         work.folder,
         concurrency=int(work.resolved["experiment"]["concurrency"]),
-        budget_s=budget_s - journal.spent_s - STOP_S,
+        budget_s=end - time.monotonic() - RESERVE_S,
+        overrides=work.overrides,
     )
     try:
         return tune(work.space, Recorded(trial, journal), budget_s, show.line)
     finally:
         if trial.started:
             show.line("stopping what serves")
-            if not trial.stop(STOP_S):
-                show.line(f"it was not stopped in {STOP_S:.0f} s: make stop INVENTORY={work.inventory}")
+            # Ending a stop that hangs takes time as well.
+            stop_s = max(0.0, min(STOP_S, end - time.monotonic() - KILL_S / 2))
+            if not trial.stop(stop_s):
+                show.line(f"it was not stopped in {stop_s:.0f} s: make stop INVENTORY={work.inventory}")
         journal.close()
 
 
@@ -218,8 +244,12 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     judgement: Judgement = judge(found)
     (work.folder / "result.json").write_text(json.dumps(as_data(found, judgement), indent=1) + "\n", "utf-8")
     print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
+    if judgement.word == UNCONFIRMED:
+        print("\nno new profile: the same command asks the last step again while there is time; AGAIN=1 (--again) all")
+        return
     if judgement.word not in BETTER:
-        print("\nno new profile: nothing better was found")
+        why = "its output is not the model's own" if judgement.word == WRONG_OUTPUT else "nothing better was found"
+        print(f"\nno new profile: {why}")
         return
     about = {
         "from": work.name,
@@ -229,7 +259,17 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         "budget_s": budget_s,
     }
     new = tuned_profile(work.profile, found.winner, evidence(found, judgement, about, work.prompts))
-    work.target.write_text(profile_yaml(new), "utf-8")
+    try:
+        work.target.write_text(profile_yaml(new), "utf-8")
+    except OSError as error:
+        raise HouseError(
+            Problem(
+                f"a new profile that could not be written: {error.strerror}",
+                "a place for it",
+                "make one, or give --to FILE; the same command writes it, and measures nothing again",
+                str(work.target),
+            )
+        ) from None
     shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target
     print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if work.target.parent == ROOT / "profiles" else ""))
 
@@ -246,6 +286,7 @@ def listed(work: Work) -> str:
 
 def main() -> int:
     """Tune, or list what would be tried."""
+    begun = time.monotonic()
     given = parse()
     budget_s = seconds_of(given.budget)
     work = prepare(given, budget_s)
@@ -253,7 +294,7 @@ def main() -> int:
         print(listed(work))
         return 0
     try:
-        finish(work, budget_s, search(work, budget_s, given))
+        finish(work, budget_s, search(work, budget_s, given, begun))
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on ({work.folder.relative_to(ROOT)})", file=sys.stderr)
         return 130

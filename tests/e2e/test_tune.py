@@ -149,6 +149,7 @@ def test_from_the_profile_as_it_ships_it_says_what_is_so(
     assert ended.returncode == 0, ended.stderr[-3000:]
     result = json.loads((FOLDER / "result.json").read_text())
     figure(f"from K=8: {result['sentence']}")
-    assert result["word"] in ("faster", "as fast", "no faster", "kept", "unconfirmed")
+    # One of the judged words: a search that comes to no end is no answer.
+    assert result["word"] in ("faster", "as fast", "no faster", "kept")
     assert target.exists() == (result["word"] in ("faster", "as fast"))
     assert ended.stdout.startswith(result["sentence"])

@@ -55,11 +55,19 @@ def space(
     return Space(tuple(all_families), prompts, 20, 1.0, 4, options)
 
 
+def _answer(prompt: str, word: str) -> dict[str, object]:
+    """Return an answer as the outputs gate reads one: twelve tokens."""
+    text = "".join(f"{word}{number:02d} " for number in range(12))
+    return {"group": "final", "prompt_id": prompt, "status": "ok", "temperature": 0, "text": text, "output_tokens": 12,
+            "pieces": [len(text) // 12] * 12}  # fmt: skip
+
+
 @dataclass
 class KnownBox:
     """The box. ``truth`` is a candidate's speed over the baseline's; ``noise`` and ``drift`` are log-normal.
 
     ``noise`` is that of every answer, ``drift`` that of every start as a whole: no two starts are quite alike.
+    In the last step a candidate answers with the baseline's texts, and one of ``wrong`` with texts of its own.
     ``start_s`` may be a range. ``broken`` candidates do not start; ``dies`` says which tasks die, by key.
     """
 
@@ -70,6 +78,7 @@ class KnownBox:
     drift: float = 0.008
     token_ms: float = 15.0
     broken: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
     dies: Callable[[Task], bool] = lambda task: False
     tasks: list[Task] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -115,5 +124,8 @@ class KnownBox:
                 ratios.append(task.reference[prompt] / value)
             if hopeless(ratios) and number + 1 < task.first + task.count:
                 return Outcome(STOPPED, tpot_ms, start_s + measured_s, 0.0, measured_s, "far behind the leader")
-        facts = {"drafted": task.arm != BASELINE}
+        facts: dict[str, object] = {"drafted": task.arm != BASELINE}
+        if task.part == FINAL:
+            own = task.arm != BASELINE and task.candidate.id in self.wrong
+            facts["answers"] = [_answer(prompt, "other" if own else "same") for prompt in tpot_ms]
         return Outcome(OK, tpot_ms, start_s + measured_s, 0.0, measured_s, "", facts)

@@ -173,3 +173,58 @@ def test_killed_again_and_again_it_finds_the_same_in_one_budget(tmp_path: Path, 
     assert found.spent_s == pytest.approx(journal.spent_s, abs=1)
     assert found.spent_s <= budget_s - STOP_S
     assert box.spent_s + 10 * kills == pytest.approx(found.spent_s, abs=1)
+
+
+@pytest.mark.parametrize(("part", "said"), [("search", "could not be measured"), ("final", "the engine died")])
+def test_what_ended_the_search_is_asked_again_once_it_is_mended(tmp_path: Path, part: str, said: str) -> None:
+    broken = True
+
+    def dies(task: Task) -> bool:
+        return broken and task.part == part
+
+    box = KnownBox(lambda candidate: peak(9)(candidate.tokens), 11, dies=dies)
+
+    def run() -> tuple[str, Journal]:
+        journal = Journal(tmp_path / "j.jsonl", "search")
+        try:
+            found = tune(space(own=2), Recorded(box, journal), 1800.0)
+        except HouseError as error:
+            return error.problems[0].found, journal
+        finally:
+            journal.close()
+        assert found.spent_s == pytest.approx(journal.spent_s, abs=1)
+        return found.unconfirmed, journal
+
+    first, journal = run()
+    assert said in first
+    tasks, spent_s = len(box.tasks), box.spent_s
+    # Still broken: asked once more, and nothing of what it took is forgotten.
+    assert said in run()[0]
+    assert len(box.tasks) == tasks + 1
+    broken = False
+    unconfirmed, journal = run()
+    assert unconfirmed == ""
+    assert box.spent_s > spent_s
+    assert journal.spent_s == pytest.approx(box.spent_s, abs=1)
+    tasks = len(box.tasks)
+    run()
+    assert len(box.tasks) == tasks
+
+
+def test_a_failure_that_ended_nothing_is_kept(tmp_path: Path) -> None:
+    box = KnownBox(lambda c: peak(9)(c.tokens), 11, broken=("draft K=1", "draft K=16"))
+    for _ in range(2):
+        journal = Journal(tmp_path / "j.jsonl", "search")
+        assert tune(space(own=2), Recorded(box, journal), 1800.0).final
+        journal.close()
+    assert len(box.tasks) == len({task.key for task in box.tasks})
+
+
+def test_what_a_run_used_before_its_first_trial_is_spent_too(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.jsonl", "search", early_s=4.0)
+    assert not journal.resumed
+    assert journal.spent_s == 4.0
+    assert Recorded(lambda task: OUTCOME, journal)(TASK).elapsed_s == 34.0
+    journal.close()
+    again = Journal(tmp_path / "j.jsonl", "search", early_s=2.0)
+    assert again.spent_s == pytest.approx(36.0, abs=0.1)

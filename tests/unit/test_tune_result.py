@@ -21,6 +21,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import
     KEPT,
     NO_FASTER,
     UNCONFIRMED,
+    WRONG_OUTPUT,
     as_data,
     company,
     evidence,
@@ -127,6 +128,29 @@ def test_the_profile_as_it_stands_is_kept() -> None:
 def test_equal_outputs_and_their_control() -> None:
     judgement = judge(found(SMALLER, 1.5, 1.8))
     assert judgement.equal_outputs == {"pairs": 2, "equal": 1, "control": 1.0}
+
+
+def test_a_winner_whose_output_is_wrong_is_no_winner() -> None:
+    box = KnownBox(lambda candidate: peak(7)(candidate.tokens), 3, wrong=("draft K=6", "draft K=7", "draft K=8"))
+    given = tune(space(own=2), box, 1800.0)
+    assert given.winner.tokens in (6, 7, 8)
+    judgement = judge(given)
+    assert judgement.word == WRONG_OUTPUT
+    assert judgement.word not in BETTER
+    assert judgement.sentence.startswith(f"{WRONG_OUTPUT}: {given.winner.id}, 20 of 20 prompts are answered otherwise")
+    assert "pays" not in judgement.sentence
+    assert judgement.outputs is not None
+    assert judgement.outputs["word"] == "failed"
+
+
+def test_outputs_that_nothing_judges_are_said_to_be_so() -> None:
+    given = tune(space(own=2), KnownBox(lambda candidate: peak(7)(candidate.tokens), 3), 1800.0)
+    judgement = judge(given)
+    assert judgement.outputs is not None
+    assert judgement.outputs["word"] == "passed"
+    assert "outputs" not in judgement.sentence
+    given.final = {key: outcomes[:1] for key, outcomes in given.final.items()}
+    assert "outputs not measured: the baseline was asked once" in judge(given).sentence
 
 
 def test_two_arms_that_are_alike_are_seldom_called_faster(figure: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_journal import Journal, Recorded
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_prompts import TunePrompts
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_run import (
     PREPARE,
@@ -261,3 +262,56 @@ def test_no_secret_is_written_for_a_play(tmp_path: Path, monkeypatch: pytest.Mon
     assert os.environ["DRAFTHOUSE_API_KEY"] not in "".join(
         path.read_text() for path in tmp_path.rglob("*") if path.is_file()
     )
+
+
+@pytest.mark.parametrize("playbooks", [PREPARE, TRIAL])
+@pytest.mark.parametrize("status", [4, 6])
+def test_a_box_out_of_reach_is_a_problem_and_no_outcome(
+    tmp_path: Path, playbooks: tuple[str, ...], status: int
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", "search")
+    made = FakePlays({"box": TRIAL_DATA}, {playbooks: status})
+    task = Task(CANDIDATE, count=2, seconds=90)
+    with pytest.raises(HouseError) as caught:
+        Recorded(box(made, tmp_path), journal)(task)
+    assert "cannot be reached: it broke" in caught.value.problems[0].found
+    assert journal.outcomes == {}
+    made.status = {}
+    assert Recorded(box(made, tmp_path), journal)(task).status == OK
+    journal.close()
+
+
+def test_out_of_reach_is_read_out_of_what_ansible_says() -> None:
+    assert Played(2, "[box]: UNREACHABLE! => gone").unreachable
+    assert not Played(2, "the engine died").unreachable
+    assert not Played(None, "its time was up").unreachable
+
+
+def test_what_serves_is_stopped_as_it_was_started(tmp_path: Path) -> None:
+    made = FakePlays({"box": TRIAL_DATA})
+    base = {"serve": {"threads": 2}}
+    trial = BoxTrial("name", PROMPTS, made, tmp_path, concurrency=1, budget_s=600, overrides=base)
+    assert not trial.started
+    assert trial.stop(20)
+    assert made.played[-1][:2] == (STOP, {"profile": "name", "overrides": base})
+
+
+def test_started_is_what_runs(tmp_path: Path) -> None:
+    made = FakePlays({"box": TRIAL_DATA})
+    late = box(made, tmp_path, budget_s=1.0)
+    late(Task(CANDIDATE, count=2, seconds=90))
+    assert not late.started
+    trial = box(made, tmp_path)
+    trial(Task(CANDIDATE, count=2, seconds=90))
+    assert trial.started
+    first, last = (Task(CANDIDATE, part=part, count=2, seconds=90) for part in ("search", FINAL))
+    trial(first)
+    assert made.played[-1][1]["work"]["texts"] is False
+    trial(last)
+    assert made.played[-1][1]["work"]["texts"] is True
+
+
+def test_answers_of_the_last_step_are_kept() -> None:
+    answers = [{"prompt_id": "a/b", "text": "x"}]
+    assert outcome_of({**TRIAL_DATA, "answers": answers}, Task(CANDIDATE)).facts["answers"] == answers
+    assert "answers" not in outcome_of(TRIAL_DATA, Task(CANDIDATE)).facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,12 +10,17 @@ from ansible_collections.drafthouse.core.plugins.module_utils.catalog import Hou
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     load_suites,
+    resolved_profile,
     site_of_inventory,
     with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_space import MOST_TOKENS, Reach, reach
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import Space
+from ansible_collections.drafthouse.core.plugins.module_utils.tuner import tune
+
+from tests.fakes.known_box import KnownBox
 
 KINDS = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
 
@@ -130,3 +136,28 @@ def test_a_null_in_the_overrides_takes_a_key_away(house: House) -> None:
     assert not any("size-n" in flag[0] for flag in resolved["arms"]["speculative"]["speculation_flags"])
     with pytest.raises(HouseError, match="the key 'method'"):
         resolve(house, name, site_of(house, name), KINDS, {"speculation": {"method": None}})
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("cpu-smollm2-draft", "speculation.options.min_probability"),
+        ("rtx6000-qwen-eagle3", "serve.async_scheduling"),
+    ],
+)
+def test_the_options_of_a_shipped_profile_are_varied_and_belong_to_no_result(
+    house: House, name: str, path: str
+) -> None:
+    found = reached(house, name)
+    assert [option for option, _ in found.options] == [path]
+    space = Space(found.families, 40, 20, options=found.options)
+    own = found.families[0].id
+    box = KnownBox(lambda candidate: 1.5 * (candidate.family == own) + 0.2 * bool(candidate.settings) or 1.0, 1)
+    tuned = tune(space, box, 3600.0)
+    assert {one.candidate.settings for one in tuned.tried if one.candidate.settings} == {
+        ((path, value),) for value in dict(found.options)[path]
+    }
+    assert tuned.winner.settings[0][0] == path
+    # What may be tuned changes nothing of what is measured.
+    resolved = resolved_profile(name, site_of(house, name))
+    assert "tunable" not in json.dumps(resolved, default=str)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.same_outputs import judge_outputs
 from ansible_collections.drafthouse.core.plugins.module_utils.trial import (
     TrialOptions,
     endpoint_of,
@@ -41,7 +42,7 @@ def test_a_trial_reads_the_clock_and_the_counters() -> None:
     with clock_server(**QUICK, metrics="vllm", drafted=4) as server:
         trial = measured(server)
     assert trial["status"] == OK
-    assert list(trial["tpot_ms"]) == ["p0", "p1", "p2", "p3"]
+    assert list(trial["tpot_ms"]) == ["tune/p0", "tune/p1", "tune/p2", "tune/p3"]
     # Four chunks of three tokens, 10 ms apart: 30 ms for the 11 tokens behind the first.
     for value in trial["tpot_ms"].values():
         assert value == pytest.approx(30 / 11, rel=0.25)
@@ -62,7 +63,7 @@ def test_a_loser_is_not_asked_the_rest() -> None:
     told: list[dict[str, Any]] = []
     with clock_server(**QUICK) as server:
         endpoint = Endpoint("speculative", server.base_url, "clock")
-        options = TrialOptions(reference={f"p{n}": 1.0 for n in range(12)}, label="loser")
+        options = TrialOptions(reference={f"tune/p{n}": 1.0 for n in range(12)}, label="loser")
         trial = run_trial(endpoint, asks(12), options, told.append)
         asked = [one for one in server.record() if "prompt" in one["request"]["messages"][0]["content"]]
     assert trial["status"] == STOPPED
@@ -74,14 +75,14 @@ def test_a_loser_is_not_asked_the_rest() -> None:
 
 def test_one_that_keeps_up_is_asked_everything() -> None:
     with clock_server(**QUICK) as server:
-        trial = measured(server, 8, reference={f"p{n}": 2.6 for n in range(8)})
+        trial = measured(server, 8, reference={f"tune/p{n}": 2.6 for n in range(8)})
     assert (trial["status"], trial["asked"]) == (OK, 8)
 
 
 def test_without_a_partner_nobody_is_stopped() -> None:
     with clock_server(**QUICK) as server:
         assert measured(server, 6, reference={"other": 0.1})["status"] == OK
-        assert measured(server, 6, 0.6, reference={f"p{n}": 0.1 for n in range(6)})["status"] == OK
+        assert measured(server, 6, 0.6, reference={f"tune/p{n}": 0.1 for n in range(6)})["status"] == OK
 
 
 def test_answers_that_fail_are_told() -> None:
@@ -128,8 +129,35 @@ def test_streams_run_side_by_side() -> None:
 
 
 def test_names_of_pairs() -> None:
-    assert pair_key("a", 0.0) == "a"
-    assert pair_key("a", 0.6) == "a@0.6"
+    assert pair_key("mine", "a", 0.0) == "mine/a"
+    assert pair_key("mine", "a", 0.6) == "mine/a@0.6"
+
+
+def test_two_suites_with_prompts_of_the_same_id_are_two() -> None:
+    with clock_server(**QUICK) as server:
+        twice = [{**ask, "suite": suite} for suite in ("mine", "yours") for ask in asks(2)]
+        trial = run_trial(Endpoint("speculative", server.base_url, "clock"), twice, TrialOptions(texts=True))
+    names = ["mine/p0", "mine/p1", "yours/p0", "yours/p1"]
+    assert list(trial["tpot_ms"]) == list(trial["outputs"]) == names
+    assert [one["prompt_id"] for one in trial["answers"]] == names
+
+
+def test_texts_come_only_where_they_are_asked_for_and_are_what_the_gate_reads() -> None:
+    with clock_server(**QUICK) as server:
+        assert "answers" not in measured(server, 2)
+        assert measured(server, 2, 0.6, texts=True)["answers"] == []
+        answers = measured(server, 6, texts=True)["answers"]
+    rounds = [{**answer, "round": number} for answer in answers for number in (1, 2)]
+    assert judge_outputs({"requests": rounds}, {"requests": rounds})["word"] == "passed"
+
+
+def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:
+    resolved = {"site": {"host": "127.0.0.1", "port": 1}, "key_file": str(tmp_path / "key")}
+    with pytest.raises(HouseError) as caught:
+        endpoint_of(resolved, "baseline")
+    (problem,) = caught.value.problems
+    assert problem.where == str(tmp_path / "key")
+    assert "No such file" in problem.found
 
 
 def test_the_address_is_that_of_the_served_arm(tmp_path: Any) -> None:

@@ -21,6 +21,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tuner import (
     ALL,
     STOP_S,
     TIME,
+    _Search,
     middle,
     tune,
 )
@@ -258,3 +259,53 @@ def test_speeds_are_compared_on_what_all_answered() -> None:
     assert speeds_of([fast]) == [1.0]
     with pytest.raises(ValueError, match="no prompt"):
         speeds_of([{"a": 1.0}, {"b": 1.0}])
+
+
+def test_a_box_on_which_nothing_runs_any_more_is_a_problem_and_no_result() -> None:
+    """It dies in the middle of the search, and takes every later engine with it."""
+    for after in range(1, 25):
+        box = KnownBox(by_tokens(peak(8)), 5)
+        box.dies = lambda task, box=box, after=after: len(box.tasks) > after and task.part == SEARCH  # type: ignore[misc]
+        try:
+            found = tune(space(own=2, families={"head": 8}), box, BUDGET_S)
+        except HouseError as error:
+            assert "the engine died" in error.problems[0].found
+            assert "AGAIN=1" in error.problems[0].do
+        else:
+            assert found.winner != space(own=2).own, after
+
+
+def test_what_failed_all_alike_is_nothing_to_compare_with() -> None:
+    broken = tuple(f"draft K={k}" for k in range(1, 17) if k != 4)
+    with pytest.raises(HouseError) as caught:
+        tune(space(own=4), KnownBox(by_tokens(peak(4)), 1, broken=broken), BUDGET_S)
+    assert "nothing that the profile could be compared with" in caught.value.problems[0].found
+    # One that ran is a comparison.
+    assert tune(space(own=4), KnownBox(by_tokens(peak(4)), 1, broken=broken[1:]), BUDGET_S).winner.tokens in (1, 4)
+
+
+def test_refining_that_had_no_time_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = _Search(space(own=4, most=8), KnownBox(by_tokens(peak(4)), 1), BUDGET_S, lambda text: None)
+    search.begin()
+    search.halve()
+    monkeypatch.setattr(search, "fits", lambda trials, answers: False)
+    search.refine()
+    search.go_on()  # the coarse row is done
+    assert search.ended == TIME
+    monkeypatch.undo()
+    search.refine()
+    search.go_on()
+    assert search.ended == ALL
+
+
+def test_no_time_to_measure_once_more_leaves_nothing_untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = KnownBox(lambda candidate: 1.5, 2, start_s=(2.0, 3.0), drift=0.0, noise=0.0)
+    search = _Search(space(own=3, most=4), box, 36_000.0, lambda text: None)
+    search.begin()
+    search.halve()
+    search.refine()
+    search.go_on()
+    assert search.ended == ALL
+    monkeypatch.setattr(search, "fits", lambda trials, answers: False)
+    search.play_off()
+    assert search.ended == ALL

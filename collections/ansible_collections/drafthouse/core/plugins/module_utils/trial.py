@@ -33,6 +33,8 @@ Tell = Callable[[dict[str, Any]], None]
 _REQUEST_S = 600.0
 # How much of an answer's fingerprint is kept: enough to tell answers apart, and no text.
 _FINGERPRINT = 16
+# What the outputs gate reads of an answer (`same_outputs`), beside its name and its round.
+_ANSWER = ("status", "temperature", "text", "reasoning_text", "tool_calls", "pieces", "output_tokens")
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,46 @@ class TrialOptions:
     reference: Mapping[str, float] = field(default_factory=dict)
     """TPOT in ms of the leader, by prompt as `pair_key` names it. Empty: every prompt is asked."""
     label: str = ""
+    texts: bool = False
+    """Whether the answers at temperature 0 come back too, for the gate that sets outputs beside each other."""
 
 
-def pair_key(prompt_id: str, temperature: float) -> str:
-    """Return the name under which answers of two candidates are set beside each other."""
-    return prompt_id if temperature == 0 else f"{prompt_id}@{temperature:g}"
+def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
+    """Return the name under which answers of two candidates are set beside each other.
+
+    With the suite, for two suites may each have a prompt of the same id.
+    """
+    name = f"{suite}/{prompt_id}"
+    return name if temperature == 0 else f"{name}@{temperature:g}"
+
+
+def _pair(request: Mapping[str, Any]) -> str:
+    return pair_key(request["suite"], request["prompt_id"], request["temperature"])
 
 
 def endpoint_of(resolved: Mapping[str, Any], arm: str) -> Endpoint:
-    """Return the address of an arm that the role `serve` started on the site's port. Raises OSError without a key."""
+    """Return the address of an arm that the role `serve` started on the site's port.
+
+    Raises HouseError when the key it was started with cannot be read.
+    """
     site = resolved["site"]
+    try:
+        key = Path(resolved["key_file"]).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise HouseError(
+            Problem(
+                f"a key file that cannot be read: {why}",
+                "the key with which the server was started",
+                "serve once more, which writes it anew: make with the profile's name",
+                str(resolved["key_file"]),
+            )
+        ) from None
     return Endpoint(
         arm,
         f"http://{site['host']}:{site['port']}",
         resolved["target"]["served_name"],
-        Path(resolved["key_file"]).read_text("utf-8").strip(),
+        key,
         metrics_path=(resolved["engine"].get("metrics") or {}).get("path", "/metrics"),
     )
 
@@ -147,7 +174,7 @@ class _Trial:
         """Set an answer beside the leader's, and let nothing more be asked where it is hopeless."""
         request = raw_request(record, self.endpoint, 0.0)
         self.requests.append(request)
-        leader_ms = self.options.reference.get(pair_key(request["prompt_id"], request["temperature"]))
+        leader_ms = self.options.reference.get(_pair(request))
         own_ms = _tpot(request)
         beside = ""
         if leader_ms and own_ms:
@@ -160,13 +187,14 @@ class _Trial:
             self.why = f"{middle:.2f} x the leader's speed after {done} of {total} prompts"
 
     def told(self, status: str, measured_s: float, before: Snapshot, after: Snapshot) -> dict[str, Any]:
-        """Return the trial as plain data: no texts, for it travels and is kept."""
+        """Return the trial as plain data; no texts but where they are asked for: it travels and is kept."""
         bad = [one for one in self.requests if one["status"] != REQUEST_OK]
         counters = [{"before": before, "after": after}]
         acceptance = acceptance_of(self.requests, counters, None) if self.requests else {}
         drafted = acceptance.get("spec_decode_draft_tokens") or 0
         length = acceptance.get("spec_decode_acceptance_length") or 0
-        return {
+        greedy = [one for one in self.requests if one["status"] == REQUEST_OK and one["temperature"] == 0]
+        told: dict[str, Any] = {
             "schema": SCHEMA,
             "arm": self.endpoint.arm,
             "status": FAILED if bad else status,
@@ -179,12 +207,13 @@ class _Trial:
             "output_tokens": sum(one["output_tokens"] or 0 for one in self.requests),
             "drafted": bool(drafted) or length > 1.0,
             "acceptance": acceptance,
-            "outputs": {
-                pair_key(one["prompt_id"], 0): _fingerprint(one)
-                for one in self.requests
-                if one["status"] == REQUEST_OK and one["temperature"] == 0
-            },
+            "outputs": {_pair(one): _fingerprint(one) for one in greedy},
         }
+        if self.options.texts:
+            told["answers"] = [
+                {**{name: one[name] for name in _ANSWER}, "group": "final", "prompt_id": _pair(one)} for one in greedy
+            ]
+        return told
 
     def tpot_ms(self) -> dict[str, float]:
         """Return the time per output token of every whole answer, in ms."""
@@ -192,7 +221,7 @@ class _Trial:
         for one in self.requests:
             value = _tpot(one)
             if value is not None:
-                found[pair_key(one["prompt_id"], one["temperature"])] = value
+                found[_pair(one)] = value
         return found
 
 

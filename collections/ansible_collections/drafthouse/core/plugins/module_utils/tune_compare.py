@@ -49,6 +49,8 @@ class Tried:
     tpot_ms: dict[str, list[float]] = field(default_factory=dict)
     out: str = ""
     starts: int = 0
+    failed: bool = False
+    """Whether it is out because it did not run, and not for its speed."""
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def medians(self) -> dict[str, float]:

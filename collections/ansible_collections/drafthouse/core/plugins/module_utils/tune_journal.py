@@ -1,7 +1,8 @@
 """The tuner's journal: one JSON object a line, written as things happen, so that a killed search goes on.
 
 The first line says what is searched. Then come `begun` and `done` for each trial, and `resumed` where a later run
-went on. While a trial runs the file's time is touched: what a killed run had used of the budget is read from it.
+went on, and `dropped` where it asks again what had ended the search. While a trial runs the file's time is touched:
+what a killed run had used of the budget is read from it.
 A last line that a kill cut in the middle is dropped.
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .problems import HouseError, Problem
-from .tune_types import Outcome, Task, Trial
+from .tune_types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
 
 SCHEMA = "drafthouse.tune/1"
 
@@ -25,16 +26,16 @@ SCHEMA = "drafthouse.tune/1"
 class Journal:
     """The journal of one search in a file. One process holds it at a time."""
 
-    def __init__(self, path: Path, search: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, search: str, clock: Callable[[], float] = time.time, early_s: float = 0.0) -> None:
         """Open the journal of the search that ``search`` names (a hash of all that it depends on).
 
-        A journal of another search is put aside as `<name>.old`. ``clock`` gives epoch seconds, for tests. Raises
-        HouseError when another process holds the journal.
+        A journal of another search is put aside as `<name>.old`. ``clock`` gives epoch seconds, for tests; ``early_s``
+        is what this run has used of the budget already. Raises HouseError when another process holds the journal.
         """
         self.path, self._clock = path, clock
         self.outcomes: dict[str, Outcome] = {}
         self.lost_s = 0.0
-        """Seconds that killed runs used and no outcome holds."""
+        """Seconds of the budget that no outcome holds: of killed runs, of dropped outcomes, before the first trial."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _held(path)
         touched_s = path.stat().st_mtime
@@ -47,11 +48,11 @@ class Journal:
             self._read(lines, touched_s)
         else:
             self._write({"schema": SCHEMA, "search": search})
-
-    @property
-    def resumed(self) -> bool:
+        self.resumed = bool(self.outcomes) or self.lost_s > 0
         """Whether an earlier run left something to go on with."""
-        return bool(self.outcomes) or self.lost_s > 0
+        if lines or early_s:
+            self.lost_s += early_s
+            self._write({"event": "resumed", "lost_s": self.lost_s})
 
     @property
     def spent_s(self) -> float:
@@ -73,6 +74,11 @@ class Journal:
         self.lost_s = 0.0  # the outcome's elapsed time holds it now, see `Recorded`
         self._write({"event": "done", "task": task.key, "outcome": asdict(outcome)})
 
+    def drop(self, task: Task) -> None:
+        """Forget a task's outcome, so that it is done anew; what it took stays spent."""
+        self.lost_s += self.outcomes.pop(task.key).elapsed_s
+        self._write({"event": "dropped", "task": task.key})
+
     def close(self) -> None:
         """Let another process have the journal."""
         self._file.close()
@@ -85,15 +91,18 @@ class Journal:
             if line.get("event") == "done":
                 self.outcomes[line["task"]] = Outcome(**line["outcome"])
                 self.lost_s = 0.0
+            elif line.get("event") == "dropped":
+                # A line that could not be read may have been its outcome's.
+                dropped = self.outcomes.pop(line["task"], None)
+                self.lost_s += dropped.elapsed_s if dropped else 0.0
             elif line.get("event") == "resumed":
                 self.lost_s = float(line["lost_s"])
-        running = lines[-1].get("event") in ("begun", "resumed")
+        running = lines[-1].get("event") in ("begun", "dropped", "resumed")
         if running:
             self.lost_s += max(0.0, touched_s - last_s)
         # A journal that ends inside a line would swallow the next one.
         if not self.path.read_bytes().endswith(b"\n"):
             self._file.write("\n")
-        self._write({"event": "resumed", "lost_s": self.lost_s})
 
     def _put_aside(self) -> None:
         self.path.with_suffix(".old").write_bytes(self.path.read_bytes())
@@ -113,13 +122,20 @@ class Recorded:
     def __init__(self, trial: Trial, journal: Journal) -> None:
         self._trial, self._journal = trial, journal
         self.replayed = 0
+        self._asked = 0
 
     def __call__(self, task: Task) -> Outcome:
-        """Return the outcome of a task, from the journal or by doing it now."""
+        """Return the outcome of a task, from the journal or by doing it now.
+
+        A failure that ended the search is no answer to keep: what was wrong then may be mended by now.
+        """
+        first, self._asked = self._asked == 0, self._asked + 1
         kept = self._journal.outcomes.get(task.key)
-        if kept is not None:
+        if kept is not None and not self._ended(task, kept, first):
             self.replayed += 1
             return kept
+        if kept is not None:
+            self._journal.drop(task)
         lost_s = self._journal.lost_s
         self._journal.begin(task)
         outcome = self._trial(task)
@@ -129,6 +145,16 @@ class Recorded:
             outcome = Outcome(**{**asdict(outcome), **spent})
         self._journal.done(task, outcome)
         return outcome
+
+    def _ended(self, task: Task, outcome: Outcome, first: bool) -> bool:
+        """Tell whether a kept outcome ended the search: the profile's own first one, or one of the last step, failed.
+
+        One whose time was up had all that was left of the budget: there is none to ask it again in.
+        """
+        last = next(reversed(self._journal.outcomes)) == task.key
+        ends = first or (task.part == FINAL and task.turn == 1)
+        bad = outcome.status != OK or len(outcome.tpot_ms) < task.count
+        return last and ends and bad and outcome.status != TOO_LATE
 
 
 def _held(path: Path) -> IO[str]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from .gates import FAILED, PASSED
+from .same_outputs import judge_outputs
 from .stats import bootstrap_median, median, paired_ratios
 from .tables import table
 from .tune_compare import SAME, Tried
@@ -23,6 +25,8 @@ Data = dict[str, Any]
 
 #: What a tuning can come to. A new profile is written for the first two.
 FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster", "kept", "unconfirmed"
+#: The winner's answers at temperature 0 do not pass the outputs gate, whatever its speed.
+WRONG_OUTPUT = "wrong output"
 BETTER = (FASTER, AS_FAST)
 _RULE = (
     f"within {100 * (SAME - 1):.0f} % of the fastest counts as fastest; of these the profile's own method, "
@@ -42,6 +46,8 @@ class Judgement:
     """The winner's speed over that of the same server without speculation."""
     equal_outputs: Data | None = None
     """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
+    outputs: Data | None = None
+    """What the outputs gate says of them (`same_outputs.judge_outputs`): word, said, and both sides."""
 
 
 def judge(found: Found) -> Judgement:
@@ -56,13 +62,20 @@ def judge(found: Found) -> Judgement:
         _pooled(found.final[key]) for key in ((SPECULATIVE, won.id), (BASELINE, won.id), (SPECULATIVE, own.id))
     )
     over_profile, over_baseline = _speedup(before, mine), _speedup(base, mine)
-    outputs = _equal_outputs(found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id])
+    arms = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
+    equal, outputs = _equal_outputs(*arms), judge_outputs(*(_answers(outcomes) for outcomes in arms))
+    if outputs["word"] == FAILED:
+        said = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, counts for nothing"
+        sentence = f"{WRONG_OUTPUT}: {won.id}, {said}"
+        return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
     drafted = any(outcome.facts.get("drafted") for outcome in found.final[SPECULATIVE, won.id])
     word, said = _word(won, own, over_profile, drafted)
     pays = over_baseline["low"] > THRESHOLD
     beside = f"{'pays' if pays else 'does not pay'}: {times_span(over_baseline)} of the speed without speculation"
     prompts = f"on {count(over_profile['n'], 'answer')} that the search did not see"
-    return Judgement(word, f"{word}: {won.id}, {said} {prompts}; {beside}", over_profile, over_baseline, outputs)
+    unsure = "" if outputs["word"] == PASSED else f"; outputs {outputs['word']}: {outputs['said']}"
+    sentence = f"{word}: {won.id}, {said} {prompts}; {beside}{unsure}"
+    return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
 
 
 def _word(won: Candidate, own: Candidate, over_profile: Mapping[str, Any], drafted: bool) -> tuple[str, str]:
@@ -84,6 +97,17 @@ def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
         for prompt, value in outcome.tpot_ms.items():
             pooled.setdefault(prompt, []).append(value)
     return pooled
+
+
+def _answers(outcomes: Sequence[Outcome]) -> Data:
+    """Return the answers of an arm's rounds as the outputs gate reads a result."""
+    return {
+        "requests": [
+            {**answer, "round": number}
+            for number, outcome in enumerate(outcomes, 1)
+            for answer in outcome.facts.get("answers") or []
+        ]
+    }
 
 
 def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Data:
@@ -196,6 +220,7 @@ def evidence(found: Found, judgement: Judgement, about: Mapping[str, Any], promp
         "over_profile": _short(judgement.over_profile),
         "over_baseline": _short(judgement.over_baseline),
         "equal_outputs": judgement.equal_outputs,
+        "outputs": f"{judgement.outputs['word']}: {judgement.outputs['said']}" if judgement.outputs else None,
         "searched_with": f"{count(len(prompts.search), 'prompt')} of the kinds {listing(kinds)} (suite {SUITE})",
         "judged_with": f"{count(len(prompts.final), 'answer')} of the profile's own prompts of these kinds",
         "ended": found.ended,
@@ -273,6 +298,7 @@ def as_data(found: Found, judgement: Judgement) -> Data:
         "over_profile": judgement.over_profile,
         "over_baseline": judgement.over_baseline,
         "equal_outputs": judgement.equal_outputs,
+        "outputs": judgement.outputs,
         "tried": [
             {
                 "candidate": one.candidate.id,

@@ -24,6 +24,7 @@ from .house import ROOT
 from .problems import HouseError, Problem
 from .tune_prompts import TunePrompts
 from .tune_types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Outcome, Task
+from .tuner import KILL_S
 
 #: What makes a box ready for a candidate, as site.yml does it.
 PREPARE = ("playbooks/preflight.yml", "playbooks/host.yml", "playbooks/weights.yml")
@@ -31,7 +32,9 @@ TRIAL = ("playbooks/tune.yml",)
 STOP = ("playbooks/stop.yml",)
 
 # How long Ansible may take to end by itself after Ctrl-C, before it is killed.
-_GRACE_S = 5.0
+_GRACE_S = KILL_S / 2
+# What ansible-playbook ends with where a box could not be reached; the second where another task failed as well.
+_UNREACHABLE = (4, 6)
 # How an action that follows a long step says how far it is: the box, and what it does.
 _IS_PROGRESS = re.compile(r"  \S[^:]*: ")
 # Between two signs of life to the journal.
@@ -48,6 +51,11 @@ class Played:
 
     status: int | None
     why: str
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the box could not be reached, which says nothing of a candidate."""
+        return self.status in _UNREACHABLE or (bool(self.status) and "UNREACHABLE!" in self.why)
 
 
 class Plays:
@@ -200,11 +208,16 @@ class BoxTrial:
         *,
         concurrency: int,
         budget_s: float,
+        overrides: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``budget_s`` is what is left of the budget now; nothing that this starts runs beyond it."""
+        """``budget_s`` is what is left for trials now; none runs beyond it, but for `KILL_S` in which it is ended.
+
+        ``overrides`` is what was changed of the profile first, before any candidate.
+        """
         self._profile, self._prompts, self._plays, self._folder = profile, prompts, plays, folder
         self._concurrency, self._clock = concurrency, clock
+        self._overrides = dict(overrides or {})
         self._since = clock()
         self._end = self._since + budget_s
         self._prepared: set[str] = set()
@@ -213,8 +226,10 @@ class BoxTrial:
         """Whether anything was started, which is then to be stopped."""
 
     def __call__(self, task: Task) -> Outcome:
-        """Make the box ready where the candidate needs more than is there, start its arm, ask it, and tell."""
-        self.started = True
+        """Make the box ready where the candidate needs more than is there, start its arm, ask it, and tell.
+
+        Raises HouseError when the box cannot be reached.
+        """
         if task.candidate.family in self._unready:
             return self._unready[task.candidate.family]
         end = min(self._end, self._clock() + task.seconds)
@@ -224,6 +239,7 @@ class BoxTrial:
             begun = self._clock()
             played = self._play(PREPARE, self._variables(task), end)
             prepared_s = self._clock() - begun
+            self._check_reached(played)
         if played.status == 0:
             self._prepared.add(task.candidate.family)
             outcome = self._measure(task, end)
@@ -246,7 +262,8 @@ class BoxTrial:
 
     def stop(self, seconds: float) -> bool:
         """Stop what serves on the box; return whether that was done within the time."""
-        return self._play(STOP, {"profile": self._profile}, self._clock() + seconds).status == 0
+        variables = {"profile": self._profile, "overrides": self._overrides}
+        return self._play(STOP, variables, self._clock() + seconds).status == 0
 
     def _measure(self, task: Task, end: float) -> Outcome:
         answers = self._folder / "answers"
@@ -254,6 +271,7 @@ class BoxTrial:
         for old in answers.iterdir():
             old.unlink()
         played = self._play(TRIAL, self._variables(task, end, answers), end)
+        self._check_reached(played)
         found = sorted(answers.glob("*.json"))
         if len(found) > 1:
             raise HouseError(
@@ -267,6 +285,19 @@ class BoxTrial:
             return Outcome(TOO_LATE if played.status is None else FAILED, why=played.why or "the trial left no answer")
         return outcome_of(json.loads(found[0].read_text("utf-8")), task)
 
+    def _check_reached(self, played: Played) -> None:
+        """Raise HouseError where the box was out of reach: that is no outcome of a candidate, and is not kept."""
+        if not played.unreachable:
+            return
+        raise HouseError(
+            Problem(
+                f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
+                "one that answers as long as the search runs",
+                "bring it back, or correct the inventory; the same command goes on where it was",
+                f"{self._folder.name}: ansible.log",
+            )
+        )
+
     def _variables(self, task: Task, end: float | None = None, answers: Path | None = None) -> dict[str, Any]:
         """Return what the playbooks are told. Times that travel are the controller's own epoch seconds."""
         variables: dict[str, Any] = {"profile": self._profile, "overrides": dict(task.candidate.overrides)}
@@ -279,6 +310,8 @@ class BoxTrial:
             "seed": task.turn,
             "reference": dict(task.reference),
             "label": f"{task.candidate.id}, {task.arm}",
+            # What is judged at the end is judged with its outputs; the search needs none.
+            "texts": task.part == FINAL,
         }
         task_file.write_text(json.dumps(work) + "\n", "utf-8")
         return {
@@ -296,6 +329,7 @@ class BoxTrial:
         path = self._folder / "variables.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(variables) + "\n", "utf-8")
+        self.started = True
         return self._plays.run(playbooks, path, left_s)
 
 
@@ -312,6 +346,8 @@ def outcome_of(trial: Mapping[str, Any], task: Task) -> Outcome:
     """
     names = ("acceptance", "outputs", "drafted", "output_tokens", "ended_unix_s", "other_cpu_percent")
     facts = {name: trial.get(name) for name in names}
+    if trial.get("answers"):
+        facts["answers"] = trial["answers"]
     status, why = str(trial["status"]), str(trial.get("why") or "")
     if trial["failed"]:
         status, why = FAILED, f"{trial['failed']} of {trial['asked']} answers failed: {why}"

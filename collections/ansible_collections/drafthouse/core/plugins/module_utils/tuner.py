@@ -14,6 +14,7 @@ journal. The way (docs/tune.md says it for people):
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from .tune_types import (
     OK,
     SEARCH,
     SPECULATIVE,
+    STOPPED,
     Candidate,
     Outcome,
     Space,
@@ -38,6 +40,10 @@ from .tune_types import (
 CLOSE = 1.04
 #: Seconds at the end of the budget in which the last engine is stopped.
 STOP_S = 25.0
+#: Seconds before them in which a playbook ends whose time is up: asked to at first, killed then.
+KILL_S = 10.0
+#: No trial runs within so many seconds of the budget's end.
+RESERVE_S = STOP_S + KILL_S
 #: How the search can end.
 ALL, TIME = "nothing more to try", "no time for more"
 
@@ -48,6 +54,8 @@ _COARSE_SHARE = 0.6
 _CAUTION = 1.15
 # A baseline is slower than the profile's own settings: the re-measurement is planned for this much.
 _BASELINE_SLOWER = 2.0
+# What a person does about an outcome that the journal holds.
+_ANEW = "AGAIN=1 (--again) forgets what the journal holds, and begins anew"
 # How often those close to the leader are measured once more, and how many of them.
 _PLAYOFFS, _PLAYERS = 2, 3
 
@@ -76,7 +84,8 @@ def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: No
     """Search ``space`` within ``budget_s`` seconds and return what was found.
 
     ``say`` gets a line for each phase and each trial. Raises HouseError when the profile's own settings do not run,
-    or when the budget is too short to try anything beside them.
+    when nothing runs any more, when all that was set beside the profile failed for one reason, or when the budget is
+    too short to try anything beside it.
     """
     search = _Search(space, trial, budget_s, say)
     search.begin()
@@ -86,6 +95,9 @@ def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: No
     search.vary()
     search.play_off()
     winner, why = search.decide()
+    if winner == space.own and search.look_again():
+        winner, why = search.decide()
+    search.check_compared(winner)
     say(f"chosen: {winner.id}, {why}")
     final, unconfirmed = search.confirm(winner) if winner != space.own else ({}, "")
     tried = list(search.tried.values())
@@ -108,6 +120,9 @@ class _Search:
         self.overhead_s, self.answer_s = 0.0, 0.0
         self.size = min(space.first_prompts, space.prompts)
         self.ended = ALL
+        self.unrefined = False
+        self.failures = 0
+        """How many trials failed, one after the other, up to now."""
 
     # --- time -----------------------------------------------------------------------------------
 
@@ -124,11 +139,15 @@ class _Search:
     def left_s(self) -> float:
         """What is left for the search, without what the re-measurement and the last stop need."""
         rounds = 2 if self.final_s(2) <= self.budget_s / 3 else 1
-        return self.budget_s - self.spent_s - STOP_S - self.final_s(rounds)
+        return self.budget_s - self.spent_s - RESERVE_S - self.final_s(rounds)
+
+    def fits(self, trials: int, answers: int) -> bool:
+        """Tell whether so many trials of so many answers fit."""
+        return trials * self.cost_s(answers) <= self.left_s
 
     def affords(self, trials: int, answers: int) -> bool:
-        """Tell whether so many trials of so many answers fit, and note it where they do not."""
-        fits = trials * self.cost_s(answers) <= self.left_s
+        """Tell the same, and note that something was left untried where they do not."""
+        fits = self.fits(trials, answers)
         self.ended = self.ended if fits else TIME
         return fits
 
@@ -153,6 +172,8 @@ class _Search:
             known.out = outcome.why or outcome.status
         elif len(outcome.tpot_ms) < count:
             known.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
+        known.failed = bool(known.out) and outcome.status != STOPPED
+        self.failures = self.failures + 1 if known.failed else 0
         self.say(f"{candidate.id}: {self.told(known, outcome)}")
         return outcome
 
@@ -186,28 +207,47 @@ class _Search:
         return [one for speed, one in zip(speeds, order, strict=True) if speeds[0] <= factor * speed]
 
     def still_in(self, more: Sequence[Candidate] = ()) -> list[Tried]:
-        """Return those that are alive, and of the candidates ``more`` those that are not out."""
+        """Return those that are alive, and of the candidates ``more`` those that are not out.
+
+        Where nobody is left, those that were too slow come back. Raises HouseError where these failed too, the profile
+        as it stands among them: then it is the box that fails.
+        """
         found = {one.candidate.id: one for one in self.alive if not one.out}
         found |= {one.id: self.tried[one.id] for one in more if one.id in self.tried and not self.tried[one.id].out}
+        found = found or {name: one for name, one in self.tried.items() if not one.out}
+        if not found:
+            raise self.nothing_runs()
         return list(found.values())
+
+    def nothing_runs(self) -> HouseError:
+        """Return the problem of a box on which the profile ran, and runs no more."""
+        own = self.tried[self.space.own.id]
+        return HouseError(
+            Problem(
+                f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
+                "a box on which what ran before runs again",
+                f"look at the log; {_ANEW}",
+            )
+        )
 
     # --- the phases -----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Measure the profile as it stands. Raises HouseError when that fails, or shows the budget too short."""
-        outcome = self.measure(self.space.own, 0, self.size, self.budget_s - STOP_S)
+        outcome = self.measure(self.space.own, 0, self.size, self.budget_s - RESERVE_S)
         own = self.tried[self.space.own.id]
         if own.out:
             raise HouseError(
                 Problem(
                     f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
                     "a profile that runs, and a budget in which it starts and answers",
-                    "run it alone first (make with its name), or give a larger BUDGET",
+                    "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
+                    f"while there is time, and {_ANEW}",
                 )
             )
         self.answer_s = outcome.measured_s / self.size
         self.alive = [own]
-        needed_s = self.spent_s + STOP_S + self.cost_s(self.size) + self.final_s(1)
+        needed_s = self.spent_s + RESERVE_S + self.cost_s(self.size) + self.final_s(1)
         if needed_s > self.budget_s:
             raise HouseError(
                 Problem(
@@ -279,9 +319,11 @@ class _Search:
             self.say(f"around {self.ranked(self.alive)[0].candidate.id}")
             for candidate in between:
                 if not self.affords(1, count):
+                    self.unrefined = True
                     return
                 self.measure(candidate, 0, count)
             self.alive = self.still_in(between)
+        self.unrefined = False
 
     def go_on(self) -> None:
         """Try what the halving had no time for, one by one; where a new leader appears, what lies around it too."""
@@ -295,7 +337,7 @@ class _Search:
             self.alive = self.still_in([candidate])
             if self.ranked(self.alive)[0].candidate == candidate:
                 self.refine()
-        self.ended = ALL
+        self.ended = TIME if self.unrefined else ALL
 
     def between(self, leader: Candidate) -> list[Candidate]:
         """Return the middle of the gap below the leader's K and of the one above, where there is one to try.
@@ -340,7 +382,8 @@ class _Search:
             near = self.near(CLOSE)
             own = self.tried[self.space.own.id]
             close = near[:_PLAYERS] + ([own] if own in near[_PLAYERS:] else [])
-            if len(close) < 2 or not self.affords(len(close), self.space.prompts):
+            # Measuring once more tries nothing new: without the time for it nothing is left untried.
+            if len(close) < 2 or not self.fits(len(close), self.space.prompts):
                 return
             self.say(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, once more")
             for known in close:
@@ -359,6 +402,36 @@ class _Search:
         if winner == best:
             return winner, "the fastest"
         return winner, f"within {percent} of the fastest ({best.id}), with fewer drafted tokens or fewer changes"
+
+    def look_again(self) -> bool:
+        """Measure the profile as it stands once more where the last trials failed; return whether that was done.
+
+        It may be the box that no longer runs anything, and not they. Raises HouseError where it fails too.
+        """
+        count = min(self.size, self.space.prompts)
+        if self.failures < 2 or not self.fits(1, count):
+            return False
+        self.say("the last trials failed: the profile as it stands once more")
+        self.measure(self.space.own, 0, count)
+        if self.tried[self.space.own.id].out:
+            raise self.nothing_runs()
+        return True
+
+    def check_compared(self, winner: Candidate) -> None:
+        """Raise HouseError where the profile as it stands wins because everything else failed, and all alike."""
+        others = [one for one in self.tried.values() if one.candidate != self.space.own]
+        # Numbers may differ in one and the same reason: seconds, ports, bytes.
+        reasons = {re.sub(r"\d+(\.\d+)?", "#", one.out) for one in others}
+        if winner != self.space.own or len(reasons) != 1 or not all(one.failed for one in others):
+            return
+        raise HouseError(
+            Problem(
+                f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
+                f"the last one with: {others[-1].out}",
+                "one candidate at least that runs",
+                f"look at the log, and mend what keeps them from running; {_ANEW}",
+            )
+        )
 
     # --- the re-measurement -----------------------------------------------------------------------
 
@@ -380,19 +453,19 @@ class _Search:
                 outcomes[arm, candidate.id] = outcome
             for key, outcome in outcomes.items():
                 kept[key].append(outcome)
-            if _CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - STOP_S:
+            if _CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - RESERVE_S:
                 break
         return kept, ""
 
     def final_trial(self, arm: str, candidate: Candidate, number: int, arms_left: int) -> Outcome:
         """Measure one arm of the re-measurement; an engine that died is started once more where time allows."""
         for attempt in (1, 2):
-            seconds = self.budget_s - self.spent_s - STOP_S
+            seconds = self.budget_s - self.spent_s - RESERVE_S
             count = self.space.final_prompts
             outcome = self.run(Task(candidate, arm, FINAL, 0, count, number, {}, seconds, attempt))
             if outcome.status == OK and len(outcome.tpot_ms) < count:
                 outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
             again_s = (arms_left * self.cost_s(0)) + self.final_s(1) * arms_left / 3
-            if outcome.status != FAILED or self.budget_s - self.spent_s - STOP_S < again_s:
+            if outcome.status != FAILED or self.budget_s - self.spent_s - RESERVE_S < again_s:
                 return outcome
         return outcome

@@ -28,8 +28,9 @@ options:
     type: dict
     default: {}
   label: {description: What the progress calls it., type: str, default: trial}
+  texts: {description: Return the answers at temperature 0 too., type: bool, default: false}
   task:
-    description: File of the controller with asks, concurrency, seed, reference and label; the action reads it.
+    description: File of the controller with asks, concurrency, seed, reference, label and texts; the action reads it.
     type: str
   answers: {description: Folder of the controller for the trial; written by the action., type: str}
   progress_file: {description: Where progress is written as JSON lines., type: path}
@@ -70,6 +71,7 @@ def main() -> None:
             "seed": {"type": "int", "default": 1},
             "reference": {"type": "dict", "default": {}},
             "label": {"type": "str", "default": "trial"},
+            "texts": {"type": "bool", "default": False},
             "task": {"type": "str"},
             "answers": {"type": "str"},
             "progress_file": {"type": "path"},
@@ -85,6 +87,7 @@ def main() -> None:
         seed=given["seed"],
         reference={name: float(value) for name, value in given["reference"].items()},
         label=given["label"],
+        texts=given["texts"],
     )
     try:
         # The lock of every measurement: what an earlier run left at work on this box is ended first.
