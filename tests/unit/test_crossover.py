@@ -80,7 +80,62 @@ def test_a_gain_that_begins_above_one_user_is_not_said_for_one_user() -> None:
 def test_a_level_in_between_that_does_not_pay_is_named() -> None:
     found = one({1: 1.5, 2: 1.4, 4: 0.9, 8: 1.4, 16: 0.9})
     assert found["gaps"] == [4]
-    assert ", but not at 4" in found["sentence"]
+    assert ", but not at 4 (costs 10 % at 4); costs 10 % beyond (at 16)" in found["sentence"]
+
+
+def scattered(gains: dict[float, float], unsure: dict[float, list[float]]) -> dict[str, Any]:
+    """The crossover of a known ladder, with levels at which the prompts gain differently, as listed in turns."""
+    ladder = known_ladder(gains | dict.fromkeys(unsure, 1.0))
+    for step in ladder["steps"]:
+        if step["level"] in unsure and step["arm"] == "speculative":
+            own = unsure[step["level"]]
+            names = list(step["tpot_by_prompt"])
+            step["tpot_by_prompt"] = {name: [12.0 / own[place % len(own)]] for place, name in enumerate(names)}
+    ladder["levels"] = sorted(ladder["levels"])
+    return fill(ladder, QUICK)[KIND]
+
+
+#: A median of 1.04 that says nothing: half of the prompts are slower.
+UNSURE = [0.9, 1.18]
+
+
+def test_a_median_above_the_bar_does_not_carry_the_claim_over_levels_that_cost() -> None:
+    found = scattered({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7}, {16: UNSURE})
+    assert found["levels"][-1]["speedup"]["median"] == pytest.approx(1.04)
+    assert [level["word"] for level in found["levels"]] == ["pays", "pays", "costs", "costs", "unclear"]
+    until = 2 * 2 ** ((1.4 - 1.03) / (1.4 - 0.8))
+    assert (found["pays_until"], found["reaches_top"], found["gaps"]) == (pytest.approx(until), False, [])
+    assert found["interval"] == pytest.approx([until, until])
+    assert found["beyond"] == {"level": 4, "change": pytest.approx(-0.2)}
+    assert found["sentence"].endswith(
+        f"for one user, until about 3.1 concurrent requests (3.1{DASH}3.1); "
+        "costs 20 % beyond (at 4; 30 % at 8); unclear again at 16"
+    )
+
+
+def test_a_level_that_surely_pays_opens_the_ladder_again_and_what_the_gap_costs_is_said() -> None:
+    found = one({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7, 16: 1.2})
+    assert (found["pays_until"], found["reaches_top"], found["gaps"]) == (None, True, [4, 8])
+    assert found["sentence"].endswith(
+        "and up to 16 concurrent requests, the most that was measured, but not at 4 and 8 (costs 20 % at 4; 30 % at 8)"
+    )
+    again = scattered({1: 1.8, 2: 0.8, 4: 1.4, 8: 0.7}, {16: UNSURE})
+    assert (again["reaches_top"], again["gaps"]) == (False, [2])
+    assert 4 < again["pays_until"] < 8
+    assert "but not at 2 (costs 20 % at 2); costs 30 % beyond (at 8); unclear again at 16" in again["sentence"]
+
+
+def test_a_level_that_is_only_unclear_ends_nothing() -> None:
+    found = scattered({1: 1.8, 2: 1.4, 8: 1.3, 16: 0.8}, {4: [0.85, 1.15]})
+    assert found["gaps"] == [4]
+    assert 8 < found["pays_until"] < 16
+    assert "but not at 4; costs 20 % beyond (at 16)" in found["sentence"]
+
+
+def test_a_gain_that_begins_after_a_cost_is_searched_to_its_own_end() -> None:
+    found = one({1: 0.8, 2: 0.9, 4: 1.3, 8: 1.25, 16: 0.9})
+    assert (found["gaps"], found["beyond"]) == ([], {"level": 16, "change": pytest.approx(-0.1)})
+    assert 8 < found["pays_until"] < 16
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.gates import check_answer, judge_gates, sign_test
+from ansible_collections.drafthouse.core.plugins.module_utils.gates import (
+    CHANCE,
+    TELLING,
+    check_answer,
+    judge_gates,
+    sign_test,
+)
 from ansible_collections.drafthouse.core.plugins.module_utils.json_schema import (
     Unfinished,
     read_json,
     schema_problem,
     why_not,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.report_checks import gates_not_measured
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
 from tests.builders import make_pair, make_request, make_resolved, make_result
@@ -228,6 +235,26 @@ def some(right: int, wrong: int, bad: str = "{]") -> dict[str, list[str]]:
         (some(1, 1), some(0, 2), "no baseline"),
         (some(1, 0), some(0, 1), "not measured"),
         (some(8, 0), some(6, 2, '{"stars": 4, '), "failed"),
+        # Nothing is right where the baseline passes: too few for the sign test, and no answer that is healthy.
+        (some(4, 2), some(0, 6), "failed"),
+        (some(2, 2), some(0, 4), "failed"),
+        (some(3, 3), some(0, 6), "failed"),
+        # A baseline that errs and gets fewer than five right: even a loss of all of them could be chance.
+        (some(4, 2), some(3, 3), "not measured"),
+        (some(4, 2), some(1, 5), "not measured"),
+        (some(2, 2), some(1, 3), "not measured"),
+        # Five right could have been lost for sure; four of them are too few to be sure, and too many to pass.
+        (some(5, 3), some(1, 7), "not measured"),
+        (some(5, 3), some(0, 8), "failed"),
+        (some(5, 3), some(4, 4), "passed"),
+        # Healthy arms pass, whatever the model gets wrong, and however few they are.
+        (some(4, 2), some(4, 2), "passed"),
+        (some(4, 2), some(6, 0), "passed"),
+        (some(2, 2), some(2, 2), "passed"),
+        (some(2, 0), some(2, 0), "passed"),
+        (some(2, 0), some(1, 1), "passed"),
+        (some(4, 0), some(3, 1), "passed"),
+        (some(6, 0), some(5, 1), "passed"),
     ],
 )
 def test_when_a_gate_fails(ours: dict[str, list[str]], theirs: dict[str, list[str]], word: str) -> None:
@@ -265,6 +292,59 @@ def test_answers_that_are_cut_off_count_by_the_sign_test_alone() -> None:
     assert gate_of(cut(5))["word"] == "failed"
 
 
+def cut_off(ours: int, theirs: int, also_wrong: int = 0) -> tuple[Data, Data]:
+    """So many prompts all right in the baseline, of which the speculative arm gets ``theirs`` right, rest cut off."""
+    base, spec = arms(some(ours, 0), some(theirs, ours - theirs, '{"stars": 4, '))
+    for request in spec["requests"][2 * (theirs + also_wrong) :]:
+        request["finish_reason"] = "length"
+    return base, spec
+
+
+@pytest.mark.parametrize(
+    ("pair", "word"),
+    [
+        (cut_off(4, 0), "not measured"),  # an answer that was cut off is not wrong, and nothing is right
+        (cut_off(2, 0), "not measured"),
+        (cut_off(4, 1), "not measured"),
+        (cut_off(4, 0, also_wrong=1), "failed"),
+        (cut_off(4, 2), "passed"),
+        (cut_off(4, 3), "passed"),
+        (cut_off(5, 0), "failed"),  # so many longer answers are no chance
+    ],
+)
+def test_an_arm_whose_answers_are_all_cut_off_passes_no_gate(pair: tuple[Data, Data], word: str) -> None:
+    assert gate_of(pair)["word"] == word
+
+
+def test_wrong_answers_of_both_arms_beside_those_that_are_cut_off_are_not_held_against_speculation() -> None:
+    base, spec = arms(some(4, 2), some(0, 6, '{"stars": 4, '))
+    for request in spec["requests"][:8]:  # the four that the baseline gets right
+        request["finish_reason"] = "length"
+    assert gate_of((base, spec))["word"] == "not measured"
+
+
+def test_what_cannot_be_told_says_why_and_stands_in_the_verdict_and_in_the_report() -> None:
+    assert gate_of(arms(some(4, 2), some(3, 3)))["said"] == (
+        "1 of the 4 prompts that the baseline gets right in JSON by schema is not right in the speculative arm "
+        "(p3: no JSON: Expecting property name enclosed in double quotes at character 1: {]): a baseline that errs "
+        "itself must get 5 right before losses can be told from chance"
+    )
+    assert gate_of(cut_off(4, 0))["said"].endswith(
+        ": too few to be no chance, and with 0 of 4 right too many to pass; they were cut off or left open, which a "
+        "longer output may settle"
+    )
+    verdict = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
+    assert (verdict["word"], verdict["wrong_output"]) == ("pays", False)
+    told = gates_not_measured(verdict)
+    assert any(sentence.startswith("JSON by schema: 1 of the 4 prompts") for sentence in told)
+    assert not any("JSON" in sentence and "no such prompt was sent" in sentence for sentence in told)
+
+
+def test_the_rule_gives_the_number_that_the_sign_test_needs() -> None:
+    assert sign_test(TELLING, 0) < CHANCE <= sign_test(TELLING - 1, 0)
+    assert f"fewer than {TELLING} right" in gate_of(arms(some(8, 0), some(8, 0)))["rule"]
+
+
 def test_prompts_of_one_arm_alone_are_left_out() -> None:
     base, spec = arms(some(8, 0), some(8, 0))
     spec["requests"] = [r for r in spec["requests"] if r["prompt_id"] != "p0"]
@@ -290,10 +370,10 @@ def test_the_sign_test() -> None:
 # ---- in the verdict --------------------------------------------------------------------------------
 
 
-def with_gate(theirs: dict[str, list[str]], **more: Any) -> tuple[Data, Data]:
+def with_gate(theirs: dict[str, list[str]], ours: dict[str, list[str]] | None = None, **more: Any) -> tuple[Data, Data]:
     """A pair that pays on copying, with JSON prompts beside it."""
     pair = make_pair({"copy-edit": 2.5})
-    for result, extra in zip(pair, arms(some(8, 0), theirs, **more), strict=True):
+    for result, extra in zip(pair, arms(ours or some(8, 0), theirs, **more), strict=True):
         result["requests"] += [{**r, "suite": "mixed"} for r in extra["requests"]]
         result["groups"]["json"] = dict(result["groups"]["copy-edit"])
     return pair

@@ -73,6 +73,23 @@ def test_speculation_ends_at_the_crossover() -> None:
     assert found["tried"] is None
 
 
+def test_a_level_that_costs_ends_the_offer_although_a_higher_one_looks_well_by_chance() -> None:
+    ladder = known_ladder({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7, 16: 1.0})
+    for step in ladder["steps"]:
+        if step["level"] == 16 and step["arm"] == "speculative":
+            names = list(step["tpot_by_prompt"])
+            step["tpot_by_prompt"] = {name: [12.0 / (0.9, 1.18)[n % 2]] for n, name in enumerate(names)}
+    found = offer({**ladder, "crossover": fill(ladder, 500), "schedule": None}, resolved())
+    assert found["offered"] == [[1, 3, 3], [4, 16, 0]]
+    # Where the higher level surely pays there is no one switch, and the refusal says what it leaves as it is.
+    refused = offer(measured({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7, 16: 1.2}), resolved())
+    assert refused["offered"] is None
+    assert refused["why"] == (
+        "it still pays at 16 requests, the most that was measured; what costs in between, at 4 and 8, no single "
+        "switch ends"
+    )
+
+
 def test_the_offer_is_one_that_the_resolver_takes() -> None:
     found = offer(measured(FALLING), resolved())
     built = resolved_profile("rtx6000-qwen-eagle3", site_of_inventory("workstation"), found["overrides"])

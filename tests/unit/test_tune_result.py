@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,7 +103,22 @@ def test_the_words(winner: Candidate, own: float, won: float, drafted: bool, wor
     assert judgement.over_baseline is not None
     assert judgement.over_baseline["median"] == pytest.approx(won, rel=0.01)
     assert "pays: 1." in judgement.sentence
-    assert "12 answers that the search did not see" in judgement.sentence
+    assert "12 prompts that the search did not see" in judgement.sentence
+
+
+def test_a_prompt_at_two_temperatures_counts_once() -> None:
+    measured = found(SMALLER, 1.5, 1.8)
+    final = {
+        key: [
+            replace(run, tpot_ms={**run.tpot_ms, **{f"{prompt}@0.7": ms for prompt, ms in run.tpot_ms.items()}})
+            for run in runs
+        ]
+        for key, runs in measured.final.items()
+    }
+    judgement, alone = judge(replace(measured, final=final)), judge(measured)
+    assert judgement.over_profile is not None
+    assert judgement.over_profile == pytest.approx(alone.over_profile)
+    assert "12 prompts that the search did not see" in judgement.sentence
 
 
 def test_faster_and_still_no_gain_over_the_baseline_is_said() -> None:

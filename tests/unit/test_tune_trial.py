@@ -13,9 +13,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.same_outputs impor
 from ansible_collections.drafthouse.core.plugins.module_utils.trial import (
     TrialOptions,
     endpoint_of,
-    pair_key,
     run_trial,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_compare import pair_key, prompt_of
 from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import FAILED, OK, STOPPED, TOO_LATE
 
 from tests.fakes.clock_server import clock_server
@@ -131,6 +131,7 @@ def test_streams_run_side_by_side() -> None:
 def test_names_of_pairs() -> None:
     assert pair_key("mine", "a", 0.0) == "mine/a"
     assert pair_key("mine", "a", 0.6) == "mine/a@0.6"
+    assert [prompt_of(key) for key in ("a", "a@0.6", "a@1", "a@home", "@")] == ["a", "a", "a", "a@home", "@"]
 
 
 def test_two_suites_with_prompts_of_the_same_id_are_two() -> None:

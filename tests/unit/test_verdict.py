@@ -7,6 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house, profile_names
+from ansible_collections.drafthouse.core.plugins.module_utils.house import (
+    ROOT,
+    resolved_profile,
+    site_of_inventory,
+    with_runtime_of,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.report_data import against_stock
+from ansible_collections.drafthouse.core.plugins.module_utils.stats import values_needed
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 from ansible_collections.drafthouse.core.plugins.module_utils.wording import DASH, TIMES
 
@@ -94,6 +103,86 @@ def test_rounds_of_a_prompt_are_reduced_before_the_pairs() -> None:
     verdict = judge(base, spec, make_resolved(rounds=3))
     assert verdict["word"] == "pays"
     assert verdict["speedup"]["n"] == 8
+
+
+def heated(pair: tuple[Data, Data], gain: float = 1.0, temperature: float = 0.7) -> tuple[Data, Data]:
+    """A pair whose prompts were asked at a second temperature too, where the speculative arm is ``gain`` times faster
+    than at 0."""
+    for result in pair:
+        faster = gain if result["arm"] == "speculative" else 1.0
+        result["requests"] += [
+            {
+                **r,
+                "group": f"{r['kind']}@{temperature:g}",
+                "temperature": temperature,
+                "tpot_ms": r["tpot_ms"] / faster,
+            }
+            for r in result["requests"]
+        ]
+        result["groups"] |= {f"{name}@{temperature:g}": dict(block) for name, block in result["groups"].items()}
+    return pair
+
+
+def test_a_prompt_at_two_temperatures_is_one_prompt() -> None:
+    alone = judge(*make_pair({"copy-edit": 2.0}), make_resolved())
+    twice = judge(*heated(make_pair({"copy-edit": 2.0})), make_resolved())
+    assert twice["word"] == "pays"
+    assert twice["scope"]["groups"] == ["copy-edit", "copy-edit@0.7"]
+    for figure in ("speedup", "control"):
+        # The same answers once more say nothing new: the interval gets no narrower.
+        assert twice[figure]["n"] == alone[figure]["n"] == 8
+        assert [twice[figure][end] for end in ("low", "high")] == pytest.approx(
+            [alone[figure][end] for end in ("low", "high")]
+        )
+    assert "over 8 prompts" in twice["reasons"][0]
+    base, spec = heated(make_pair({"copy-edit": 2.0}))
+    stock = against_stock(base, {"baseline": base, "speculative": spec}, twice["scope"]["groups"])
+    assert stock["speculative"]["n"] == stock["baseline"]["n"] == 8
+    # A group is of one temperature, and its figures stay its own.
+    assert {name: group["speedup"] for name, group in twice["groups"].items()} == dict.fromkeys(
+        ("copy-edit", "copy-edit@0.7"), alone["speedup"]
+    )
+
+
+def test_the_speed_ups_of_a_prompt_at_several_temperatures_are_multiplied() -> None:
+    pair = heated(make_pair({"copy-edit": 2.0}, noise=0.0), gain=1 / 4)
+    for result in pair:
+        for request in result["requests"]:
+            request["tpot_ms"] = {"baseline": 20.0, "speculative": 10.0 if request["temperature"] == 0 else 40.0}[
+                result["arm"]
+            ]
+    # Twice as fast at 0 and half as fast at 0.7: no gain; their arithmetic mean would say 1.25.
+    assert judge(*pair, make_resolved())["speedup"]["median"] == pytest.approx(1.0)
+
+
+def test_temperatures_do_not_stand_in_for_prompts() -> None:
+    few = judge(*heated(make_pair({"copy-edit": 3.0}, prompts=3)), make_resolved())
+    assert few["word"] == "invalid"
+    assert few["reasons"] == [
+        "3 pairs of prompts on copy-edit and copy-edit@0.7 (a prompt counts once, whatever its temperatures): "
+        "the 95 % interval of a median needs at least 6"
+    ]
+    assert judge(*heated(make_pair({"copy-edit": 3.0}, prompts=6)), make_resolved())["word"] == "pays"
+    # Two kinds with a prompt of the same name have two prompts.
+    base, spec = make_pair({"copy-edit": 3.0, "chat": 2.0}, prompts=3)
+    for request in base["requests"] + spec["requests"]:
+        request["prompt_id"] = request["prompt_id"].rpartition("-")[2]
+    assert judge(base, spec, make_resolved(kinds=["copy-edit", "chat"]))["speedup"]["n"] == 6
+
+
+@pytest.mark.parametrize("name", profile_names(ROOT))
+def test_every_profile_of_the_house_has_prompts_enough_for_a_verdict(name: str) -> None:
+    site = with_runtime_of(site_of_inventory("workstation"), load_house(ROOT).profiles[name])
+    resolved = resolved_profile(name, site)
+    declared = resolved["experiment"]["kinds"]
+    prompts = {
+        (kind, prompt["id"])
+        for suite in resolved["suites"].values()
+        for kind, entry in suite["kinds"].items()
+        if kind in declared
+        for prompt in entry["prompts"]
+    }
+    assert len(prompts) >= values_needed()
 
 
 def test_the_control_sets_the_baseline_against_itself() -> None:

@@ -9,8 +9,10 @@ median over the prompts gets a bootstrap interval. Only rounds in which both arm
   as a whole `pays` only where the exact interval of at least one level stays above 1.03 when its confidence is
   raised for all of the ladder's levels (Bonferroni: 1 - 0.05 / levels), those planned and not reached included.
 - The **crossover** is where the median speed-up falls through 1.03: on a straight line over log2 of the level,
-  between the last level above it and the next. Its interval is a bootstrap over prompts, the same resample at all
-  levels, because a prompt that drafts well does so at every load.
+  between the last level above it and the next. A level that `costs` ends the search: a median above 1.03 at a
+  higher load is luck until that level `pays`, and only then the search goes on from there. The crossover's interval
+  is a bootstrap over prompts, the same resample at all levels, because a prompt that drafts well does so at every
+  load.
 """
 
 from __future__ import annotations
@@ -239,13 +241,27 @@ def crossings(levels: Sequence[float], medians: Array) -> Array:
     return found
 
 
+def _searched(levels: Sequence[Mapping[str, Any]]) -> int:
+    """Return among how many levels, from the lowest, the crossover is: up to the first cost that no gain follows.
+
+    Such a level is the last of them. A gain is one whose whole interval is above the threshold: a median alone lies
+    there by chance at half of the levels where the arms are equal, and would carry the claim over levels that cost.
+    """
+    above = next(place for place, one in enumerate(levels) if one["speedup"]["median"] > THRESHOLD)
+    sure = max((place for place, one in enumerate(levels) if one["word"] == PAYS), default=above)
+    ends = (place + 1 for place, one in enumerate(levels) if place > sure and one["word"] == COSTS)
+    return next(ends, len(levels))
+
+
 def _crossing(levels: Sequence[Mapping[str, Any]], table: Mapping[float, Ratios], resamples: int) -> dict[str, Any]:
     """Return the crossover with its interval, and what lies before and beyond it."""
-    places = [one["level"] for one in levels]
-    medians = np.asarray([[one["speedup"]["median"] for one in levels]])
-    above = [place for place, one in enumerate(levels) if one["speedup"]["median"] > THRESHOLD]
+    until_here = _searched(levels)
+    places = [one["level"] for one in levels[:until_here]]
+    medians = np.asarray([[one["speedup"]["median"] for one in levels[:until_here]]])
+    above = [place for place in range(until_here) if medians[0, place] > THRESHOLD]
     until = float(crossings(places, medians)[0])
-    drawn = crossings(places, _resampled(table, resamples))
+    # The resample is drawn over all of the levels: the same prompts as before, and none of them lost.
+    drawn = crossings(places, _resampled(table, resamples)[:, :until_here])
     tail = (1.0 - CONFIDENCE) / 2.0
     ends = np.quantile(drawn, tail, method="lower"), np.quantile(drawn, 1.0 - tail, method="higher")
     beyond = [one for one in levels[above[-1] + 1 :] if one["word"] == COSTS]

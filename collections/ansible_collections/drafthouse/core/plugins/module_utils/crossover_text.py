@@ -35,7 +35,7 @@ def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
     else:
         told += f", until about {load(one['pays_until'])} {unit}{_interval(one['interval'], levels)}"
     if one["gaps"]:
-        told += f", but not at {listing([load(level) for level in one['gaps']])}"
+        told += f", but not at {listing([load(level) for level in one['gaps']])}{_cost_of_gaps(one)}"
     return f"{told}{_beyond(one)}"
 
 
@@ -117,7 +117,24 @@ def _beyond(one: Mapping[str, Any]) -> str:
     places = f"at {exact(first['level'])}"
     if last and last["level"] != first["level"]:
         places += f"; {_cost(last)} at {exact(last['level'])}"
-    return f"; costs {_cost(first)} beyond ({places})"
+    told = f"; costs {_cost(first)} beyond ({places})"
+    # A median above the bar whose interval is not: neither a gain to claim nor a level to pass over.
+    unsure = [
+        exact(level["level"])
+        for level in one["levels"]
+        if level["level"] > first["level"] and level["speedup"]["median"] > one["threshold"]
+    ]
+    return f"{told}; unclear again at {listing(unsure)}" if unsure else told
+
+
+def _cost_of_gaps(one: Mapping[str, Any]) -> str:
+    """Return what the levels in between cost, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
+    costly = [
+        f"{_cost({'change': level['speedup']['median'] - 1.0})} at {exact(level['level'])}"
+        for level in one["levels"]
+        if level["level"] in one["gaps"] and level["word"] == "costs"
+    ]
+    return f" (costs {'; '.join(costly)})" if costly else ""
 
 
 def _cost(change: Mapping[str, Any]) -> str:

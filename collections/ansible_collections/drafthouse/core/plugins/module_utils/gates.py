@@ -35,10 +35,16 @@ CHANCE = 0.05
 #: The fewest prompts that a gate is judged on.
 FEWEST = LOST_TO_CHANCE + 1
 
+#: The fewest losses, with nothing won, that the sign test tells from chance: 5. Of fewer prompts all may be lost.
+TELLING = math.ceil(-math.log2(CHANCE))
+
 CHECKS_RULE = (
     "a prompt is right in an arm when all of its answers are; fails when, of the prompts that the baseline gets "
     f"right, the speculative arm gets more than {LOST_TO_CHANCE} wrong where the baseline gets none wrong, or so "
-    f"many more than the other way round that chance would do it in fewer than {CHANCE:.0%} of the cases (sign test)"
+    f"many more than the other way round that chance would do it in fewer than {CHANCE:.0%} of the cases (sign "
+    "test), or one wrong where it gets nothing right at all; cannot be told when some are lost to the speculative "
+    f"arm and the baseline, which errs itself, gets fewer than {TELLING} right, or when more than {LOST_TO_CHANCE} "
+    "are lost and the speculative arm gets fewer than half of all right"
 )
 TITLES = {
     OUTPUTS: "Equal outputs at temperature 0",
@@ -174,14 +180,35 @@ def _judge_checks(name: str, baseline: Result, speculative: Result, suites: Sequ
     won = [prompt for prompt in both if ours[prompt][0] != RIGHT and theirs[prompt][0] == RIGHT]
     wrong = [prompt for prompt in lost if theirs[prompt][0] == WRONG]
     flawless = not any(ours[prompt][0] == WRONG for prompt in both)
-    if (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), len(won)) < CHANCE:
-        said = (
-            f"{len(lost)} of the {count(passed, 'prompt')} that the baseline gets right in {_field(name)} are not "
-            f"right in the speculative arm{_first(theirs, wrong or lost)}"
-        )
-        return {**head, "word": FAILED, "said": said}
+    kept = sides["speculative"]["passed"]
+    losses = (
+        f"{len(lost)} of the {count(passed, 'prompt')} that the baseline gets right in {_field(name)} "
+        f"{'is' if len(lost) == 1 else 'are'} not right in the speculative arm{_first(theirs, wrong or lost)}"
+    )
+    # An arm that gets nothing right, and not only because it was cut off, has no healthy answer to show: of four
+    # prompts or fewer the sign test would let even that pass.
+    nothing = not kept and bool(wrong)
+    if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), len(won)) < CHANCE:
+        return {**head, "word": FAILED, "said": losses}
+    if why := _cannot_tell(len(lost), kept, passed, len(both), flawless):
+        cut = "" if wrong or not lost else "; they were cut off or left open, which a longer output may settle"
+        return {**head, "word": NOT_MEASURED, "said": f"{losses}: {why}{cut}"}
     said = f"{sides['speculative']['said']}; the baseline {sides['baseline']['said']}"
     return {**head, "word": PASSED, "said": said}
+
+
+def _cannot_tell(lost: int, kept: int, passed: int, asked: int, flawless: bool) -> str | None:
+    """Return why losses that do not fail a gate do not let it pass either; None where they do.
+
+    ``lost`` prompts are right in the baseline alone, ``kept`` are right in the speculative arm and ``passed`` in the
+    baseline, of those that were ``asked``.
+    """
+    if lost and not flawless and passed < TELLING:
+        return f"a baseline that errs itself must get {TELLING} right before losses can be told from chance"
+    # What is asked of the baseline, half of them right, is asked of the other arm too.
+    if lost > LOST_TO_CHANCE and 2 * kept < asked:
+        return f"too few to be no chance, and with {kept} of {asked} right too many to pass"
+    return None
 
 
 def _field(name: str) -> str:

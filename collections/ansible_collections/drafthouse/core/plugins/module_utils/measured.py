@@ -43,6 +43,17 @@ def tpot_by_prompt(requests: Iterable[Request]) -> dict[Prompt, dict[Any, float]
     return found
 
 
+def apart_from_temperature(requests: Iterable[Request]) -> dict[Prompt, Prompt]:
+    """Return what each prompt of a group is whatever its temperature: ``{(group, prompt_id): (kind, prompt_id)}``.
+
+    A group is a kind at one temperature, and a prompt asked at two of them is one prompt: its answers gain alike.
+    """
+    return {
+        (str(r.get("group")), r.get("prompt_id")): (str(r.get("kind") or r.get("group")), r.get("prompt_id"))
+        for r in requests
+    }
+
+
 def gave_nothing(request: Request) -> bool:
     """Tell whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
 

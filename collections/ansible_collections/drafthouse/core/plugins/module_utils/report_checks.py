@@ -55,8 +55,14 @@ def _told(block: Mapping[str, Any] | None) -> str | None:
 def gates_not_measured(verdict: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each gate that was not tried; all of them for a result without gates."""
     tried = {str(gate.get("name")): str(gate.get("word")) for gate in verdict.get("gates") or []}
+    # One whose prompts were sent, and whose answers tell nothing, says why itself.
+    asked = {
+        str(gate["name"]): f"{gate['title']}: {gate['said']}."
+        for gate in verdict.get("gates") or []
+        if gate.get("said") and gate.get("title") and (gate.get("speculative") or {}).get("total")
+    }
     return [
-        sentence
+        asked.get(name, sentence)
         for name, sentence in NOT_TRIED.items()
         if tried.get(name, NOT_MEASURED) == NOT_MEASURED
         # Old results have no gates, and their texts were compared all the same.

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .crossover_text import exact
+from .measured import apart_from_temperature
 from .report_checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .report_load import load_of, load_warnings, with_load, without_claims
 from .report_setup import ARMS, commands, engine_changes, machine_table, setup, versions
-from .stats import estimate, median, paired_ratios
+from .stats import estimate, geometric_means, median, paired_ratios
 from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
 from .wording import at_a_time
 
@@ -134,7 +135,8 @@ def build_report(
 def against_stock(stock: Result, results: Mapping[str, Result], groups: Iterable[str]) -> dict[str, Any]:
     """Return how each arm compares with the engine as an article starts it, on the verdict's groups.
 
-    Medians over prompts of the paired TPOT ratio (stock over arm), with their interval; None without a pair.
+    Medians over prompts of the paired TPOT ratio (stock over arm), with their interval; None without a pair. As in
+    the verdict a prompt counts once, whatever its temperatures.
     """
     wanted = set(groups)
 
@@ -143,9 +145,10 @@ def against_stock(stock: Result, results: Mapping[str, Result], groups: Iterable
         return _by_prompt(chosen, measured_tpot)
 
     own = times_of(stock)
+    prompts = apart_from_temperature(stock.get("requests") or [])
     found: dict[str, Any] = {}
     for arm, result in results.items():
-        ratio = estimate(list(paired_ratios(own, times_of(result)).values()))
+        ratio = estimate(list(geometric_means(paired_ratios(own, times_of(result)), prompts).values()))
         found[arm] = ratio.as_dict() if ratio else None
     return found
 

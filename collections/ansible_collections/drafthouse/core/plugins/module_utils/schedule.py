@@ -78,8 +78,21 @@ def _refusal(
     if not crossover or lost:
         return f"{listing(lost) or 'nothing'} {'was measured' if not lost else 'pays at no load'}: nothing to switch"
     if all(one["reaches_top"] for one in crossover.values()):
-        return f"it still pays at {exact(max(ladder['levels']))} requests, the most that was measured"
+        told = f"it still pays at {exact(max(ladder['levels']))} requests, the most that was measured"
+        between = _costs_between(crossover)
+        return f"{told}; what costs in between, at {listing(between)}, no single switch ends" if between else told
     return None
+
+
+def _costs_between(crossover: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the levels that cost although speculation pays below and above them."""
+    found = {
+        level["level"]
+        for one in crossover.values()
+        for level in one["levels"]
+        if level["level"] in one["gaps"] and level["word"] == "costs"
+    }
+    return [exact(level) for level in sorted(found)]
 
 
 def _rows(least: int, most: int, top: int, tokens: int) -> list[list[int]]:

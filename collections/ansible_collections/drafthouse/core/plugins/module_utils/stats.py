@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 Key = TypeVar("Key", bound=Hashable)
+Owner = TypeVar("Owner", bound=Hashable)
 
 CONFIDENCE = 0.95
 # More resamples move the bounds by less than the third digit that a report prints.
@@ -119,6 +120,23 @@ def paired_ratios(
         if below > 0:
             ratios[key] = median(values) / below
     return ratios
+
+
+def geometric_means(ratios: Mapping[Key, float], owners: Mapping[Key, Owner]) -> dict[Owner, float]:
+    """Return one ratio for each owner of keys: the geometric mean of those that belong to it; no unit.
+
+    The geometric one, because ratios multiply: twice as fast and half as fast come to 1, and the mean of the
+    inverse ratios is the inverse of the mean, so that it does not matter which arm is the numerator. The order is
+    that of ``ratios``, all above 0.
+    """
+    found: dict[Owner, list[float]] = {}
+    for key, ratio in ratios.items():
+        found.setdefault(owners[key], []).append(ratio)
+    return {
+        # One ratio stays what it is, to the last digit.
+        owner: own[0] if len(own) == 1 else math.exp(math.fsum(map(math.log, own)) / len(own))
+        for owner, own in found.items()
+    }
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

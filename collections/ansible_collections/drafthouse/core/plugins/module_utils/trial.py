@@ -23,7 +23,7 @@ from .machine import between, read_machine
 from .measure import own_pids, warm_up
 from .problems import HouseError, Problem
 from .results import acceptance_of
-from .tune_compare import hopeless
+from .tune_compare import hopeless, pair_key
 from .tune_types import FAILED, OK, STOPPED, TOO_LATE
 
 SCHEMA = "drafthouse.trial/1"
@@ -49,15 +49,6 @@ class TrialOptions:
     label: str = ""
     texts: bool = False
     """Whether the answers at temperature 0 come back too, for the gate that sets outputs beside each other."""
-
-
-def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
-    """Return the name under which answers of two candidates are set beside each other.
-
-    With the suite, for two suites may each have a prompt of the same id.
-    """
-    name = f"{suite}/{prompt_id}"
-    return name if temperature == 0 else f"{name}@{temperature:g}"
 
 
 def _pair(request: Mapping[str, Any]) -> str:

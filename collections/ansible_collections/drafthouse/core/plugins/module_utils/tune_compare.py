@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,21 @@ SAME = 1.02
 HOPELESS = 0.90
 #: How many answers it takes at least to end one early.
 LEAST_ANSWERS = 3
+
+
+def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
+    """Return the name under which answers of two candidates are set beside each other.
+
+    With the suite, for two suites may each have a prompt of the same id.
+    """
+    name = f"{suite}/{prompt_id}"
+    return name if temperature == 0 else f"{name}@{temperature:g}"
+
+
+def prompt_of(key: str) -> str:
+    """Return the prompt of a name that `pair_key` made: what stands before its temperature."""
+    prompt, at, temperature = key.rpartition("@")
+    return prompt if at and re.fullmatch(r"[0-9]+(\.[0-9]+)?", temperature) else key
 
 
 def hopeless(ratios: Sequence[float]) -> bool:

@@ -11,9 +11,9 @@ import yaml
 
 from .gates import FAILED, PASSED
 from .same_outputs import judge_outputs
-from .stats import bootstrap_median, median, paired_ratios
+from .stats import bootstrap_median, geometric_means, median, paired_ratios
 from .tables import table
-from .tune_compare import SAME, Tried
+from .tune_compare import SAME, Tried, prompt_of
 from .tune_prompts import SUITE, TunePrompts
 from .tune_types import BASELINE, SPECULATIVE, Candidate, Outcome
 from .tuner import ALL, Found
@@ -72,7 +72,7 @@ def judge(found: Found) -> Judgement:
     word, said = _word(won, own, over_profile, drafted)
     pays = over_baseline["low"] > THRESHOLD
     beside = f"{'pays' if pays else 'does not pay'}: {times_span(over_baseline)} of the speed without speculation"
-    prompts = f"on {count(over_profile['n'], 'answer')} that the search did not see"
+    prompts = f"on {count(over_profile['n'], 'prompt')} that the search did not see"
     unsure = "" if outputs["word"] == PASSED else f"; outputs {outputs['word']}: {outputs['said']}"
     sentence = f"{word}: {won.id}, {said} {prompts}; {beside}{unsure}"
     return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
@@ -111,7 +111,9 @@ def _answers(outcomes: Sequence[Outcome]) -> Data:
 
 
 def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Data:
-    return bootstrap_median(list(paired_ratios(slow, fast).values())).as_dict()
+    """Return the median speed-up over the prompts; one at several temperatures counts once, as in the verdict."""
+    ratios = paired_ratios(slow, fast)
+    return bootstrap_median(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
 
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> Data | None:

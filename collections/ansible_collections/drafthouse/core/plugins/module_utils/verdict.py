@@ -1,9 +1,10 @@
 """The verdict: does speculation pay on the work a profile declares, does it not, or can nothing be said.
 
 The rule. Each prompt is reduced to its median TPOT over the rounds, in either arm; the ratio of the two
-(baseline over speculative) is that prompt's speed-up; the median over the prompts gets a bootstrap
-interval. Speculation pays when the interval's lower end is above 1.03, and when no gate says that its
-output is wrong (`gates.py`).
+(baseline over speculative) is that prompt's speed-up, and of one that was asked at several temperatures the
+geometric mean of theirs, because answers to one prompt gain alike and would count twice; the median over the
+prompts gets a bootstrap interval. Speculation pays when the interval's lower end is above 1.03, and when no
+gate says that its output is wrong (`gates.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .measured import (
     Prompt,
     Request,
     Result,
+    apart_from_temperature,
     gave_nothing,
     measured_tpot,
     requests_of,
@@ -25,7 +27,7 @@ from .measured import (
     tpot_by_prompt,
 )
 from .same_outputs import compare_outputs
-from .stats import CONFIDENCE, bootstrap_median, paired_ratios, values_needed
+from .stats import CONFIDENCE, bootstrap_median, geometric_means, paired_ratios, values_needed
 from .verdict_words import (
     DOES_NOT_PAY,
     INVALID,
@@ -169,7 +171,7 @@ def _figures(
     tpot: Mapping[str, Mapping[Prompt, Mapping[Any, float]]],
     groups: Sequence[str],
 ) -> dict[str, Any]:
-    """Return speed-up, A/A control and equality of outputs over some groups."""
+    """Return speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them."""
     one, two = (
         {prompt: rounds for prompt, rounds in tpot[arm].items() if prompt[0] in groups}
         for arm in ("baseline", "speculative")
@@ -181,9 +183,10 @@ def _figures(
     )
     requests = [[r for r in requests_of(result) if str(r.get("group")) in groups] for result in (baseline, speculative)]
     rounds = rounds_of(requests[0])[:2]
+    prompts = apart_from_temperature([*requests[0], *requests[1]])
     return {
-        "speedup": _interval(list(ratios.values())),
-        "control": _control(one, rounds),
+        "speedup": _interval(geometric_means(ratios, prompts)),
+        "control": _control(one, rounds, prompts),
         "outputs": {
             "speculative": compare_outputs(requests[0], requests[1]),
             "control": compare_outputs(
@@ -196,11 +199,13 @@ def _figures(
     }
 
 
-def _interval(values: Sequence[float]) -> dict[str, Any] | None:
-    return bootstrap_median(values).as_dict() if values else None
+def _interval(ratios: Mapping[Prompt, float]) -> dict[str, Any] | None:
+    return bootstrap_median(list(ratios.values())).as_dict() if ratios else None
 
 
-def _control(tpot: Mapping[Prompt, Mapping[Any, float]], rounds: Sequence[Any]) -> dict[str, Any] | None:
+def _control(
+    tpot: Mapping[Prompt, Mapping[Any, float]], rounds: Sequence[Any], prompts: Mapping[Prompt, Prompt]
+) -> dict[str, Any] | None:
     """Return the baseline's first round over its second, prompt by prompt: 1 where the box was steady."""
     if len(rounds) < 2:
         return None
@@ -209,7 +214,7 @@ def _control(tpot: Mapping[Prompt, Mapping[Any, float]], rounds: Sequence[Any]) 
         {prompt: [by_round[first]] for prompt, by_round in tpot.items() if first in by_round},
         {prompt: [by_round[second]] for prompt, by_round in tpot.items() if second in by_round},
     )
-    interval = _interval(list(ratios.values()))
+    interval = _interval(geometric_means(ratios, prompts))
     return interval | {"rounds": [first, second]} if interval else None
 
 
@@ -312,8 +317,10 @@ def _no_number(
             )
     needed = values_needed(CONFIDENCE)
     if declared and (speedup is None or speedup["n"] < needed):
+        kinds = {str(r.get("kind")) for r in requests_of(results["baseline"]) if str(r.get("group")) in declared}
+        once = " (a prompt counts once, whatever its temperatures)" if len(kinds) < len(declared) else ""
         found.append(
-            f"{count(speedup['n'] if speedup else 0, 'pair')} of prompts on {listing(declared)}: "
+            f"{count(speedup['n'] if speedup else 0, 'pair')} of prompts on {listing(declared)}{once}: "
             f"the {PERCENT} interval of a median needs at least {needed}"
         )
     if faster_without_drafting:
