@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import _clone  # noqa: F401 (makes the collection importable)
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder import beside_all, run_ladder
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import OK, LadderFile
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import BAD, OK, LadderFile
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, heading
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_text import ladder_lines, live_lines, step_line
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
@@ -59,6 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--limit-ttft", type=_above_0, metavar="MS", help="goodput counts requests within it")
     load.add_argument("--limit-tpot", type=_above_0, metavar="MS", help="and within this")
+    load.add_argument(
+        "--again",
+        action="store_true",
+        help="with --result: measure those of its steps again that are broken or polluted",
+    )
 
 
 def _reader(read: Callable[[str], Read]) -> Callable[[str], Read]:
@@ -158,7 +163,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Mapping[str, Any
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
-        file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)))
+        file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)), BAD if options.again else ())
         live = Live(file, plan.load)
         stopped = False
         try:

@@ -13,7 +13,8 @@ serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY 
 from the command line.
 
 Exit code: 0 when at least one request was measured; those that were not are named first, and counted apart.
-1 when nothing was measured, or on a problem (found, needed, do). 2 for a wrong option. 130 on Ctrl-C.
+1 when nothing was measured, or on a problem (found, needed, do). 2 for a wrong option. 130 on Ctrl-C: what had ended
+until then is shown and written all the same, marked as incomplete.
 """
 
 from __future__ import annotations
@@ -164,8 +165,9 @@ def what_is_sent(options: argparse.Namespace) -> tuple[Endpoint, Suite]:
 
 
 def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> dict[str, Any]:
-    """Measure, and return the result."""
+    """Measure, and return the result; of what had ended, and marked as incomplete, when it is interrupted."""
     progress = Progress()
+    stopped: list[dict[str, Any]] = []
     try:
         step = run_step(
             [endpoint],
@@ -180,7 +182,12 @@ def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> di
                 ignore_eos=options.ignore_eos,
             ),
             progress,
+            stopped.append,
         )
+    except KeyboardInterrupt:
+        if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
+            raise
+        step = stopped[0]
     finally:
         progress.close()
     return assemble([step], endpoint.arm)
@@ -213,13 +220,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
+        print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return 130
     print("\n".join(summary_lines(result)))
-    code = second_opinion(options, result, endpoint, suite) if result["completed"] else 1
+    if result["incomplete"]:
+        code = 130
+    else:
+        code = second_opinion(options, result, endpoint, suite) if result["completed"] else 1
     if options.result:
         options.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(f"\nresult: {options.result}")
+    if result["incomplete"]:
+        print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)
     return code
 
 

@@ -11,6 +11,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.client import Endp
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.long_text import fill
 from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
+from ansible_collections.drafthouse.core.plugins.module_utils.measured import disturbances
 from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
 from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
@@ -69,7 +70,12 @@ def baseline(servers: tuple[LlamaServer, LlamaServer]) -> Data:
 def test_a_real_engine_passes_and_its_outputs_are_equal(
     servers: tuple[LlamaServer, LlamaServer], baseline: Data, figure: Callable[[str], None]
 ) -> None:
-    verdict, words = judged(baseline, measured("speculative", servers[1].base))
+    speculative = measured("speculative", servers[1].base)
+    verdict, words = judged(baseline, speculative)
+    for result in (baseline, speculative):
+        # Nobody else was there, and its own counters say so: also beside refused, cut and remembered requests.
+        assert disturbances(result) == []
+        assert {one["foreign"]["output_tokens"] for one in result["counters"]} == {0}
     for gate in verdict["gates"]:
         figure(f"llama.cpp, gate {gate['name']}: {gate['word']}: {gate['said']}")
     assert (words["outputs"], words["json"], words["needle"]) == ("passed", "passed", "passed")

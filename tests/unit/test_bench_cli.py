@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,48 @@ def test_problems_are_found_needed_do(argv: list[str], found: str) -> None:
     assert found in done.stderr
     assert [line.partition(":")[0] for line in done.stderr.splitlines()][-3:] == ["found", "needed", "do"]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("at_a_time", ["1", "3"])
+def test_ctrl_c_shows_and_writes_what_is_done(tmp_path: Path, at_a_time: str) -> None:
+    out = tmp_path / "out.json"
+    with clock_server(ttft_ms=60, interval_ms=10, tokens=60, metrics="vllm", drafted=3) as server:
+        words = ["--base-url", server.base_url, "--model", "clock", "--kind", "chat", "--kind", "code"]
+        command = [sys.executable, str(BENCH), *words, "--max-concurrency", at_a_time, "--result", str(out)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 30
+        # Into the second kind: the first one, of eight prompts, is whole.
+        while len(server.record()) < 8 + 2 * int(at_a_time) + 3:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert told.splitlines()[-1] == "stopped; what had ended until then is above, marked as incomplete"
+    assert said.startswith("Incomplete: it was stopped before its end.")
+    result = json.loads(out.read_text())
+    assert result["incomplete"] is True
+    assert 8 < result["completed"] == len(result["requests"]) < 16
+    assert result["groups"]["chat"]["completed"] == 8
+    assert {request["status"] for request in result["requests"]} == {"ok"}
+    assert result["output_throughput"] > 0
+
+
+def test_ctrl_c_before_the_first_answer_writes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with clock_server(ttft_ms=20_000) as server:
+        command = [sys.executable, str(BENCH), "--base-url", server.base_url, "--model", "clock", "--result", str(out)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 30
+        while not server.record():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=30)
+    assert (process.returncode, said, out.exists()) == (130, "", False)
+    assert told.splitlines()[-1] == "stopped before the first request had ended; nothing was written"
 
 
 def test_a_wrong_option_is_code_2() -> None:

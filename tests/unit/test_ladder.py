@@ -22,6 +22,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files impor
     read_requests,
     requests_file,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.ladder_numbers import step_numbers
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, Rung, heading
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
@@ -259,6 +260,23 @@ def test_an_engine_that_dies_again_is_given_up_and_the_other_arm_goes_on(tmp_pat
     ]
 
 
+def test_a_ladder_that_goes_on_drops_the_note_that_it_did_not(tmp_path: Path) -> None:
+    path = tmp_path / "l.json"
+    with mortal(back=False) as server:
+        server.end()
+        first = measured(path, PLAN, {"a": server.url}, watch=server)
+        other = "a: the steps after '2, chat, a, round 7' were not measured: it did not come back: x"
+        path.write_text(json.dumps({**first, "notes": [*first["notes"], other, "seen"]}))
+        server.back = True
+        server.process = server.start()
+        got = measured(path, PLAN, {"a": server.url}, watch=server)
+    assert len(first["notes"]) == 1
+    assert [(step["level"], step["status"]) for step in got["steps"]] == [(1, "broken"), (2, "ok")]
+    # What another round gave up is not measured by this run.
+    assert got["notes"] == [other, "seen"]
+    assert json.loads(path.read_text()) == got
+
+
 def test_an_engine_that_does_not_come_back(tmp_path: Path) -> None:
     with mortal(back=False) as server:
         server.end()
@@ -294,9 +312,10 @@ class Polluter:
     async def begin(self, session: Any, endpoint: Endpoint) -> None:
         return None
 
-    async def end(
-        self, session: Any, endpoint: Endpoint, requests: Sequence[Mapping[str, Any]], unfinished: int
-    ) -> Mapping[str, Any]:
+    async def end(self, session: Any, endpoint: Endpoint) -> None:
+        return None
+
+    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
         assert requests
         assert unfinished == 0
         return {"power": {"mean_w": 5}, "notes": ["seen"], "status": "polluted"}
@@ -310,6 +329,31 @@ def test_what_is_read_beside_a_step_is_laid_over_it(tmp_path: Path) -> None:
     assert {(step["status"], step["power"]["mean_w"]) for step in good} == {("polluted", 5)}
     assert {step["status"] for step in bad} == {"broken"}
     assert all("seen" in step["notes"] for step in good + bad)
+
+
+def test_the_meter_is_read_before_the_step_is_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Meter:
+        async def begin(self, session: Any, endpoint: Endpoint) -> None:
+            order.append("begin")
+
+        async def end(self, session: Any, endpoint: Endpoint) -> None:
+            order.append("end")
+
+        def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+            order.append("report")
+            return {}
+
+    def numbers(*given: Any) -> dict[str, Any]:
+        order.append("numbers")
+        return step_numbers(*given)
+
+    monkeypatch.setattr(module, "step_numbers", numbers)
+    plan = LadderPlan("closed", (1,), ("chat",), seconds=0.3, narrow=None)
+    with clock_server(**QUICK) as server:
+        measured(tmp_path / "l.json", plan, {"a": server.base_url}, beside=(Meter,))
+    assert order == ["begin", "end", "numbers", "report"]
 
 
 def test_a_stranger_on_the_server_makes_the_step_polluted(tmp_path: Path) -> None:

@@ -134,6 +134,26 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert "found: a ladder that was measured with other settings" in other.stderr
 
 
+def test_bad_steps_are_measured_again_when_asked(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    with clock_server(**QUICK) as server:
+        options = ["--ladder", "1,2,3", "--time", "0.4", "--result", str(out)]
+        assert bench(*words(server, *options)).returncode == 0
+        first = json.loads(out.read_text())
+        for step, status in zip(first["steps"], ("polluted", "ok", "broken"), strict=True):
+            step["status"] = status
+        out.write_text(json.dumps(first))
+        server.reset()
+        assert bench(*words(server, *options)).returncode == 0
+        assert server.record() == []
+        done = bench(*words(server, *options, "--again"))
+    assert done.returncode == 0, done.stderr
+    steps = {step["level"]: step for step in steps_of(out)}
+    assert {level: step["status"] for level, step in steps.items()} == {1: "ok", 2: "ok", 3: "ok"}
+    assert steps[2] == first["steps"][1]
+    assert steps[1]["started_unix_s"] > first["steps"][0]["started_unix_s"]
+
+
 def test_the_table_grows_in_a_terminal() -> None:
     master, terminal = pty.openpty()
     seen = bytearray()

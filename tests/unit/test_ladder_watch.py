@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import RuntimeWatch
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ContainerRuntime, ProcessRuntime
+from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ContainerRuntime, ProcessRuntime, State
 from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Supervisor, configuration
 
 from tests.engines import free_port
@@ -122,3 +122,21 @@ def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(HouseError, match="the container drafthouse-baseline does not start: there is no such"):
         runtime.start("baseline")
     assert called[0] == ("start", "drafthouse-baseline")
+
+
+def test_an_arm_that_lives_is_started_anew(tmp_path: Path, supervisor: Supervisor) -> None:
+    watch, runtime, _ = watched(supervisor, tmp_path, SERVER)
+    pid = supervisor.programs()["arm"]["pid"]
+    runtime.stop("arm")
+    assert not runtime.state("arm").running
+    runtime.stop("arm")  # nothing is left to do
+    asyncio.run(watch.bring_back("arm"))
+    assert supervisor.programs()["arm"]["pid"] not in (0, pid)
+
+
+def test_a_container_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = ContainerRuntime()
+    monkeypatch.setattr(runtime, "_docker", lambda *words: "")
+    monkeypatch.setattr(runtime, "state", lambda arm: State(True, 1.0))
+    with pytest.raises(HouseError, match="the container drafthouse-baseline does not stop"):
+        runtime.stop("baseline")

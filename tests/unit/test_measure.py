@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Ask, Endpoint, open_session, send
 from ansible_collections.drafthouse.core.plugins.module_utils.measure import (
     WARMUP_TOKENS,
     StepOptions,
     plan_groups,
     run_step,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.measured import disturbances
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines
+from ansible_collections.drafthouse.core.plugins.module_utils.traffic import Clocks
+from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
+from tests.builders import make_resolved
 from tests.fakes.clock_server import Running, clock_server
+from tests.fakes.crossover_server import crossover_server
 
 QUICK = {"ttft_ms": 3, "interval_ms": 1, "tokens": 6, "metrics": "vllm"}
 
@@ -213,3 +222,84 @@ def test_a_long_request_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
             lambda event: seen.append(time.monotonic()),
         )
     assert len(seen) >= 5
+
+
+# ---- what disturbs a step ------------------------------------------------------------------------
+
+COUNTING = {"ttft_ms": 5, "tokens": 20, "fixed_ms": 2.0, "each_ms": 0.1}
+
+
+@contextmanager
+def stranger(server: Running) -> Iterator[None]:
+    """Have somebody else ask the server all the time, from the first measured request on."""
+    until = time.monotonic() + 20.0
+
+    async def others() -> None:
+        async with open_session(10) as session:
+            while time.monotonic() < until:
+                if any(not text.startswith("Count") for _, text in order({"x": server})):
+                    ask = Ask("x", "x", "x", "x", [{"role": "user", "content": "Count"}], 500)
+                    await send(session, Endpoint("x", server.base_url, "clock"), ask)
+
+    thread = threading.Thread(target=lambda: asyncio.run(others()))
+    thread.start()
+    try:
+        yield
+    finally:
+        until = 0.0
+        thread.join(20)
+
+
+def disturbed(step: dict[str, Any]) -> dict[str, list[tuple[str, Any, str]]]:
+    return {arm: disturbances(assemble([step], arm)) for arm in step["arms"]}
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_two_arms_alone_on_their_servers_are_not_called_polluted(concurrency: int) -> None:
+    with crossover_server(**COUNTING) as one, crossover_server(**COUNTING, drafted=2) as two:
+        options = StepOptions(concurrency=concurrency, rounds=2)
+        step, _ = measured(options, [suite(chat=6, code=6)], baseline=one, speculative=two)
+    assert disturbed(step) == {"baseline": [], "speculative": []}
+    for arm in step["arms"].values():
+        assert [one["foreign"]["output_tokens"] for one in arm["counters"]] == [0] * 4
+    assert [group["clock"] for group in step["machine"]["groups"]] == [None] * 4
+
+
+def test_a_server_against_itself_is_not_somebody_elses_traffic() -> None:
+    with crossover_server(**COUNTING) as server:
+        step, _ = measured(StepOptions(), [suite(chat=6)], baseline=server, speculative=server)
+    assert disturbed(step) == {"baseline": [], "speculative": []}
+
+
+def test_an_engine_without_counters_tells_nothing_and_is_not_blamed() -> None:
+    with clock_server(**{**QUICK, "metrics": "none"}) as server:
+        step, _ = measured(StepOptions(), [suite(chat=2)], single=server)
+    assert step["arms"]["single"]["counters"][0]["foreign"] is None
+    assert disturbed(step) == {"single": []}
+
+
+def test_a_stranger_in_the_turns_of_one_arm_is_found_and_the_verdict_says_whose() -> None:
+    with crossover_server(**COUNTING) as one, crossover_server(**COUNTING, drafted=2) as two, stranger(one):
+        step, _ = measured(StepOptions(rounds=2), [suite(chat=8)], baseline=one, speculative=two)
+    found = disturbed(step)
+    assert found["speculative"] == []
+    assert found["baseline"]
+    group, number, said = found["baseline"][0]
+    assert (group, number) == ("chat", 1)
+    assert said.startswith("another client used the server: ")
+    base, spec = assemble([step], "baseline"), assemble([step], "speculative")
+    verdict = judge(base, spec, make_resolved(kinds=["chat"]))
+    assert verdict["word"] == "invalid"
+    assert f"baseline: chat is polluted in round 1: {said}" in verdict["reasons"]
+    assert summary_lines(base)[0] == f"Polluted: chat, round 1: {said}."
+
+
+def test_a_machine_that_was_suspended_is_told_by_both_arms(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.drafthouse.core.plugins.module_utils import measure
+
+    moments = iter([Clocks(1000.0, 10.0, 10.0), Clocks(1601.0, 11.0, 611.0)])
+    monkeypatch.setattr(measure, "read_clocks", lambda: next(moments))
+    with clock_server(**QUICK) as one, clock_server(**QUICK) as two:
+        step, _ = measured(StepOptions(), [suite(chat=2)], baseline=one, speculative=two)
+    said = "the machine stood still for 600.0 s while it was measured"
+    assert disturbed(step) == {arm: [("chat", 1, said)] for arm in ("baseline", "speculative")}

@@ -324,9 +324,18 @@ async def test_beside_a_step_of_the_ladder() -> None:
     nobody: Any = None
     await beside.begin(nobody, nobody)
     time.sleep(0.05)
-    power = (await beside.end(nobody, nobody, [], 0))["power"]
+    await beside.end(nobody, nobody)
+    time.sleep(0.2)  # the step is looked through: that is no time of the step
+    requests: list[dict[str, Any]] = [{"output_tokens": 30, "chunks": 30}, {"output_tokens": None, "chunks": 0}]
+    power = beside.report(requests, 0)["power"]
     assert power["mean_w"] == pytest.approx(80, rel=0.001)
+    assert power["seconds"] == pytest.approx(0.05, abs=0.1)
     assert power["energy_above_idle_j"] is None
+    assert power["output_tokens"] == 30
+    # Of what was broken off or given up nobody knows the tokens.
+    assert beside.report([*requests, {"output_tokens": None, "chunks": 4}], 0)["power"]["output_tokens"] is None
+    assert beside.report(requests, 1)["power"]["output_tokens"] is None
     nothing = PowerBeside(Meter(None, "no GPU"))
     await nothing.begin(nobody, nobody)
-    assert (await nothing.end(nobody, nobody, [], 0))["power"]["why"] == "no GPU"
+    await nothing.end(nobody, nobody)
+    assert nothing.report([], 0)["power"]["why"] == "no GPU"

@@ -33,6 +33,9 @@ class Started:
     def start(self, arm: str) -> None:
         raise AssertionError("whoever waits starts nothing")
 
+    def stop(self, arm: str) -> None:
+        raise AssertionError("whoever waits stops nothing")
+
     def log_name(self, arm: str) -> str:
         return "the log"
 

@@ -137,14 +137,25 @@ def test_notes_of_good_steps_are_told_once_with_their_number() -> None:
 def test_energy_of_a_token_follows_from_power_and_speed() -> None:
     ladder = make_ladder()
     for step in ladder["steps"]:
-        step["power"] = {"mean_w": 300.0, "idle_w": 60.0}
-        step["output_throughput"] = 600.0
+        # 6,000 tokens under full load and after it, in the 10 s that the energy was read for.
+        step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": 6000}
+        step["output_throughput"] = 900.0
     load = load_of(ladder, [])
     assert load
     arm = load["rows"][0]["baseline"]
     assert arm["mean_w"] == pytest.approx(300.0)
     assert arm["joules_per_token"] == pytest.approx(0.5)
     assert arm["joules_per_token_above_idle"] == pytest.approx(0.4)
+
+
+def test_no_energy_of_a_token_where_not_all_tokens_are_known() -> None:
+    ladder = make_ladder()
+    for step in ladder["steps"]:
+        step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": None}
+    load = load_of(ladder, [])
+    assert load
+    arm = load["rows"][0]["baseline"]
+    assert (arm["mean_w"], arm["joules_per_token"], arm["joules_per_token_above_idle"]) == (300.0, None, None)
 
 
 def test_the_verdicts_kind_comes_first() -> None:

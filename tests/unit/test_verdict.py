@@ -235,6 +235,19 @@ def test_repeats_of_one_prompt_are_warned_about() -> None:
     assert any(warning.startswith("vacation repeats one prompt") for warning in verdict["warnings"])
 
 
+def test_traffic_in_a_kind_that_is_not_declared_is_a_warning() -> None:
+    base, spec = make_pair({"copy-edit": 2.0, "chat": 1.2})
+    found = {"polluted": True, "said": "another client used the server: 900 output tokens"}
+    base["counters"] = [{"round": 2, "group": "chat", "before": {}, "after": {}, "foreign": found}]
+    verdict = judge(base, spec, make_resolved())
+    assert verdict["word"] == "pays"
+    assert any(warning.startswith("baseline: chat is polluted in round 2") for warning in verdict["warnings"])
+    base["counters"][0]["group"] = "copy-edit"
+    verdict = judge(base, spec, make_resolved())
+    assert verdict["word"] == "invalid"
+    assert verdict["reasons"][0].startswith("baseline: copy-edit is polluted in round 2: another client")
+
+
 # --- a good pair, broken ------------------------------------------------------------------------------
 
 

@@ -6,24 +6,27 @@ the load ladder of a profile that has one. A run that was killed goes on with th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from .client import Endpoint
+from .client import CUT_OFF, Endpoint
 from .cost import memory_told
 from .crossover import fill
 from .direct import opener
-from .ladder import beside_all, run_ladder
+from .ladder import ASK_AGAIN, ASK_AGAIN_S, beside_all, run_ladder
 from .ladder_files import LadderFile, read_ladder, write_ladder
 from .ladder_plan import heading, plan_of
 from .ladder_text import step_line
 from .ladder_watch import RuntimeWatch
 from .measure import StepOptions, run_step
+from .problems import HouseError, Problem
 from .ready import told_of_start
 from .results import assemble
 from .runtimes import Runtime, runtime_of
@@ -68,6 +71,9 @@ def measure_one_step(
 
     Where the profile has a ladder, the same starts of the arms are measured under load before the step is done. A
     run that is killed meanwhile finds what comes first in `steps/NN.part.json`, and the ladder's steps in its file.
+
+    When an engine dies, the step is measured again, once, on arms that were all started anew, and says so in its
+    ``notes``. The second time nothing is kept of it, so that the next run measures it.
     """
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
@@ -93,17 +99,17 @@ def measure_one_step(
     if part.exists():
         measured = json.loads(part.read_text("utf-8"))
     else:
-        marks = {arm: runtime.mark(arm) for arm in step["arms"]}
         options = StepOptions(
             concurrency=experiment["concurrency"],
             first_round=step["round"],
             temperatures=tuple(experiment["temperatures"]),
             timeout_s=request_timeout_s,
         )
-        measured = run_step(endpoints, [resolved["suites"][name] for name in step["suites"]], options, progress)
+        suites = [resolved["suites"][name] for name in step["suites"]]
+        watch = RuntimeWatch(runtime, resolved, endpoints)
+        measured = _measure_alive(endpoints, suites, options, runtime, watch, progress)
         for endpoint in endpoints:
             arm = endpoint.arm
-            measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, marks[arm]))
             printed = runtime.printed(arm)
             measured["arms"][arm]["engine"] = {**_observed(endpoint, printed), **told_of_start(site["home"], arm)}
             measured["arms"][arm]["memory"] = memory_told(printed)
@@ -113,6 +119,65 @@ def measure_one_step(
     _write(path, measured)
     part.unlink(missing_ok=True)
     return path
+
+
+def _measure_alive(
+    endpoints: Sequence[Endpoint],
+    suites: Sequence[Mapping[str, Any]],
+    options: StepOptions,
+    runtime: Runtime,
+    watch: RuntimeWatch,
+    progress: Callable[[Mapping[str, Any]], None],
+) -> dict[str, Any]:
+    """Measure a step on engines that live until its end, each with its lines about drafting in ``log``.
+
+    Raises HouseError when an engine dies the second time, or does not come back.
+    """
+    notes: list[str] = []
+    while True:
+        marks = {endpoint.arm: runtime.mark(endpoint.arm) for endpoint in endpoints}
+        trouble: HouseError | None = None
+        measured: dict[str, Any] = {}
+        try:
+            measured = run_step(endpoints, suites, options, progress)
+        except HouseError as error:
+            trouble = error
+        dead = [endpoint.arm for endpoint in endpoints if _died(watch, endpoint.arm, measured)]
+        if not dead:
+            if trouble is not None:
+                raise trouble
+            for arm, mark in marks.items():
+                measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, mark))
+            return {**measured, "notes": notes}
+        if notes:
+            raise HouseError(
+                Problem(
+                    f"the engine died again after it was started again: {', '.join(dead)}",
+                    "an engine that lives until the end of a step",
+                    f"look at {runtime.log_name(dead[0])}, and run again: it goes on with this step",
+                    f"round {options.first_round}",
+                )
+            )
+        progress({"done": 0, "total": 1, "phase": "restart", "text": f"{', '.join(dead)} died", "eta_s": None})
+        for endpoint in endpoints:
+            # The others as well: an engine that was asked all of it remembers the answers, which is no fresh start.
+            if endpoint.arm not in dead:
+                runtime.stop(endpoint.arm)
+            said = asyncio.run(watch.bring_back(endpoint.arm))
+            what = f"{endpoint.arm} died" if endpoint.arm in dead else f"{endpoint.arm}, beside one that died"
+            notes.append(f"round {options.first_round}: {what}: {said}; the step was measured again")
+
+
+def _died(watch: RuntimeWatch, arm: str, measured: Mapping[str, Any]) -> bool:
+    """Return whether an arm died while it was measured; where answers are missing it is asked for a moment."""
+    requests = measured["arms"][arm]["requests"] if measured else []
+    lost = not requests or any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests)
+    for attempt in range(ASK_AGAIN if lost else 1):
+        if attempt:
+            time.sleep(ASK_AGAIN_S)
+        if asyncio.run(watch.died(arm)):
+            return True
+    return False
 
 
 def _measure_ladder(

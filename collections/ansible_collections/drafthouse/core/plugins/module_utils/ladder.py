@@ -33,7 +33,7 @@ from .traffic import Clocks, clock_jump, foreign, read_clocks, settled
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 1.0
 #: A dead engine may still be called alive by what holds it for a moment: how often and when that is asked again.
-_ASK_AGAIN, _ASK_AGAIN_S = 8, 0.25
+ASK_AGAIN, ASK_AGAIN_S = 8, 0.25
 #: Requests before an open loop, whose level says nothing of how many run at once.
 _WARMUPS_OPEN = 4
 
@@ -56,14 +56,11 @@ class Beside(Protocol):
     async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         """Read before the first request."""
 
-    async def end(
-        self,
-        session: aiohttp.ClientSession,
-        endpoint: Endpoint,
-        requests: Sequence[Mapping[str, Any]],
-        unfinished: int,
-    ) -> Mapping[str, Any]:
-        """Read after the last one, and return what is laid over the step."""
+    async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Read after the last one, before anything else is done: what comes later is not the step's."""
+
+    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+        """Return what is laid over the step."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +159,13 @@ class _Ladder:
                 await run.run(session)
             else:
                 run.ended_by = FAILED_IN_A_ROW
+            for one in besides:
+                await one.end(session, endpoint)
             step, requests = await asyncio.to_thread(self.measured, rung, run, started_unix_s)
             if trouble is not None:
                 step["notes"].append(f"not one request of the warm-up was answered: {trouble}")
             for one in besides:
-                lay_over(step, await one.end(session, endpoint, requests, run.unfinished))
+                lay_over(step, one.report(requests, run.unfinished))
             self.lay_around(step, requests, before, await self.look(session, endpoint))
             await self.see_to_death(step, rung, run)
         except asyncio.CancelledError:
@@ -264,6 +263,9 @@ class _Ladder:
 
     def keep(self, step: dict[str, Any], requests: Sequence[Mapping[str, Any]] | None = None) -> None:
         self.file.add(step, requests)
+        if step["arm"] not in self.given_up:
+            # The ladder goes on where an earlier run gave it up: what that said is no longer so.
+            self.file.drop_notes(lambda note: _of_arm_given_up(note, step["arm"], self.plan.rounds))
         self.on_step(step)
 
     # --- an engine that dies ----------------------------------------------------------------------
@@ -273,9 +275,9 @@ class _Ladder:
         lost = [one for one in run.records if one.http_status != 200 or not one.whole]
         if not lost and run.ended_by != FAILED_IN_A_ROW:
             return
-        for attempt in range(_ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
+        for attempt in range(ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
             if attempt:
-                await asyncio.sleep(_ASK_AGAIN_S)
+                await asyncio.sleep(ASK_AGAIN_S)
             if await self.watch.died(rung.arm):
                 step |= {"status": BROKEN, "ended_by": DIED}
                 step["notes"].append("the engine died while this step ran")
@@ -330,6 +332,16 @@ class _Ladder:
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
                 self.show(self.text)
+
+
+def _of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
+    """Return whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
+    head, found, _ = note.partition("' were not measured: ")
+    return (
+        bool(found)
+        and head.startswith(f"{arm}: the steps after '")
+        and any(head.endswith(f", round {number}") for number in rounds)
+    )
 
 
 def remarks(requests: Sequence[Mapping[str, Any]], run: LoadRun) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from .levels import shown_level
 from .problems import HouseError, Problem
 
 OK, POLLUTED, BROKEN, INCOMPLETE = "ok", "polluted", "broken", "incomplete"
-#: How a step can stand there. One that is incomplete is measured again by the next run, the others stay.
+#: How a step can stand there. One that is incomplete is measured again by the next run, the others stay; those that
+#: are bad are measured again where that is asked for.
 STATUSES = (OK, POLLUTED, BROKEN, INCOMPLETE)
+BAD = (POLLUTED, BROKEN)
 
 _NOT_KEPT = ("text", "reasoning_text")
 
@@ -27,13 +29,15 @@ _NOT_KEPT = ("text", "reasoning_text")
 class LadderFile:
     """A ladder and the file it is kept in. One process writes it; readers always find it whole."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, head: Mapping[str, Any], again: Collection[str] = ()) -> None:
         """Take up the ladder at ``path`` where it has the key of ``head``, else begin one.
 
+        Steps with a status of ``again`` are to be measured again; until that has been done they stay.
         Raises HouseError for a file that is none of ours or belongs to other settings: it is never written over.
         """
         self.path = path
         self.data: dict[str, Any] = dict(head)
+        self._again: list[Rung] = []
         kept = read_ladder(path) if path.exists() else None
         if kept is None:
             return
@@ -47,14 +51,15 @@ class LadderFile:
                 )
             )
         self.data = {**kept, "steps": [step for step in kept["steps"] if step["status"] != INCOMPLETE]}
+        self._again = [_rung(step) for step in self.data["steps"] if step["status"] in again]
 
     def has(self, rung: Rung) -> bool:
-        """Return whether a step was measured, well or not."""
-        return any(_same(step, rung) for step in self.data["steps"])
+        """Return whether a step was measured, well or not, and is not to be measured again."""
+        return rung not in self._again and any(_same(step, rung) for step in self.data["steps"])
 
     def add(self, step: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Keep a step, in place of what stands there of it, and its requests."""
-        rung = Rung(step["level"], step["arm"], step["round"], step["kind"])
+        rung = _rung(step)
         if requests is not None:
             self._keep_requests(rung, requests)
         self.data["steps"] = [one for one in self.data["steps"] if not _same(one, rung)] + [dict(step)]
@@ -64,6 +69,13 @@ class LadderFile:
         """Keep a sentence about the whole ladder, once."""
         if text not in self.data["notes"]:
             self.data["notes"].append(text)
+            self.write()
+
+    def drop_notes(self, stale: Callable[[str], bool]) -> None:
+        """Drop the sentences about the whole ladder that are no longer true."""
+        notes = [note for note in self.data["notes"] if not stale(note)]
+        if notes != self.data["notes"]:
+            self.data["notes"] = notes
             self.write()
 
     def write(self) -> None:
@@ -115,6 +127,10 @@ def write_ladder(path: Path, data: Mapping[str, Any]) -> None:
 
 def _unreadable(path: Path, found: str) -> Problem:
     return Problem(found, f"a ladder ({SCHEMA}), or no file", "name another file, or remove this one", str(path))
+
+
+def _rung(step: Mapping[str, Any]) -> Rung:
+    return Rung(step["level"], step["arm"], step["round"], step["kind"])
 
 
 def _same(step: Mapping[str, Any], rung: Rung) -> bool:

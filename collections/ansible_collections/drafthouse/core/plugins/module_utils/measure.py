@@ -2,7 +2,8 @@
 
 The conditions (DESIGN.md, "Honest numbers"): warm-up first with prompts of its own; the same prompts,
 settings and output lengths for every arm; the arms in turns, so that a drift of the machine meets both;
-counters and the machine's state before and after every group of requests.
+counters, the machine's state and its clocks before and after every group of requests. What the counters moved
+further than our own requests explain was somebody else's traffic (`traffic.py`), and is kept beside them.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
-from .counters import Snapshot, read_counters
+from .counters import Snapshot, read_counters, unreadable
 from .machine import MachineState, between, engine_pids, read_machine
 from .power import Tally, shared_meter
 from .problems import HouseError, Problem, did_you_mean
 from .suites import Prompt, expand
+from .traffic import clock_jump, foreign, read_clocks, settled
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 5.0
@@ -192,9 +195,10 @@ def run_step(
     suites: Sequence[Mapping[str, Any]],
     options: StepOptions,
     on_progress: Progress = lambda event: None,
+    on_stopped: Progress = lambda step: None,
 ) -> dict[str, Any]:
     """Measure a step and return it as plain data; see `measure_step`."""
-    return asyncio.run(measure_step(endpoints, suites, options, on_progress))
+    return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped))
 
 
 async def measure_step(
@@ -202,6 +206,7 @@ async def measure_step(
     suites: Sequence[Mapping[str, Any]],
     options: StepOptions,
     on_progress: Progress = lambda event: None,
+    on_stopped: Progress = lambda step: None,
 ) -> dict[str, Any]:
     """Measure a step and return it as plain data.
 
@@ -210,17 +215,31 @@ async def measure_step(
 
     ``on_progress`` gets {done, total, phase, text, eta_s} as requests end and at least every 5 seconds.
     Raises HouseError when the plan is wrong, or when an arm answers no warm-up request at all. Requests
-    that fail while measuring are counted in the step and raise nothing.
+    that fail while measuring are counted in the step and raise nothing. When it is interrupted, ``on_stopped`` gets
+    the step with the requests that had ended, and ``incomplete`` in it.
     """
     groups = plan_groups(suites, options)
     warmups = options.concurrency if options.warmups is None else options.warmups
-    step = _Step(endpoints, options, groups, warmups, on_progress)
+    names = [str(suite["name"]) for suite in suites]
+    step = _Step(endpoints, options, groups, warmups, on_progress, names)
     async with open_session(options.timeout_s) as session:
         beat = asyncio.create_task(step.heartbeat())
         try:
-            return await step.measure(session, [str(suite["name"]) for suite in suites])
+            return await step.measure(session)
+        except asyncio.CancelledError:
+            on_stopped(step.so_far())
+            raise
         finally:
             beat.cancel()
+
+
+@dataclass(frozen=True)
+class _Going:
+    """A group under way: the counters before it, and of each arm the requests that have ended."""
+
+    group: Group
+    counted: Mapping[str, Snapshot]
+    records: dict[str, list[Recording]]
 
 
 class _Step:
@@ -233,14 +252,20 @@ class _Step:
         groups: Sequence[Group],
         warmups: int,
         on_progress: Progress,
+        suites: list[str],
     ) -> None:
         self.endpoints = list(endpoints)
+        self.suites = suites
         self.options = options
         self.groups = groups
         self.warmups = warmups
         self.on_progress = on_progress
         self.meter = shared_meter()
         self.zero_s = time.perf_counter()
+        self.started = datetime.now(timezone.utc)
+        self.before: dict[str, Any] = {}
+        self.machine: list[dict[str, Any]] = []
+        self.going: _Going | None = None
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None
@@ -258,29 +283,45 @@ class _Step:
             for endpoint in self.endpoints
         }
 
-    async def measure(self, session: aiohttp.ClientSession, suites: list[str]) -> dict[str, Any]:
-        started = datetime.now(timezone.utc)
+    async def measure(self, session: aiohttp.ClientSession) -> dict[str, Any]:
+        self.started = datetime.now(timezone.utc)
         self.zero_s = time.perf_counter()
-        before = await asyncio.to_thread(read_machine)
+        self.before = (await asyncio.to_thread(read_machine)).facts
         await asyncio.to_thread(self.meter.measure_idle)
         for endpoint in self.endpoints:
             await self.warm_up(session, endpoint)
         self.measuring_since_s = time.perf_counter()
-        machine = [await self.measure_group(session, group) for group in self.groups]
-        after = await asyncio.to_thread(read_machine)
+        for group in self.groups:
+            self.machine.append(await self.measure_group(session, group))
+        return self.as_data((await asyncio.to_thread(read_machine)).facts)
+
+    def as_data(self, after: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was measured; ``after`` is the state of the machine at the end."""
         settings = asdict(self.options)
         settings |= {"warmups": self.warmups, "interleaved": len(self.endpoints) > 1}
         return {
             "schema": "drafthouse.step/1",
-            "started": started.isoformat(timespec="seconds"),
-            "started_unix_s": started.timestamp(),
+            "started": self.started.isoformat(timespec="seconds"),
+            "started_unix_s": self.started.timestamp(),
             "duration_s": time.perf_counter() - self.zero_s,
             "settings": settings,
-            "suites": suites,
+            "suites": self.suites,
             "arms": self.arms,
             "power_meter": self.meter.facts(),
-            "machine": {"before": before.facts, "after": after.facts, "groups": machine},
+            "machine": {"before": self.before, "after": dict(after), "groups": self.machine},
         }
+
+    def so_far(self) -> dict[str, Any]:
+        """Return the step as it stands when it is stopped: of the group under way, the requests that had ended."""
+        if self.going is not None:
+            nothing = unreadable("stopped before the end of the group")
+            for endpoint in self.endpoints:
+                if records := self.going.records[endpoint.arm]:
+                    self.keep(endpoint, self.going.group, records, self.going.counted[endpoint.arm], nothing)
+                    span = {"round": self.going.group.round, "group": self.going.group.key, "span": None}
+                    self.arms[endpoint.arm]["power"].append(span)
+        # The machine is not read again: whoever pressed Ctrl-C wants to see the numbers now.
+        return {**self.as_data(self.before), "incomplete": True}
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         if not self.warmups:
@@ -308,9 +349,11 @@ class _Step:
     async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> dict[str, Any]:
         state = await asyncio.to_thread(read_machine)
         counted = await self.read_counters(session)
+        clocks = read_clocks()
         # Every second group begins with the other arm, and every second round too.
         endpoints = self.in_turn(group.place + group.round)
         records: dict[str, list[Recording]] = {endpoint.arm: [] for endpoint in endpoints}
+        self.going = _Going(group, counted, {endpoint.arm: [] for endpoint in endpoints})
         self.text = f"{group.key}, round {group.round}"
         used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
         if self.options.concurrency == 1 and len(endpoints) > 1:
@@ -319,19 +362,22 @@ class _Step:
                     with used[endpoint.arm]:
                         record = await send(session, endpoint, ask)
                     records[endpoint.arm].append(record)
-                    self.count(record)
+                    self.count(endpoint, record)
         else:
             for endpoint in endpoints:
                 with used[endpoint.arm]:
                     records[endpoint.arm] = await closed_loop(
-                        session, endpoint, group.asks, self.options.concurrency, self.count
+                        session, endpoint, group.asks, self.options.concurrency, partial(self.count, endpoint)
                     )
+        jump = clock_jump(clocks, read_clocks())
         counted_after = await self.read_counters(session)
         state_after = await asyncio.to_thread(read_machine)
+        self.going = None
         for endpoint in self.endpoints:
             self.keep(endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm])
             power = {"round": group.round, "group": group.key, "span": used[endpoint.arm].total()}
             self.arms[endpoint.arm]["power"].append(power)
+        self.look_for_others(group, counted, counted_after)
         return {
             "round": group.round,
             "group": group.key,
@@ -340,14 +386,29 @@ class _Step:
             "between": between(
                 state, state_after, own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
             ),
+            "clock": jump,
         }
+
+    def look_for_others(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
+        """Note beside an arm's counters what its server did meanwhile for somebody else."""
+        most = max((ask.output_tokens for ask in group.asks), default=0)
+        sent: dict[str, list[dict[str, Any]]] = {}
+        for endpoint in self.endpoints:
+            # Two arms may be asked at one address (a server against itself): then both arms' requests are ours.
+            sent.setdefault(endpoint.counters_url, []).extend(self.arms[endpoint.arm]["requests"][-len(group.asks) :])
+        for endpoint in self.endpoints:
+            found = foreign(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url], most)
+            self.arms[endpoint.arm]["counters"][-1]["foreign"] = found
 
     def in_turn(self, number: int) -> list[Endpoint]:
         """Return the endpoints, in reverse every second time."""
         return self.endpoints if number % 2 else self.endpoints[::-1]
 
     async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:
-        return {endpoint.arm: await read_counters(session, endpoint) for endpoint in self.endpoints}
+        """Return the counters of every arm, each once its server has nothing to do."""
+        return {
+            endpoint.arm: dict(await settled(partial(read_counters, session, endpoint))) for endpoint in self.endpoints
+        }
 
     def keep(
         self,
@@ -368,8 +429,10 @@ class _Step:
         arm["spans"].append({"round": group.round, "group": group.key, "duration_s": duration})
         arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
 
-    def count(self, record: Recording) -> None:
+    def count(self, endpoint: Endpoint, record: Recording) -> None:
         self.done += 1
+        if self.going is not None:
+            self.going.records[endpoint.arm].append(record)
         self.show("measure", self.text)
 
     def show(self, phase: str, text: str) -> None:

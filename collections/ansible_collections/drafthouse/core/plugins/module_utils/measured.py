@@ -54,6 +54,19 @@ def apart_from_temperature(requests: Iterable[Request]) -> dict[Prompt, Prompt]:
     }
 
 
+def disturbances(result: Result) -> list[tuple[str, Any, str]]:
+    """Return what disturbed an arm while it was measured: the group, the round, and a sentence.
+
+    That is somebody else's traffic on its server, and a machine that was suspended (`traffic.py`). A result of an
+    older version, and an engine that counts nothing, tell nothing of it.
+    """
+    found = [(one, one.get("foreign")) for one in result.get("counters") or []]
+    found += [(one, one.get("clock")) for one in (result.get("machine") or {}).get("groups") or []]
+    return [
+        (str(one.get("group")), one.get("round"), str(bad["said"])) for one, bad in found if bad and bad["polluted"]
+    ]
+
+
 def gave_nothing(request: Request) -> bool:
     """Tell whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
 

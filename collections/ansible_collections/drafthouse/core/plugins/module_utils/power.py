@@ -212,18 +212,20 @@ class PowerBeside:
     def __init__(self, meter: Meter | None = None) -> None:
         self._meter = meter or shared_meter()
         self._before: Reading | None = None
+        self._after: Reading | None = None
 
     async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         """Note where the counters stand."""
         self._before = self._meter.read()
 
-    async def end(
-        self,
-        session: aiohttp.ClientSession,
-        endpoint: Endpoint,
-        requests: Sequence[Mapping[str, Any]],
-        unfinished: int,
-    ) -> Mapping[str, Any]:
-        """Return `power` of the step."""
-        span = spent(self._meter, self._before, self._meter.read())
-        return {"power": power_of([span], self._meter.facts())}
+    async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Note where the counters stand when the last answer has ended."""
+        self._after = self._meter.read()
+
+    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+        """Return `power` of the step, with the output tokens of the same time; None where not all were counted."""
+        power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
+        # An answer that was broken off took energy for tokens that nobody counted.
+        unknown = unfinished or any(one["output_tokens"] is None and one["chunks"] for one in requests)
+        tokens = None if unknown else sum(one["output_tokens"] or 0 for one in requests)
+        return {"power": {**power, "output_tokens": tokens}}

@@ -153,18 +153,21 @@ def _arm(steps: Sequence[Step]) -> dict[str, Any] | None:
 
 
 def _power(steps: Sequence[Step]) -> dict[str, float | None]:
-    """Return mean power in W and the energy of an output token in J: of the whole GPU, and above its idling."""
+    """Return mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
+
+    Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
+    """
     watts, joules, above = [], [], []
     for step in steps:
-        power, speed = step.get("power") or {}, step.get("output_throughput")
-        mean, idle = power.get("mean_w"), power.get("idle_w")
+        power = step.get("power") or {}
+        mean, tokens = power.get("mean_w"), power.get("output_tokens")
         if mean is None:
             continue
         watts.append(float(mean))
-        if speed:
-            joules.append(mean / speed)
-            if idle is not None:
-                above.append((mean - idle) / speed)
+        if tokens:
+            joules.append(power["energy_j"] / tokens)
+            if power.get("energy_above_idle_j") is not None:
+                above.append(power["energy_above_idle_j"] / tokens)
     return {
         "mean_w": _middle(watts),
         "joules_per_token": _middle(joules),

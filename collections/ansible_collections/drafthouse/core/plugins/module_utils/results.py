@@ -14,6 +14,7 @@ from typing import Any
 
 from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .counters import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
+from .measured import disturbances
 from .power import power_of
 
 SCHEMA = "drafthouse.result/1"
@@ -112,6 +113,8 @@ def assemble(
         "engine": dict(engine or {}),
         "settings": dict(settings),
         "suites": list(dict.fromkeys(name for step in parts for name in step["suites"])),
+        "incomplete": any(step.get("incomplete") for step in parts),
+        "notes": [str(note) for step in parts for note in step.get("notes") or []],
         "warmup": [step["arms"][arm]["warmup"] for step in parts],
         "counters": counters,
         "machine": {
@@ -187,7 +190,7 @@ def not_well(result: Mapping[str, Any]) -> int:
 
 def summary_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the result as lines for a terminal: what went wrong first, then a row a group."""
-    lines = _trouble_lines(result)
+    lines = _disturbed_lines(result) + _trouble_lines(result)
     lines += [
         f"{result['model_id']}: {result['completed']} requests measured, "
         f"{result['max_concurrency']} at a time, {result['duration']:.1f} s",
@@ -237,6 +240,13 @@ def _power_lines(result: Mapping[str, Any]) -> list[str]:
     idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
     each = f"{_show(power['energy_j'] / tokens)} J for each output token"
     return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
+
+
+def _disturbed_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return what a person must know before any number: it is not all there, or not the server's alone."""
+    lines = ["Incomplete: it was stopped before its end."] if result.get("incomplete") else []
+    lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
+    return [*lines, ""] if lines else []
 
 
 def _trouble_lines(result: Mapping[str, Any]) -> list[str]:

@@ -56,6 +56,9 @@ class Runtime(Protocol):
     def start(self, arm: str) -> None:
         """Start an arm that died; one that runs is left alone. Raises HouseError."""
 
+    def stop(self, arm: str) -> None:
+        """Stop an arm, so that the next start is a fresh one. Raises HouseError."""
+
 
 class ProcessRuntime:
     """Arms under our own supervisord, which writes each one's output to a file."""
@@ -104,6 +107,10 @@ class ProcessRuntime:
         """Have supervisord start the program, where it has not done so by itself. Raises HouseError."""
         self._supervisor.start(arm)
 
+    def stop(self, arm: str) -> None:
+        """Have supervisord end the program, and wait until it has. Raises HouseError."""
+        self._supervisor.stop(arm)
+
 
 class ContainerRuntime:
     """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
@@ -144,6 +151,18 @@ class ContainerRuntime:
                 Problem(
                     f"the container {PREFIX}{arm} does not start: {state.why}",
                     "an arm that runs",
+                    f"look at {self.log_name(arm)}",
+                )
+            )
+
+    def stop(self, arm: str) -> None:
+        """Stop the container. Raises HouseError."""
+        self._docker("stop", f"{PREFIX}{arm}")
+        if self.state(arm).running:
+            raise HouseError(
+                Problem(
+                    f"the container {PREFIX}{arm} does not stop",
+                    "an arm that can be started anew",
                     f"look at {self.log_name(arm)}",
                 )
             )

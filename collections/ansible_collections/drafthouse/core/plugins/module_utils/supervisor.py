@@ -161,6 +161,20 @@ class Supervisor:
                 Problem(f"supervisord does not answer: {error}", "a supervisor that runs", "run the experiment again")
             ) from error
 
+    def stop(self, name: str) -> None:
+        """End a program, and wait until it has ended; one that does not run is left alone. Raises HouseError."""
+        try:
+            if name in self.running():
+                self.rpc().stopProcess(name)
+        except (OSError, xmlrpc.client.Fault) as error:
+            raise HouseError(
+                Problem(
+                    f"supervisord cannot end {name}: {error}",
+                    "an arm that can be started anew",
+                    f"look at {self.home}/supervisord.log",
+                )
+            ) from error
+
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
         """Make exactly ``names`` run under the configuration ``wanted``; return (started, stopped)."""
         before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}

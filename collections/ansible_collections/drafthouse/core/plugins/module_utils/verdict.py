@@ -20,6 +20,7 @@ from .measured import (
     Request,
     Result,
     apart_from_temperature,
+    disturbances,
     gave_nothing,
     measured_tpot,
     requests_of,
@@ -111,6 +112,7 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
         *_schema(results),
         *_broken(results),
         *_missing(results, experiment, declared, present),
+        *_polluted(results, declared),
         *drafting_problems(drafting),
         *[sentence for arm, result in results.items() for sentence in stale(result, resolved, arm)],
         *file_differences(resolved),
@@ -234,6 +236,8 @@ def _broken(results: Mapping[str, Result]) -> list[str]:
     found: list[str] = []
     for arm, result in results.items():
         requests = requests_of(result)
+        if result.get("incomplete"):
+            found.append(f"{arm} was stopped before its end")
         if not requests:
             found.append(f"{arm} has no requests")
         for status, words in BROKEN.items():
@@ -253,6 +257,16 @@ def _broken(results: Mapping[str, Result]) -> list[str]:
         if strange:
             found.append(f"{arm}: requests with the unknown status {listing(strange)}")
     return found
+
+
+def _polluted(results: Mapping[str, Result], declared: Sequence[str]) -> list[str]:
+    """Return a sentence for each declared group that something else disturbed: its times are not the arm's own."""
+    return [
+        f"{arm}: {group} is polluted in round {number}: {said}"
+        for arm, result in results.items()
+        for group, number, said in disturbances(result)
+        if group in declared
+    ]
 
 
 def _missing(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .measured import Result, requests_of
+from .measured import Result, disturbances, requests_of
 from .stats import CONFIDENCE, median
 from .wording import at_a_time, count, listing, percent, times, times_span
 
@@ -119,6 +119,14 @@ def warnings_of(
     if word == PAYS and control and figures["speedup"]["low"] <= max(control["high"], 1 / control["low"]):
         found.append("the speed-up's lower bound is within what the baseline differs from itself")
     found += _company(results)
+    found += [
+        # Of a kind that the verdict is about it is a reason, and stands there.
+        f"{arm}: {group} is polluted in round {number}, so its numbers are not to be trusted: {said}"
+        for arm, result in results.items()
+        for group, number, said in disturbances(result)
+        if group not in declared
+    ]
+    found += list(dict.fromkeys(str(note) for result in results.values() for note in result.get("notes") or []))
     repeated = sorted({str(r.get("kind")) for r in requests_of(results["baseline"]) if "#" in str(r.get("prompt_id"))})
     if repeated:
         found.append(
