@@ -10,7 +10,7 @@ Examples:
   scripts/compare.py --list cpu-smollm2-ngram
 
 Exit status: 0 compared, nothing worse; 1 a regression; 2 a report is missing or wrong; 3 refused: the conditions
-differ, or there is too little to judge a regression by.
+differ, or what A shows cannot be judged in B, so that there may be a regression.
 """
 
 from __future__ import annotations
@@ -102,14 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(shown(found, args.format), end="")
     if found["regressions"]:
         return REGRESSION
+    unjudged = found["unjudged"]
     if args.regression is not None and not found["judged"]:
-        problem = Problem(
-            "no kind of the verdict with enough prompts in both reports",
-            "6 or more, or no interval can tell a regression",
-            "measure with more prompts a kind",
-            "--regression",
-        )
-        print(describe([problem]), file=sys.stderr)
+        unjudged = unjudged or ["no kind of the verdict with enough prompts in both reports"]
+    if unjudged:
+        needed = "all that A shows in B too, and 6 prompts of a kind or more, or nothing tells a regression"
+        do = "measure B with what is missing (more prompts a kind, the gate's suite, the ladder), or choose another A"
+        print(describe([Problem(reason, needed, do, "--regression") for reason in unjudged]), file=sys.stderr)
         return REFUSED
     return 0
 

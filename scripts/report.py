@@ -24,7 +24,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import ( 
     Problem,
     describe,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report, lasting  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (  # noqa: E402
     Written,
     write_files,
@@ -87,7 +87,7 @@ def read(path: Path) -> dict[str, Any]:
 def make(args: argparse.Namespace) -> Written:
     """Make the report that the command line asks for."""
     if not args.again:
-        results = read(args.baseline), read(args.speculative), read(args.resolved)
+        results = read(args.baseline), read(args.speculative), lasting(read(args.resolved))
         ladder = read(args.ladder) if args.ladder else None
         return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
     place: Path = args.again
@@ -101,7 +101,7 @@ def make(args: argparse.Namespace) -> Written:
                 f"{place / 'report.json'}: resolved",
             )
         )
-    results = read(place / "baseline.json"), read(place / "speculative.json"), kept["resolved"]
+    results = read(place / "baseline.json"), read(place / "speculative.json"), lasting(kept["resolved"])
     stock, ladder = (
         read(place / f"{name}.json") if (place / f"{name}.json").is_file() else None for name in ("stock", "ladder")
     )

@@ -173,6 +173,9 @@ def test_a_start_token_more_is_marked_and_not_refused(tmp_path: Path) -> None:
         (slower(1.25, "baseline"), 0.05, "baseline, copy-edit: TPOT is 25.0 % longer"),
         (slower(1.5, field="ttft_ms"), 0.05, "speculative, copy-edit: TTFT is 50.0 % longer"),
         (slower(1.25), 0.3, None),  # worse, and less than was asked about
+        (slower(1.3), 0.25, "speculative, copy-edit: TPOT is 30.0 % longer"),
+        (slower(1.3), 0.299, "speculative, copy-edit: TPOT is 30.0 % longer"),
+        (slower(1.3), 0.301, None),
         (slower(0.8), 0.0, None),  # better
         (slower(1.25, kind="chat"), 0.05, None),  # not the work that the verdict is about
         (slower(3.5), 0.0, "the verdict was “pays” and is “does not pay”"),
@@ -235,7 +238,190 @@ def test_too_few_prompts_are_not_judged_and_said_so(tmp_path: Path) -> None:
     two = keep(tmp_path, "20261121-100000", slower(2.0), prompts=4)
     found = compare(read_kept(one), read_kept(two), 0.05)
     assert found["judged"] == 0
-    assert "speculative, copy-edit: TPOT" in found["unjudged"]
+    assert "speculative, copy-edit: TPOT: too few prompts in both (4)" in found["unjudged"]
+
+
+def changed(kept: Kept, **report: Any) -> Kept:
+    return Kept(kept.path, {**kept.report, **report}, kept.results)
+
+
+@pytest.fixture(scope="module")
+def laddered(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A kept report with a ladder of one kind, measured at 1 to 32 requests."""
+    reports = tmp_path_factory.mktemp("reports")
+    return read_kept(keep(reports, "20261120-100000", ladder=make_ladder(("copy-edit",))))
+
+
+def until(low: float | None, middle: float, high: float | None) -> dict[str, Any]:
+    return {"word": "pays", "pays_until": middle, "reaches_top": False, "interval": [low, high]}
+
+
+def to_the_top(surely: float | None = None) -> dict[str, Any]:
+    return {"word": "pays", "pays_until": None, "reaches_top": True, "interval": [surely, None]}
+
+
+NEVER = {"word": "does not pay", "pays_until": None, "reaches_top": False, "interval": None}
+UNTOLD = {**NEVER, "word": "cannot say"}
+
+
+def under_load(kept: Kept, ends: dict[str, Any], levels: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Kept:
+    """The report with other ends of its kind, and only some of its levels judged."""
+    load = kept.report["load"]
+    (kind,) = load["kinds"]
+    rows = [row if row["level"] in levels else {**row, "speedup": None} for row in load["rows"]]
+    return changed(kept, load={**load, "kinds": [{**kind, **ends}], "rows": rows})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (until(10, 12, 14), until(2, 3, 4), "paid until 10 concurrent requests or more, and pays until 4 or fewer"),
+        (until(10, 12, 14), NEVER, "paid until 10 concurrent requests or more, and pays at no level"),
+        (to_the_top(), until(2, 3, 4), "paid until 32 concurrent requests or more, and pays until 4 or fewer"),
+        (to_the_top(), NEVER, "paid until 32 concurrent requests or more, and pays at no level"),
+        (to_the_top(12), until(2, 3, 4), "paid until 12 concurrent requests or more, and pays until 4 or fewer"),
+        # The intervals touch.
+        (to_the_top(12), until(10, 13, 15), None),
+        (until(10, 12, 14), until(8, 9, 11), None),
+        (until(None, 2, 4), NEVER, None),
+        (until(10, 12, 14), until(8, 9, None), None),
+        # No worse.
+        (until(2, 3, 4), until(10, 12, 14), None),
+        (until(10, 12, 14), to_the_top(), None),
+        (NEVER, NEVER, None),
+        (NEVER, to_the_top(), None),
+        (UNTOLD, NEVER, None),
+    ],
+)
+def test_speculation_that_stops_paying_earlier_is_a_regression(
+    laddered: Kept, before: dict[str, Any], after: dict[str, Any], said: str | None
+) -> None:
+    found = compare(under_load(laddered, before), under_load(laddered, after), 0.05)
+    assert found["regressions"] == ([f"copy-edit: speculation {said}"] if said else [])
+    assert found["unjudged"] == []
+
+
+def test_a_shorter_ladder_is_held_to_the_levels_it_has(laddered: Kept) -> None:
+    top, short = under_load(laddered, to_the_top()), under_load(laddered, to_the_top(), (1, 2, 4, 8))
+    assert compare(top, short, 0.05)["regressions"] == []
+    fewer = under_load(laddered, until(3, 4, 6), (1, 2, 4, 8))
+    (line,) = compare(top, fewer, 0.05)["regressions"]
+    assert line.startswith("copy-edit: speculation paid until 8 concurrent requests or more")
+    # It looked only where A does not pay either.
+    late = under_load(laddered, NEVER, (16, 32))
+    found = compare(under_load(laddered, until(10, 12, 14)), late, 0.05)
+    assert found["regressions"] == []
+    assert found["unjudged"] == ["copy-edit under load: B looked at no load at which it pays in A"]
+
+
+def test_a_load_of_which_the_second_report_says_nothing_is_named(laddered: Kept) -> None:
+    paid = under_load(laddered, until(10, 12, 14))
+    no_kind = changed(paid, load={**paid.report["load"], "kinds": [], "rows": []})
+    for after, said in (
+        (under_load(laddered, UNTOLD), "it pays in A, and B cannot say"),
+        (under_load(laddered, NEVER, ()), "it pays in A, and B cannot say"),
+        (no_kind, "it pays in A and is not in B's ladder"),
+        (changed(paid, load=None), "it pays in A, and B has no ladder of loads"),
+    ):
+        found = compare(paid, after, 0.05)
+        assert (found["regressions"], found["unjudged"]) == ([], [f"copy-edit under load: {said}"])
+        assert compare(after, paid, 0.05)["unjudged"] == []
+
+
+# --- what cannot be judged ----------------------------------------------------------------------------------
+
+
+def without(kind: str) -> Change:
+    def change(base: dict[str, Any], spec: dict[str, Any], resolved: dict[str, Any]) -> None:
+        for result in (base, spec):
+            result["requests"] = [request for request in result["requests"] if request["kind"] != kind]
+            result["groups"].pop(kind)
+        resolved["experiment"]["kinds"] = ["chat" if kind == "copy-edit" else "copy-edit"]
+
+    return change
+
+
+def test_a_declared_kind_that_is_gone_is_named(tmp_path: Path) -> None:
+    found = compare(*pair_of(tmp_path, without("copy-edit"), seed=7), 0.05)
+    names = [f"{arm}, copy-edit: {what}" for arm in ("baseline", "speculative") for what in ("TPOT", "TTFT")]
+    assert found["unjudged"] == [f"{name}: not in B" for name in names]
+    # A kind that the verdict is not about may go.
+    assert compare(*pair_of(tmp_path / "x", without("chat"), seed=7), 0.05)["unjudged"] == []
+
+
+def test_a_declared_kind_of_other_prompts_is_named(tmp_path: Path) -> None:
+    def renamed(base: dict[str, Any], spec: dict[str, Any], resolved: dict[str, Any]) -> None:
+        for request in base["requests"] + spec["requests"]:
+            if request["kind"] == "copy-edit":
+                request["prompt_id"] += "-new"
+
+    found = compare(*pair_of(tmp_path, renamed, seed=7), 0.05)
+    assert "speculative, copy-edit: TPOT: no prompt in common with A" in found["unjudged"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("not measured", "is not measured in B"), (None, "is not in B"), ("passed", None)]
+)
+def test_a_gate_that_passed_and_is_not_measured_is_named(laddered: Kept, word: str | None, said: str | None) -> None:
+    gate = {"name": "json", "title": "JSON by schema"}
+    before = changed(laddered, gates=[{**gate, "word": "passed"}])
+    after = changed(laddered, gates=[{**gate, "word": word}] if word else [])
+    found = compare(before, after, 0.05)
+    assert found["regressions"] == []
+    assert found["unjudged"] == ([f"the gate JSON by schema: it passed in A and {said}"] if said else [])
+    assert compare(before, after)["unjudged"] == []
+
+
+def test_what_cannot_be_judged_does_not_end_in_0(tmp_path: Path) -> None:
+    keep(tmp_path, "20261118-100000")
+    keep(tmp_path, "20261119-100000", without("copy-edit"))
+    words = ("cpu-smollm2-ngram~1", "cpu-smollm2-ngram", "--reports", tmp_path)
+    assert run(*words).returncode == 0
+    done = run(*words, "--regression", "5")
+    assert done.returncode == 3
+    assert "found: speculative, copy-edit: TPOT: not in B\nneeded: " in done.stderr
+    assert "Not judged\n  - baseline, copy-edit: TPOT: not in B" in done.stdout
+
+
+# --- the prompts themselves ---------------------------------------------------------------------------------
+
+
+def hashed(key: str, **prompts: str) -> Change:
+    def change(base: dict[str, Any], spec: dict[str, Any], resolved: dict[str, Any]) -> None:
+        base["key"] = spec["key"] = resolved["key"] = key
+        if prompts:
+            resolved["prompts"] = {"copy-edit": prompts}
+
+    return change
+
+
+def two_of(reports: Path, one: Change, two: Change) -> tuple[Kept, Kept]:
+    return read_kept(keep(reports, "20261120-100000", one)), read_kept(keep(reports, "20261121-100000", two))
+
+
+def test_an_edited_prompt_forbids_the_comparison_by_its_name(tmp_path: Path) -> None:
+    one = hashed("k1", one="a" * 12, two="b" * 12, three="c" * 12)
+    found = compare(*two_of(tmp_path, one, hashed("k2", one="a" * 12, two="f" * 12, four="d" * 12)))
+    (reason,) = found["against"]
+    assert reason.startswith("1 prompt is not the same in A and B (two): ")
+    assert compare(*two_of(tmp_path / "x", one, hashed("k2", one="a" * 12, two="b" * 12)))["against"] == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        (hashed("k1"), hashed("k2", one="a" * 12), "A keeps no hashes of the prompts"),
+        (hashed("k1", one="a" * 12), hashed("k2"), "B keeps no hashes of the prompts"),
+        (hashed("k1"), hashed("k2"), "A and B keep no hashes of the prompts"),
+        # One key: the same prompts, they are in it.
+        (hashed("k1"), hashed("k1", one="a" * 12), None),
+    ],
+)
+def test_prompts_that_cannot_be_seen_are_marked(tmp_path: Path, one: Change, two: Change, said: str | None) -> None:
+    found = compare(*two_of(tmp_path, one, two))
+    assert found["against"] == []
+    marks = [mark for mark in found["marks"] if "hashes of the prompts" in mark]
+    assert marks == ([f"{said}: whether one was edited in between cannot be seen"] if said else [])
 
 
 # --- as text, and as a command ------------------------------------------------------------------------------

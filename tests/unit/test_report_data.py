@@ -10,10 +10,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.report_data import (
     build_report,
     failures,
+    lasting,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (
     cell,
@@ -251,6 +253,55 @@ def test_a_report_of_nothing_is_still_a_page() -> None:
     assert "invalid" in render_html(report, TEMPLATES)
     assert "invalid" in render_markdown(report, TEMPLATES)
     assert json.loads(to_json(report)) == report
+
+
+# --- the prompts ------------------------------------------------------------------------------------------
+
+ASKED = {"id": "c1", "messages": [{"role": "user", "content": "Say hello"}]}
+
+
+def with_suite(kind: dict[str, Any] | None = None, **prompt: Any) -> dict[str, Any]:
+    kinds = {"chat": {"output_tokens": 20, "prompts": [{**ASKED, **prompt}, {**ASKED, "id": "c2"}], **(kind or {})}}
+    suites = {"small": {"name": "small", "description": "one kind", "kinds": kinds}}
+    return {**make_resolved(), "suites": suites, "box": {"free": 1}}
+
+
+def test_a_report_keeps_hashes_of_the_prompts_and_not_their_text() -> None:
+    resolved = with_suite()
+    kept = lasting(resolved)
+    assert set(kept) - set(make_resolved()) == {"prompts"}
+    assert "Say hello" not in json.dumps(kept)
+    assert list(kept["prompts"]["chat"]) == ["c1", "c2"]
+    assert re.fullmatch(r"[0-9a-f]{12}", kept["prompts"]["chat"]["c1"])
+    # Made again from what it keeps, it stays what it is.
+    assert lasting(kept) == kept
+    assert lasting(make_resolved()) == make_resolved()
+    assert list(lasting(with_suite({"repeat": 2}))["prompts"]["chat"]) == ["c1#1", "c2#1", "c1#2", "c2#2"]
+    schema = json.loads((TEMPLATES.parent / "docs" / "report.schema.json").read_text("utf-8"))
+    resolved_schema = {**schema["properties"]["resolved"], "$defs": schema["$defs"]}
+    jsonschema.validate(kept, resolved_schema, cls=jsonschema.Draft202012Validator)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**kept, "prompts": {"chat": {"c1": "Say hello"}}}, resolved_schema)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"messages": [{"role": "user", "content": "Say hello."}]},
+        {"messages": [{"role": "system", "content": "Be brief"}, *ASKED["messages"]]},
+        {"output_tokens": 21},
+        {"tools": [{"type": "function", "function": {"name": "look"}}]},
+        {"response_format": {"type": "json_object"}},
+        {"request": {"top_p": 0.9}},
+    ],
+)
+def test_what_a_prompt_asks_for_changes_its_hash_and_no_other(edit: dict[str, Any]) -> None:
+    before, after = (lasting(resolved)["prompts"]["chat"] for resolved in (with_suite(), with_suite(**edit)))
+    assert before["c1"] != after["c1"]
+    assert before["c2"] == after["c2"]
+    if "messages" not in edit:
+        # What a kind asks for is asked of all of its prompts.
+        assert lasting(with_suite(edit))["prompts"]["chat"] == {"c1": after["c1"], "c2": after["c1"]}
 
 
 # --- files ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.house import ROOT
 from ..module_utils.problems import HouseError, Problem
-from ..module_utils.report_data import build_report
+from ..module_utils.report_data import build_report, lasting
 from ..module_utils.report_files import write_report
 from ..module_utils.terminal import verdict_table
 from ..module_utils.verdict import INVALID, PAYS
@@ -39,18 +39,17 @@ class ActionModule(ActionBase):
         except HouseError as error:
             return failure(error)
         host = str(variables.get("inventory_hostname", ""))
-        # What the box was like at this moment is no part of a report: the same results, the same files.
-        lasting = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
+        kept = lasting(resolved)
         arms = (results["baseline"], results["speculative"])
         stock = results.get("stock")
         # What is measured of loads is kept while the ladder is climbed; without it the arms are judged all the same.
         ladder = self._ladder(resolved, variables)
         if self._task.check_mode:
-            report = build_report(*arms, lasting, host, stock, ladder)
+            report = build_report(*arms, kept, host, stock, ladder)
             changed, directory = False, "reports (not written)"
         else:
             written = write_report(
-                ROOT / self._task.args["folder"], *arms, lasting, ROOT / "templates", host, stock, ladder
+                ROOT / self._task.args["folder"], *arms, kept, ROOT / "templates", host, stock, ladder
             )
             report, changed = written.report, written.changed
             directory = os.path.relpath(written.path)

@@ -16,6 +16,8 @@ from .wording import count, listing
 
 # Engines count the tokens of one text a little differently (a start token, the end of a template).
 TOKENS_APART = 2
+# Names of prompts in one sentence.
+MOST_SHOWN = 5
 _RESULT_CONDITIONS = (("backend", "the kind of request"), ("request_rate", "the request rate"))
 _SETTINGS = (
     ("concurrency", "requests at a time"),
@@ -77,7 +79,8 @@ def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
         refused, told = _prompts(arm, one.results[arm], two.results[arm])
         against += refused
         marks += told
-    return list(dict.fromkeys(against)), list(dict.fromkeys([*marks, *_marks(one, two)]))
+    refused, told = _edited(one, two)
+    return list(dict.fromkeys([*against, *refused])), list(dict.fromkeys([*marks, *told, *_marks(one, two)]))
 
 
 def _invalid(one: Kept, two: Kept) -> Iterator[str]:
@@ -153,6 +156,31 @@ def _tokens(result: Mapping[str, Any]) -> dict[tuple[str, Any], int]:
         for request in result.get("requests") or []
         if request.get("status") == "ok"
     }
+
+
+def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
+    """Return the prompts of one name that do not ask for the same in both, or that this cannot be seen."""
+    sides = [kept.resolved.get("prompts") for kept in (one, two)]
+    silent = [name for name, side in zip("AB", sides, strict=True) if not side]
+    if silent:
+        keys = [kept.report.get("key") for kept in (one, two)]
+        # The key is a hash of the prompts too: two reports of one key sent the same.
+        if keys[0] and keys[0] == keys[1]:
+            return [], []
+        told = f"{listing(silent)} {'keeps' if len(silent) == 1 else 'keep'} no hashes of the prompts"
+        return [], [f"{told}: whether one was edited in between cannot be seen"]
+    hashes = [
+        {(kind, name): value for kind, prompts in side.items() for name, value in prompts.items()}
+        for side in sides
+        if side
+    ]
+    names = [str(key[1]) for key, value in hashes[0].items() if hashes[1].get(key, value) != value]
+    if not names:
+        return [], []
+    shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+    what = "the messages, the output length, the tools, the form of the answer or further fields"
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
 
 
 def _marks(one: Kept, two: Kept) -> Iterator[str]:

@@ -7,16 +7,17 @@ where B is better. The interval knows prompts, not days: what the box itself mov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .compare_conditions import differences, subjects
 from .crossover_text import load as about
+from .gates import NOT_MEASURED, PASSED
 from .history import Kept
 from .report_setup import ARMS
 from .stats import CONFIDENCE, estimate, median, paired_ratios
-from .verdict import PAYS, Prompt, Request, measured_tpot
-from .wording import percent, span
+from .verdict import DOES_NOT_PAY, PAYS, Prompt, Request, measured_tpot
+from .wording import listing, percent, span
 
 SCHEMA = "drafthouse.comparison/1"
 FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
@@ -30,7 +31,7 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, A
     ``against`` lists why they may not be compared (empty where they may), ``marks`` what weakens it, ``differs``
     what is compared. ``rows`` hold a measure of a kind and arm: medians in ms and ``change``, how many times
     faster B is, with its interval. With ``threshold`` (a fraction: 0.05) ``regressions`` lists what is worse by
-    more than it and clearly so, and ``unjudged`` the rows of which that cannot be said.
+    more than it and clearly so, and ``unjudged`` what of A's claims can be told neither worse nor as good in B.
     """
     against, marks = differences(one, two)
     rows = [row for arm in ARMS for row in _rows(arm, one, two)]
@@ -53,7 +54,7 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, A
     return {
         **found,
         "regressions": _regressions(found, judged, threshold) if threshold is not None else [],
-        "unjudged": [_name(row) for row in judged if row["word"] == TOO_FEW] if threshold is not None else [],
+        "unjudged": _unjudged(found, judged, one, two) if threshold is not None else [],
         "judged": sum(row["word"] != TOO_FEW for row in judged),
     }
 
@@ -94,9 +95,7 @@ def _rows(arm: str, one: Kept, two: Kept) -> list[dict[str, Any]]:
     """Return a row for each kind and measure of an arm, over the prompts that both reports have."""
     requests = [list(kept.results[arm].get("requests") or []) for kept in (one, two)]
     groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
-    declared = {
-        str(group) for kept in (one, two) for group in kept.report["verdict"].get("scope", {}).get("groups") or []
-    }
+    declared = {*_declared(one), *_declared(two)}
     rows = []
     for group in groups:
         own = [[request for request in side if str(request.get("group")) == group] for side in requests]
@@ -122,6 +121,11 @@ def _rows(arm: str, one: Kept, two: Kept) -> list[dict[str, Any]]:
     return rows
 
 
+def _declared(kept: Kept) -> list[str]:
+    """Return the groups that the verdict of a report is about."""
+    return [str(group) for group in (kept.report.get("verdict") or {}).get("scope", {}).get("groups") or []]
+
+
 def _word(low: float, high: float, reach: float) -> str:
     if reach < CONFIDENCE:
         return TOO_FEW
@@ -129,7 +133,11 @@ def _word(low: float, high: float, reach: float) -> str:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return f"{row['arm']}, {row['kind']}: {next(title for name, title, _ in MEASURES if name == row['measure'])}"
+    return _place(row["arm"], row["kind"], row["measure"])
+
+
+def _place(arm: str, kind: str, measure: str) -> str:
+    return f"{arm}, {kind}: {next(title for name, title, _ in MEASURES if name == measure)}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
@@ -156,7 +164,21 @@ def _load(one: Kept, two: Kept) -> dict[str, Any] | None:
     levels = [{(row["kind"], row["level"]): row for row in load["rows"]} for load in loads]
     return {
         "unit": loads[0]["unit"],
-        "kinds": [{"kind": name, "a": kinds[0][name], "b": kinds[1][name]} for name in kinds[0] if name in kinds[1]],
+        "kinds": [
+            {
+                "kind": name,
+                "a": kinds[0][name],
+                "b": kinds[1][name],
+                # Those of which both can say whether speculation pays there.
+                "levels": [
+                    key[1]
+                    for key, row in levels[0].items()
+                    if key[0] == name and row.get("speedup") and (levels[1].get(key) or {}).get("speedup")
+                ],
+            }
+            for name in kinds[0]
+            if name in kinds[1]
+        ],
         "rows": [
             {
                 "kind": key[0],
@@ -208,30 +230,96 @@ def _regressions(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], 
         f"{_name(row)} is {percent(1 / row['change']['median'] - 1)} longer "
         f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
         for row in judged
-        if row["word"] == SLOWER and row["change"]["median"] < 1.0 - threshold
+        # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
+        if row["word"] == SLOWER and row["change"]["median"] < 1.0 / (1.0 + threshold)
     ]
     if found["a"]["word"] == PAYS and found["b"]["word"] != PAYS:
         worse.append(f"the verdict was “pays” and is “{found['b']['word']}”")
     worse += [
         f"the gate {gate['title']} passed and is {gate['b']}"
         for gate in found["gates"]
-        if gate["a"] == "passed" and gate["b"] not in ("passed", None, "not measured")
+        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
     ]
-    for kind in (found["load"] or {}).get("kinds") or []:
-        before, after = _ends(kind["a"]), _ends(kind["b"])
-        if before and after and after[1] < before[0]:
-            worse.append(
-                f"{kind['kind']}: speculation paid until {about(before[0])} {found['load']['unit']} or more, "
-                f"and pays until {about(after[1])} or fewer"
-            )
-    return worse
+    return worse + [line for kind in (found["load"] or {}).get("kinds") or [] for line in _earlier(kind, found["load"])]
 
 
-def _ends(kind: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return between which loads a kind stops paying; an end outside the ladder is 0 or infinite."""
-    if kind.get("reaches_top"):
+def _earlier(kind: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that a kind stops paying at a lower load in B, where the two intervals are apart."""
+    before, after = (_ends(kind[side], kind["levels"]) for side in ("a", "b"))
+    if before is None or after is None:
+        return
+    said = f"{kind['kind']}: speculation paid until {about(before[0])} {load['unit']} or more"
+    if kind["b"]["word"] == DOES_NOT_PAY:
+        # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
+        if min(kind["levels"]) <= before[0]:
+            yield f"{said}, and pays at no level"
+    elif after[1] < before[0]:
+        yield f"{said}, and pays until {about(after[1])} or fewer"
+
+
+def _ends(kind: Mapping[str, Any], levels: Sequence[float]) -> tuple[float, float] | None:
+    """Return between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
+
+    ``levels`` are those that both reports judge. None where a ladder does not tell it.
+    """
+    if not levels:
         return None
+    if kind.get("word") == DOES_NOT_PAY:
+        return 0.0, 0.0
+    low, high = kind.get("interval") or (None, None)
+    if kind.get("reaches_top"):
+        # Only as far as the other report looked, and as this one is sure of.
+        top = float(max(levels))
+        return (top if low is None else min(top, float(low))), float("inf")
     if kind.get("pays_until") is None or not kind.get("interval"):
         return None
-    low, high = kind["interval"]
     return (0.0 if low is None else float(low), float("inf") if high is None else float(high))
+
+
+# --- what cannot be judged ------------------------------------------------------------------------------
+
+
+def _unjudged(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> list[str]:
+    """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
+    return [
+        *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
+        *_no_longer(judged, one, two),
+        *(
+            f"the gate {gate['title']}: it passed in A and is not {'measured in' if gate['b'] else 'in'} B"
+            for gate in found["gates"]
+            if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED)
+        ),
+        *_untold_loads(found, one, two),
+    ]
+
+
+def _no_longer(judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> Iterator[str]:
+    """Yield the measures of A's declared kinds for which B has not one prompt in common."""
+    rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
+    for arm in ARMS:
+        for group in _declared(one):
+            own = [r for r in one.results[arm].get("requests") or [] if str(r.get("group")) == group]
+            there = any(str(r.get("group")) == group for r in two.results[arm].get("requests") or [])
+            for name, _, _ in MEASURES:
+                if (arm, group, name) not in rows and _by_prompt(own, name):
+                    why = "no prompt in common with A" if there else "not in B"
+                    yield f"{_place(arm, group, name)}: {why}"
+
+
+def _untold_loads(found: Mapping[str, Any], one: Kept, two: Kept) -> Iterator[str]:
+    """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
+    paid = [kind for kind in (one.report.get("load") or {}).get("kinds") or [] if kind.get("word") == PAYS]
+    if paid and not two.report.get("load"):
+        yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no ladder of loads"
+        return
+    both = {kind["kind"]: kind for kind in (found["load"] or {}).get("kinds") or []}
+    for kind in paid:
+        name = kind["kind"]
+        if name not in both:
+            yield f"{name} under load: it pays in A and is not in B's ladder"
+            continue
+        later, levels = both[name]["b"], both[name]["levels"]
+        if _ends(later, levels) is None:
+            yield f"{name} under load: it pays in A, and B cannot say"
+        elif later["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):
+            yield f"{name} under load: B looked at no load at which it pays in A"

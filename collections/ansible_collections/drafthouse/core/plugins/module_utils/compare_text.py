@@ -57,7 +57,7 @@ def _sentences(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     lists = (
         ("Not comparable", found["against"]),
         ("Regressions", found["regressions"]),
-        ("Not judged: too few prompts", found["unjudged"]),
+        ("Not judged", found["unjudged"]),
         ("Keep in mind", found["marks"]),
     )
     return [(title, sentences) for title, sentences in lists if sentences]

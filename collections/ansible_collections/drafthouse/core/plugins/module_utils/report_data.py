@@ -11,6 +11,7 @@ from .report_checks import cost_not_measured, cost_of, gates_not_measured, gates
 from .report_load import load_of, load_warnings, with_load, without_claims
 from .report_setup import ARMS, commands, engine_changes, machine_table, setup, versions
 from .stats import estimate, geometric_means, median, paired_ratios
+from .suites import prompt_hashes
 from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
 from .wording import at_a_time
 
@@ -71,6 +72,18 @@ MEASURES: tuple[tuple[str, str, str, bool, Measure], ...] = (
     ("ttfat_ms", "First answer", "ms", False, _field("ttfat_ms")),
     ("e2el_ms", "Whole answer", "ms", False, _field("e2el_ms")),
 )
+
+
+def lasting(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report keeps of a resolved profile: the same for the same results, so nothing of the moment.
+
+    The state of the box is left out, and the text of the prompts, which is long: a hash of each stands in its place
+    (``prompts``), so that another report can be seen to have sent the same.
+    """
+    kept = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
+    if resolved.get("suites"):
+        kept["prompts"] = prompt_hashes(resolved["suites"].values())
+    return kept
 
 
 def build_report(

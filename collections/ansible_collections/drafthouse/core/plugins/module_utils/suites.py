@@ -8,8 +8,9 @@ prompt may ask for beside its messages, tools and JSON among it, stands in `suit
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,6 +273,24 @@ def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str
         gate=gate_of(asked),
         temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
     )
+
+
+def prompt_hashes(suites: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return a short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
+
+    What decides the work is in it: the messages, the output length, tools, the form of the answer and further
+    fields of the request. What an answer is checked for is not: it is not sent.
+    """
+    return {
+        kind: {prompt.id: _hash(prompt) for prompt in prompts}
+        for suite in suites
+        for kind, prompts in expand(suite).items()
+    }
+
+
+def _hash(prompt: Prompt) -> str:
+    asked = [prompt.messages, prompt.output_tokens, prompt.tools, prompt.response_format, prompt.extra]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def pick(suite: Suite, number: int) -> Suite:
