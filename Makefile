@@ -19,7 +19,7 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-engines test-weights test-hosts test-pages soak lint golden profiles plan render \
+.PHONY: help venv venv-dev demo test test-load test-engines test-weights test-hosts test-pages soak lint golden profiles plan render \
   translate tune compare history weights verify bundle prune stop teardown lock docs $(PROFILES)
 
 help: ## every target in one line
@@ -122,10 +122,15 @@ endef
 # --- tests ----------------------------------------------------------------------------------------
 
 test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
-	@pytest -m "not soak" --numprocesses 2 --dist loadgroup
+	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile
+	@pytest -m "not soak and alone"
+
+test-load: venv-dev ## our client, the ladder, the crossover and the gates against servers of known speed and known faults
+	@pytest -m "not soak" tests/load
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
-	@pytest -m "not soak" --numprocesses 2 --dist loadgroup tests/real_engines
+	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines
+	@pytest -m "not soak and alone" tests/real_engines
 
 test-weights: venv-dev ## downloads against a hub of our own with every fault, kills, full disks, a slow link (parts need root)
 	@pytest -m "not soak" tests/weights
@@ -140,7 +145,7 @@ test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report i
 	@pytest tests/pages
 
 soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
-	@pytest -m soak tests/unit tests/e2e tests/weights tests/real_engines tests/hosts
+	@pytest -m soak tests/unit tests/load tests/e2e tests/weights tests/real_engines tests/hosts
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

@@ -25,16 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+@pytest.hookimpl(tryfirst=True)  # before -m reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what measures time behind the rest, and all of it into one process; the rest goes file by file."""
-
-    def alone(item: pytest.Item) -> bool:
-        return item.get_closest_marker("alone") is not None or "e2e" in item.path.parts
-
+    """Mark the end-to-end tests: what they run measures time."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("alone" if alone(item) else item.path.name))
-    items.sort(key=alone)
+        if "e2e" in item.path.parts:
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

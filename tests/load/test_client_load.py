@@ -9,8 +9,6 @@ import pytest
 
 from tests.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
 
-pytestmark = pytest.mark.alone
-
 #: The whole load, and one that is over in five seconds.
 FULL = Load(streams=256, requests=512, tokens=200)
 SMALL = Load(streams=64, requests=128, tokens=100)
