@@ -106,6 +106,12 @@ def changed(command: Command, name: str, edit: Callable[[list[str]], list[str]])
     return {**command, "name": name, "argv": edit(list(command["argv"]))}
 
 
+def without(argv: list[str], flag: str) -> list[str]:
+    """Return a command's words without a flag and its value."""
+    place = argv.index(flag)
+    return argv[:place] + argv[place + 2 :]
+
+
 def with_speculation(command: Command, name: str, **keys: object) -> Command:
     """Change keys of the speculative configuration; None takes a key away."""
 
@@ -184,7 +190,10 @@ def test_what_is_wrong_is_refused(check: Check) -> None:
         (misused("misspelt parser", "--reasoning-parser", "qwen33"), "parser 'qwen33' not found"),
         (misused("TP that divides nothing", "--tensor-parallel-size", "3"), "divisible by tensor parallel"),
         (misused("context beyond the model", "--max-model-len", "400000"), "greater than the derived"),
-        (misused("half a tool choice", "--enable-auto-tool-choice"), "requires --tool-call-parser"),
+        (
+            changed(eagle, "half a tool choice", lambda argv: without(argv, "--tool-call-parser")),
+            "requires --tool-call-parser",
+        ),
         (changed(eagle, "not serve", lambda argv: argv[:1]), "no `serve` in the command"),
     ]
     verdicts = check([command for command, _ in expected])
