@@ -16,8 +16,25 @@ from tests.e2e.conftest import Play
 
 pytestmark = pytest.mark.alone
 
-# Ten prompts, two of each kind: a minute of measuring.
-SHORT = {"prompts_per_kind": {"declared": 2}, "max_output_tokens": 32}
+# As few prompts as a verdict takes, and short: the padded target reads and writes slowly.
+SUBJECTS = ("a lighthouse", "the first snow", "a bakery", "an old map", "the night train", "a lost umbrella")
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> dict[str, Any]:
+    """An experiment of six prompts of a user's own."""
+    lines = [
+        {
+            "id": f"mine-{number}",
+            "kind": "mine",
+            "output_tokens": 24,
+            "messages": [{"role": "user", "content": f"Write two sentences about {subject}."}],
+        }
+        for number, subject in enumerate(SUBJECTS)
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"suites": [str(path)], "kinds": ["mine"], "once": [], "prompts_per_kind": {"declared": len(SUBJECTS)}}
 
 
 def judged(run: Play, folder: Path, profile: str, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -44,10 +61,12 @@ def test_a_lookup_does_not_pay_on_free_writing(run: Play, tmp_path: Path, figure
     assert [gate["word"] for gate in report["verdict"]["gates"] if gate["name"] == "outputs"] != ["failed"]
 
 
-def test_a_good_draft_is_told_from_a_pruned_one(run: Play, tmp_path: Path, figure: Callable[[str], None]) -> None:
+def test_a_good_draft_is_told_from_a_pruned_one(
+    run: Play, tmp_path: Path, short: dict[str, Any], figure: Callable[[str], None]
+) -> None:
     profile, pruned = "cpu-smollm2-draft", {"draft": "smollm2-135m-q4-pruned"}
-    good = judged(run, tmp_path / "good", profile, {"experiment": SHORT})
-    bad = judged(run, tmp_path / "bad", profile, {"experiment": SHORT, "speculation": pruned})
+    good = judged(run, tmp_path / "good", profile, {"experiment": short})
+    bad = judged(run, tmp_path / "bad", profile, {"experiment": short, "speculation": pruned})
     figure(f"the whole draft: {good['verdict']['sentence']}")
     figure(f"the pruned draft: {bad['verdict']['sentence']}")
     assert good["verdict"]["word"] == "pays"
