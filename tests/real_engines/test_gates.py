@@ -90,7 +90,7 @@ def test_a_real_engine_passes_and_its_outputs_are_equal(
     ("fault", "gate"),
     [
         ("garbled words", "outputs"),
-        ("no JSON", "json"),
+        pytest.param("no JSON", "json", marks=pytest.mark.soak),
         pytest.param("another needle", "needle", marks=pytest.mark.soak),
         pytest.param("JSON of another form", "json", marks=pytest.mark.soak),
         pytest.param("half of every answer", "outputs", marks=pytest.mark.soak),

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.alone
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423
-# Every day: one that pays and one that does not; `make test` serves the other engine. Each takes some minutes.
+# Every day the one that pays; `test_eagle3_head.py` serves the head that does not. Each takes some minutes.
 PROFILES = [
     "cpu-smollm2-vllm-ngram",
-    "cpu-smollm2-vllm-eagle3",
+    pytest.param("cpu-smollm2-vllm-eagle3", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-draft", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-vllm-draft", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-vllm-suffix", marks=pytest.mark.soak),
