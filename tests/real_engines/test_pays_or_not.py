@@ -61,6 +61,8 @@ def test_a_lookup_does_not_pay_on_free_writing(run: Play, tmp_path: Path, figure
     assert [gate["word"] for gate in report["verdict"]["gates"] if gate["name"] == "outputs"] != ["failed"]
 
 
+# Two runs with a target of 1 GB; that the whole draft pays on its own profile is in `test_site.py`.
+@pytest.mark.soak
 def test_a_good_draft_is_told_from_a_pruned_one(
     run: Play, tmp_path: Path, short: dict[str, Any], figure: Callable[[str], None]
 ) -> None:
@@ -69,8 +71,8 @@ def test_a_good_draft_is_told_from_a_pruned_one(
     bad = judged(run, tmp_path / "bad", profile, {"experiment": short, "speculation": pruned})
     figure(f"the whole draft: {good['verdict']['sentence']}")
     figure(f"the pruned draft: {bad['verdict']['sentence']}")
-    assert good["verdict"]["word"] == "pays"
     assert bad["verdict"]["word"] == "does not pay"
+    assert good["verdict"]["speedup"]["low"] > bad["verdict"]["speedup"]["high"]
     assert not good["verdict"]["wrong_output"]
     assert not bad["verdict"]["wrong_output"]
     counted = [report["verdict"]["drafting"]["speculative"] for report in (good, bad)]
