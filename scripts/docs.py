@@ -155,7 +155,7 @@ def proof_page() -> str:
         " configuration made of it, with `config.json` files written from facts"
         " (`tests/real_engines/model_configs/`), for the CPU platform: what only a GPU platform checks is not"
         " exercised. Served: a real A/B through `site.yml`, with a report. `make test-engines` does all of it but"
-        " whole A/B runs of vLLM with a draft model, a head or suffix decoding, which `make soak` does; `make test`"
+        " whole A/B runs with a draft model, a head or suffix decoding, which `make soak` does; `make test`"
         " serves `cpu-smollm2-ngram`.",
         "",
         "Refused by the resolver, because that version lacks something:",
