@@ -50,10 +50,12 @@ def wanted(options: argparse.Namespace) -> bool:
     return bool(options.client or options.old_columns)
 
 
-def run(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Mapping[str, Any]) -> list[str]:
+def run(
+    options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Mapping[str, Any], step: StepOptions
+) -> list[str]:
     """Do what the options ask for beside ``result``, put it there, and return the lines to print. Raises HouseError.
 
-    ``suite`` is what was sent to ``endpoint`` for ``result``.
+    ``suite`` is what was sent to ``endpoint`` for ``result``, and ``step`` how.
     """
     lines: list[str] = []
     if options.client:
@@ -61,15 +63,7 @@ def run(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint,
             tool_named(options.client),
             endpoint,
             [suite],
-            StepOptions(
-                concurrency=options.max_concurrency,
-                rounds=options.rounds,
-                temperatures=(options.temperature,),
-                seed=options.seed,
-                timeout_s=options.timeout,
-                warmups=options.num_warmups,
-                ignore_eos=options.ignore_eos,
-            ),
+            step,
             result,
             home=options.client_home,
             tokenizer=options.client_tokenizer,

@@ -164,6 +164,19 @@ def what_is_sent(options: argparse.Namespace) -> tuple[Endpoint, Suite]:
     return endpoint, suite
 
 
+def step_from(options: argparse.Namespace) -> StepOptions:
+    """Return how the one step is measured."""
+    return StepOptions(
+        concurrency=options.max_concurrency,
+        rounds=options.rounds,
+        temperatures=(options.temperature,),
+        seed=options.seed,
+        timeout_s=options.timeout,
+        warmups=options.num_warmups,
+        ignore_eos=options.ignore_eos,
+    )
+
+
 def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> dict[str, Any]:
     """Measure, and return the result; of what had ended, and marked as incomplete, when it is interrupted."""
     progress = Progress()
@@ -172,15 +185,7 @@ def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> di
         step = run_step(
             [endpoint],
             [suite],
-            StepOptions(
-                concurrency=options.max_concurrency,
-                rounds=options.rounds,
-                temperatures=(options.temperature,),
-                seed=options.seed,
-                timeout_s=options.timeout,
-                warmups=options.num_warmups,
-                ignore_eos=options.ignore_eos,
-            ),
+            step_from(options),
             progress,
             stopped.append,
         )
@@ -198,7 +203,7 @@ def second_opinion(options: argparse.Namespace, result: dict[str, Any], endpoint
     if not _second_opinion.wanted(options):
         return 0
     try:
-        print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite)]))
+        print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite, step_from(options))]))
     except HouseError as error:
         print(error, file=sys.stderr)
         return 1

@@ -9,19 +9,17 @@ Times are seconds of ``time.perf_counter``, which on Linux is one clock for all 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+
+from tests.fakes.in_process import in_process, options_and_port, serve
 
 
 @dataclass(frozen=True)
@@ -319,38 +317,15 @@ class Running:
 @contextmanager
 def clock_server(**options: Any) -> Iterator[Running]:
     """Start a server with these options of `Clock` on a free port of loopback, and stop it at the end."""
-    argv = [sys.executable, str(Path(__file__).resolve()), json.dumps(options)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        port = json.loads(process.stdout.readline())["port"]
-        yield Running(f"http://127.0.0.1:{port}", process.pid)
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-async def serve(clock: Clock, port: int) -> None:
-    """Serve until the process is ended; the first line of output names the port."""
-    state = State(clock)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(state), "127.0.0.1", port, backlog=1024)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
-    await server.serve_forever()
+    with in_process("tests.fakes.clock_server", options) as (base_url, pid):
+        yield Running(base_url, pid)
 
 
 def main() -> None:
-    """Read the options as JSON (names of `Clock`), and serve."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("options", nargs="?", default="{}", help="JSON with names of Clock's fields")
-    parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    options = json.loads(given.options)
-    unknown = set(options) - {one.name for one in fields(Clock)}
-    if unknown:
-        parser.error(f"no such option: {', '.join(sorted(unknown))}")
-    asyncio.run(serve(Clock(**options), given.port))
+    """Read the options, and serve."""
+    clock, port = options_and_port(Clock, __doc__)
+    state = State(clock)
+    asyncio.run(serve(lambda: Connection(state), port))
 
 
 if __name__ == "__main__":

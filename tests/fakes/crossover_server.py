@@ -7,23 +7,18 @@ as the speculative arm, cross at a load that can be worked out (`known_crossover
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tests.fakes.clock_server import Clock, Connection, Running, State, Stream
+from tests.fakes.in_process import in_process, options_and_port, serve
 
-ROOT = Path(__file__).resolve().parents[2]
 #: What every prompt has, as the usage of `clock_server` says it.
 PROMPT_TOKENS = 11
 
@@ -114,38 +109,15 @@ class Loaded(Connection):
 @contextmanager
 def crossover_server(**options: Any) -> Iterator[Running]:
     """Start a server with these options of `Law` on a free port of loopback, and stop it at the end."""
-    argv = [sys.executable, "-m", "tests.fakes.crossover_server", json.dumps(options)]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    try:
-        assert process.stdout is not None
-        port = json.loads(process.stdout.readline())["port"]
-        yield Running(f"http://127.0.0.1:{port}", process.pid)
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-async def serve(law: Law, port: int) -> None:
-    """Serve until the process is ended; the first line of output names the port."""
-    work = Work(law, law=law, born_s=time.perf_counter())
-    server = await asyncio.get_running_loop().create_server(lambda: Loaded(work), "127.0.0.1", port, backlog=1024)
-    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
-    await server.serve_forever()
+    with in_process("tests.fakes.crossover_server", options) as (base_url, pid):
+        yield Running(base_url, pid)
 
 
 def main() -> None:
-    """Read the options as JSON (names of `Law`), and serve."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("options", nargs="?", default="{}", help="JSON with names of Law's fields")
-    parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    options = json.loads(given.options)
-    unknown = set(options) - {one.name for one in fields(Law)}
-    if unknown:
-        parser.error(f"no such option: {', '.join(sorted(unknown))}")
-    asyncio.run(serve(Law(**options), given.port))
+    """Read the options, and serve."""
+    law, port = options_and_port(Law, __doc__)
+    work = Work(law, law=law, born_s=time.perf_counter())
+    asyncio.run(serve(lambda: Loaded(work), port))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.fakes.in_thread import in_thread
 
 
 @dataclass(frozen=True)
@@ -129,21 +130,6 @@ class Running:
 @contextmanager
 def trtllm_server(**options: Any) -> Iterator[Running]:
     """Start a server with these `Options` on a free port of loopback, and stop it at the end."""
-    state, loop = State(Options(**options)), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    runner = web.AppRunner(application(state))
-
-    async def start() -> int:
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return int(runner.addresses[0][1])
-
-    try:
-        port = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-        yield Running(f"http://127.0.0.1:{port}", state)
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+    state = State(Options(**options))
+    with in_thread(application(state)) as base_url:
+        yield Running(base_url, state)

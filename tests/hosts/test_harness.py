@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
+from tests.hosts import hosts
 from tests.hosts.hosts import CGROUPS, LABEL, CommandFailed, Host, Lab, engine, remove_abandoned, stop_engine
 from tests.hosts.images import Images
 from tests.hosts.reach import apt_settings, environment, machine_files
@@ -315,12 +316,13 @@ def test_an_engine_is_started_where_none_runs_and_stopped_again(
         pytest.skip("no dockerd that this user could start")
     # In a network of its own: an engine that starts with no bridge takes docker0 away from the one that runs.
     (folder / "dockerd").write_text(
-        f"#!/bin/sh\nexec unshare --net {real} --host unix://{folder}/s --data-root {folder}/data --exec-root {folder}/run"
-        f" --pidfile {folder}/pid --bridge none --iptables=false --ip6tables=false\n"
+        f"#!/bin/sh\nexec unshare --net {real} --host unix://{folder}/s --data-root {folder}/data"
+        f" --exec-root {folder}/run --pidfile {folder}/pid --bridge none --iptables=false --ip6tables=false\n"
     )
     (folder / "dockerd").chmod(0o755)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/s")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr(hosts, "_STARTED", [])  # the session's own engine stays out of stop_engine()'s hands
     said: list[str] = []
     client = engine(said.append)
     assert client.containers.list() == []

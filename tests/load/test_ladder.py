@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +27,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch impor
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
 from tests.engines import free_port
-from tests.fakes import clock_server as fake
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
+from tests.fakes.in_process import started
 from tests.unit.test_ladder_plan import suite
 
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12, "metrics": "vllm"}
@@ -176,11 +175,7 @@ class Server:
 
     def start(self) -> subprocess.Popen[str]:
         self.started += 1
-        words = [sys.executable, str(Path(fake.__file__)), json.dumps(QUICK | {"tokens": 60}), "--port", str(self.port)]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        return process
+        return started("tests.fakes.clock_server", QUICK | {"tokens": 60}, self.port)[0]
 
     def kill_at(self, level: int) -> None:
         """Kill it once it has been sent five requests of this level."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,8 +24,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.verdict import jud
 
 from tests.builders import make_resolved
 from tests.engines import free_port
-from tests.fakes import clock_server as fake
 from tests.fakes.clock_server import Running
+from tests.fakes.in_process import started
 from tests.unit.test_measure import suite
 
 # Lines of vLLM 0.32.0 on the CPU, as it printed them.
@@ -71,11 +70,7 @@ class Arms:
             return
         self.starts[arm] += 1
         clock = {"ttft_ms": 20, "interval_ms": 5, "tokens": 12, "metrics": "vllm"}
-        words = [sys.executable, str(Path(fake.__file__)), json.dumps(clock), "--port", str(self.ports[arm])]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        self.processes[arm] = process
+        self.processes[arm], _ = started("tests.fakes.clock_server", clock, self.ports[arm])
         self.arm_death(arm)
 
     def arm_death(self, arm: str) -> None:

@@ -78,6 +78,18 @@ def levels_of(ladder: Mapping[str, Any]) -> tuple[str, list[Any]]:
     return CLOSED, list(ladder["levels"]) if "levels" in ladder else doubled(ladder["to"])
 
 
+def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
+    """Add to ``findings`` those of ``kinds`` that no suite has; ``available`` are the kinds of the profile's suites."""
+    for number, kind in enumerate(kinds):
+        if available and kind not in available:
+            findings.add(
+                f"{where}[{number}]",
+                f"'{kind}', which no suite of this profile has",
+                f"one of: {', '.join(sorted(set(available)))}",
+                did_you_mean(kind, available),
+            )
+
+
 def check_ladder(findings: Findings, experiment: Mapping[str, Any], available: Sequence[str]) -> None:
     """Add to ``findings`` what is wrong with ``experiment.ladder``; ``available`` are the kinds of its suites."""
     ladder = experiment.get("ladder")
@@ -90,14 +102,7 @@ def check_ladder(findings: Findings, experiment: Mapping[str, Any], available: S
         findings.add(where, found, f"exactly one of: {', '.join(_ONE_OF)}", "keep one")
     else:
         _check_order(findings, f"{where}.{given[0]}", ladder[given[0]])
-    for number, kind in enumerate(ladder.get("kinds", [])):
-        if available and kind not in available:
-            findings.add(
-                f"{where}.kinds[{number}]",
-                f"'{kind}', which no suite of this profile has",
-                f"one of: {', '.join(sorted(set(available)))}",
-                did_you_mean(kind, available),
-            )
+    check_kinds(findings, f"{where}.kinds", ladder.get("kinds", []), available)
     rounds, has = ladder.get("rounds", ROUNDS), experiment.get("rounds", 2)
     if rounds > has:
         findings.add(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .fit import Fit
-from .levels import check_ladder, plan_ladder
+from .levels import check_kinds, check_ladder, plan_ladder
 from .problems import did_you_mean
 from .shape import Findings
 
@@ -34,14 +34,7 @@ def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, 
                 f"one of experiment.suites: {', '.join(experiment['suites'])}",
                 did_you_mean(suite, experiment["suites"]),
             )
-    for number, kind in enumerate(experiment.get("kinds", [])):
-        if available and kind not in available:
-            findings.add(
-                f"experiment.kinds[{number}]",
-                f"'{kind}', which no suite of this profile has",
-                f"one of: {', '.join(sorted(set(available)))}",
-                did_you_mean(kind, available),
-            )
+    check_kinds(findings, "experiment.kinds", experiment.get("kinds", []), available)
     check_ladder(findings, experiment, available)
 
 
