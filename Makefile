@@ -19,8 +19,9 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-load test-engines test-weights test-hosts test-pages soak lint golden profiles plan render \
-  translate tune compare history weights verify bundle prune stop teardown lock docs $(PROFILES)
+.PHONY: help venv venv-dev demo test test-load test-engines test-weights test-hosts test-vast test-pages soak lint golden profiles plan render \
+  translate tune compare history weights verify bundle prune rent destroy tunnel stop \
+  teardown lock docs $(PROFILES)
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,9 +66,10 @@ demo: venv ## the whole job on this very machine: no GPU, no account; stops what
 	@trap 'ansible-playbook playbooks/stop.yml -i inventory/local $(ARGS) >build/stop.log 2>&1 || cat build/stop.log' EXIT; \
 	  mkdir -p build; ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram $(ARGS)
 
-# A profile's hardware says which inventory it is for, unless INVENTORY does.
+# A profile's hardware says which inventory it is for, unless INVENTORY does. DESTROY=always|on-success|never says what
+# becomes of rented boxes when the run is over, however it ends.
 play = inventory="$${INVENTORY:-$$(scripts/profiles.py --inventory $1)}"; \
-  ansible-playbook $2 -i "inventory/$$inventory" -e profile=$1
+  $(if $(DESTROY),scripts/rented.py --destroy "$(DESTROY)" --inventory "$$inventory" -- )ansible-playbook $2 -i "inventory/$$inventory" -e profile=$1
 
 $(PROFILES): venv
 	@$(call play,$@,site.yml) $(ARGS)
@@ -107,6 +109,17 @@ bundle: venv ## one file of all that a profile fetches, for boxes without a netw
 prune: venv ## list the weights on this machine that no profile uses; YES=1 removes them
 	@scripts/prune.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(YES),--remove) $(ARGS)
 
+rent: venv ## rent the cheapest box at vast.ai that fits (PROFILE=name MAX_PRICE=2.50 HOURS=3; YES=1, DRY_RUN=1)
+	@scripts/rent.py $(call needs,PROFILE) $(if $(MAX_PRICE),--max-price $(MAX_PRICE)) $(if $(HOURS),--hours $(HOURS)) $(if $(YES),--yes) $(if $(DRY_RUN),--dry-run) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
+
+destroy: venv ## end every box that this clone rented, and no other (ARGS=--list: what bills, and what it has cost)
+	@scripts/destroy.py $(ARGS)
+
+# Only what was said to make itself: a shell may have a HOST of its own.
+told = $(if $(filter command,$(firstword $(origin $1))),$($1))
+tunnel: venv ## a box's API as http://127.0.0.1:8000, over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
+	@scripts/tunnel.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(call told,HOST),--host $(call told,HOST)) $(if $(call told,PORT),--port $(call told,PORT)) $(ARGS)
+
 stop: venv ## stop the server of INVENTORY (local unless said otherwise)
 	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
 
@@ -138,6 +151,9 @@ test-weights: venv-dev ## downloads against a hub of our own with every fault, k
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
 	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/hosts
 
+test-vast: venv-dev ## vast.ai by a server of our own whose instances are real containers: offer to report to nothing billing (root, Docker)
+	@pytest -m "not soak" tests/vast
+
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json
 	@npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'no axe-core: its tests are skipped by name'
 
@@ -145,7 +161,7 @@ test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report i
 	@pytest tests/pages
 
 soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
-	@pytest -m soak tests/unit tests/load tests/e2e tests/weights tests/real_engines tests/hosts
+	@pytest -m soak tests/unit tests/load tests/e2e tests/weights tests/real_engines tests/hosts tests/vast
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

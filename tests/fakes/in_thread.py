@@ -6,17 +6,18 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aiohttp import web
 
 
 @contextmanager
-def in_thread(application: web.Application) -> Iterator[str]:
-    """Serve until the block ends; yields the base URL."""
+def in_thread(application: web.Application, **options: Any) -> Iterator[str]:
+    """Serve until the block ends; yields the base URL. ``options`` are those of aiohttp's runner."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, **options)
 
     async def start() -> int:
         await runner.setup()

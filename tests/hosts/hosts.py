@@ -338,10 +338,13 @@ class Lab:
         release: str = "trixie",
         volumes: Iterable[str] = (),
         wait: bool = True,
+        environment: Mapping[str, str] | None = None,
+        keys: bytes | None = None,
     ) -> Host:
         """Start a host and wait until it answers. Raises HouseError.
 
-        ``volumes``: folders of the host that lie on a disk of their own, which goes with the host.
+        ``volumes``: folders of the host that lie on a disk of their own, which goes with the host. ``environment``:
+        what its first process is given. ``keys``: whom it lets in, instead of the lab's own key.
         """
         if kind not in KINDS:
             raise HouseError(
@@ -352,16 +355,25 @@ class Lab:
         number, self._next = self._next, self._next + 1
         name = name or f"{kind}-{number}"
         ip4, ip6 = f"{self._net4}.{number}", f"{self._net6}:{number:x}"
-        container = self._container(name, wanted, image, (ip4, ip6), list(volumes))
+        container = self._container(name, wanted, image, (ip4, ip6), list(volumes), environment or {})
         host = Host(self, name, wanted, container, ip4, ip6)
         self.hosts[name] = host
-        container.put_archive("/", _packed({"root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_bytes()}))
+        keys = self.key.with_suffix(".pub").read_bytes() if keys is None else keys
+        container.put_archive("/", _packed({"root/.ssh/authorized_keys": keys}))
         container.start()
         if wait:
             host.wait()
         return host
 
-    def _container(self, name: str, kind: Kind, image: str, addresses: tuple[str, str], volumes: list[str]) -> Any:
+    def _container(
+        self,
+        name: str,
+        kind: Kind,
+        image: str,
+        addresses: tuple[str, str],
+        volumes: list[str],
+        environment: Mapping[str, str],
+    ) -> Any:
         api = self.client.api
         limits = dict(kind.limits)
         if kind.systemd:
@@ -379,11 +391,16 @@ class Lab:
             volumes=volumes,
             ports=list(kind.ports),
             labels=self._labels(),
-            environment={"BOX_DNS": " ".join(nameservers())},
+            environment={"BOX_DNS": " ".join(nameservers()), **environment},
             host_config=settings,
             networking_config=api.create_networking_config({self.name: endpoint}),
         )
         return self.client.containers.get(made["Id"])
+
+    @property
+    def gateway(self) -> str:
+        """This machine's own address on the hosts' network."""
+        return f"{self._net4}.1"
 
     def load_engine(self, host: Host, timeout: float = 300) -> str:
         """Put the real llama.cpp server's image into a workstation's own engine; return the image's name."""

@@ -96,6 +96,58 @@ def test_weights_that_are_there_need_no_room(resolved: dict[str, Any]) -> None:
     assert preflight_problems(resolved, small) == []
 
 
+def test_shared_memory_of_several_devices() -> None:
+    resolved = resolved_profile("a100x4-llama3-draft8b", site_of_inventory("vastai"))
+    gpu = {**GPU, "name": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920}
+    room = {"/workspace/drafthouse": 500 * GIB, "/workspace/models": 500 * GIB}
+    good = box(gpus=[gpu] * 4, disk=room, writable={}, shared_memory=8 * GIB)
+    assert preflight_problems(resolved, good) == []
+    for found, words in ((64 * 1024**2, "64 MiB in /dev/shm"), (None, "no /dev/shm")):
+        (problem,) = preflight_problems(resolved, {**good, "shared_memory": found})
+        assert problem.found == words
+        assert "1,024 MiB" in problem.needed
+        assert "rent a larger share" in problem.do
+    # One device shares nothing, and our own containers get the box's memory.
+    one = resolved_profile("h100-llama33-draft3b", site_of_inventory("vastai"))
+    assert one["shared_memory"] == 0
+    docker = {**resolved, "site": {**resolved["site"], "runtime": "docker"}}
+    assert preflight_problems(docker, {**good, "shared_memory": None}) == []
+
+
+def test_a_full_rental_is_told_to_rent_anew() -> None:
+    resolved = resolved_profile("h100-llama33-draft3b", site_of_inventory("vastai"))
+    gpu = {**GPU, "name": "NVIDIA H100 NVL", "memory_mib": 95830}
+    small = {"/workspace/drafthouse": 10 * GIB, "/workspace/models": 10 * GIB}
+    (problem,) = preflight_problems(resolved, box(gpus=[gpu], disk=small, writable={}))
+    assert "10.7 GB free at /workspace/models" in problem.found
+    assert "fixed when it is rented" in problem.do
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "has_key", "refused"),
+    [
+        ("0.0.0.0", "rental", False, True), ("0.0.0.0", "rental", True, False), ("127.0.0.1", "rental", False, False),
+        ("0.0.0.0", "workstation", False, False), ("::", "rental", False, True),
+    ],
+)  # fmt: skip
+def test_an_engine_without_a_key_is_not_opened_to_all(
+    resolved: dict[str, Any], host: str, kind: str, has_key: bool, refused: bool
+) -> None:
+    site = {**resolved["site"], "host": host, "box_kind": kind}
+    engine = {**resolved["engine"], "has_key": has_key}
+    problems = preflight_problems({**resolved, "site": site, "engine": engine}, box())
+    assert [problem.found.partition(",")[0] for problem in problems] == (
+        [f"drafthouse_host is {host}"] if refused else []
+    )
+
+
+def test_a_rented_vms_driver_is_not_ours_to_install(resolved: dict[str, Any]) -> None:
+    bare = box(gpus=[], is_root=True)
+    assert preflight_problems(resolved, bare) == []
+    (problem,) = preflight_problems({**resolved, "rented_vm": True}, bare)
+    assert "no working driver" in problem.found
+
+
 def test_our_own_server_may_hold_the_port(resolved: dict[str, Any]) -> None:
     assert preflight_problems(resolved, box(ports={"8000": {"pid": 7, "command": "x", "ours": True}})) == []
 

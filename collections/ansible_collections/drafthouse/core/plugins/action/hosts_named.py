@@ -22,12 +22,13 @@ class ActionModule(ActionBase):
         if variables.get("groups", {}).get("all"):
             return {"changed": False}
         sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])
+        rent = "rent one (make rent), " if "vastai" in sources else ""
         return failure(
             HouseError(
                 Problem(
                     "an inventory without hosts",
                     "at least one box to work on",
-                    "write it into the inventory's hosts.yml (an example stands there), or name another with -i",
+                    f"{rent}write it into the inventory's hosts.yml (an example stands there), or name another with -i",
                     sources,
                 )
             )

@@ -10,8 +10,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.deadline import deadline_of
+from ..module_utils.gateway import script_of
 from ..module_utils.house import resolved_profile, site_from
 from ..module_utils.problems import HouseError, Problem
+from ..module_utils.rented_vm import site_of_vm
 from ..module_utils.resolve import measured_key
 from ..plugin_utils.words import failure
 
@@ -43,9 +46,19 @@ class ActionModule(ActionBase):
         box = self._look_at_the_box(resolved, task_vars or {})
         if box.get("failed"):
             return box
+        local = (task_vars or {}).get("ansible_connection") == "local"
+        vm = site_of_vm(resolved, box["box"], variables) if not local else None
+        if vm:
+            try:
+                resolved = resolved_profile(resolved["profile"], vm, self._overrides(variables))
+            except HouseError as error:
+                return failure(error)
         identity = {part: box["box"][part] for part in _IDENTITY}
         key = measured_key(resolved, identity)
         fact = {**resolved, "box": box["box"], "key": key}
+        fact["rented_vm"] = bool(vm)
+        fact["rented"] = box["box"]["first_process"] if fact["site"]["box_kind"] == "rental" and not local else None
+        fact["deadline"] = _deadline(variables, fact["rented"])
         fact["result_dir"] = f"{resolved['site']['home']}/results/{resolved['profile']}/{key}"
         return {"changed": False, "ansible_facts": {"drafthouse": fact}}
 
@@ -55,16 +68,19 @@ class ActionModule(ActionBase):
             raise HouseError(
                 Problem("no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)")
             )
+        return resolved_profile(str(name), site_from(variables), self._overrides(variables))
+
+    def _overrides(self, variables: dict[str, Any]) -> dict[str, Any]:
         overrides = dict(variables.get("overrides") or {})
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
-        return resolved_profile(str(name), site_from(variables), overrides)
+        return overrides
 
     def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
-            "present": [item["path"] for item in resolved["weights"]],
+            "present": [*(item["path"] for item in resolved["weights"]), script_of(resolved["site"]["home"])],
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
         }
@@ -72,3 +88,9 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
+
+
+def _deadline(variables: dict[str, Any], rented: dict[str, Any] | None) -> int | None:
+    """Return when a rented box shall end, by the inventory, its label, or what it was told when it was rented."""
+    given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
+    return int(given) if given else (rented or {}).get("deadline")

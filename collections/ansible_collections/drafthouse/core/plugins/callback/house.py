@@ -12,15 +12,21 @@ short_description: Problems as lines of their own, progress of silent tasks, the
 description:
   - Prints found/needed/do of a failed task at the start of lines.
   - Says every 10 seconds that a silent task still runs, and for how long.
-  - Ends the run with the verdict table of every box.
+  - Ends the run with the verdict table of every box, and with what became of rented boxes that did not get so far.
 """
 
+import json
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+
+from ..module_utils.problems import HouseError
+from ..module_utils.rented_run import RUN_FILE, fate_of
+from ..module_utils.vast_client import DEFAULT_URL, VastClient, key_of_environment
 
 _EVERY_S = 10.0
 # Their actions show the module's own progress (plugin_utils/following.py).
@@ -45,7 +51,17 @@ class CallbackModule(CallbackBase):
     def __init__(self) -> None:
         super().__init__()
         self._verdicts: list[str] = []
+        self._lost: dict[str, tuple[dict[str, Any], str]] = {}
         self._ticker: _Ticker | None = None
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Write down which rented boxes this run is about, where somebody asks for it."""
+        file = os.environ.get(RUN_FILE)
+        if file:
+            hosts = play.get_variable_manager()._inventory.get_hosts(play.hosts)
+            found = {host.vars["drafthouse_instance"] for host in hosts if "drafthouse_instance" in host.vars}
+            if found:
+                Path(file).write_text(json.dumps({"instances": sorted(found)}), "utf-8")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Watch the new task instead of the last one."""
@@ -59,6 +75,12 @@ class CallbackModule(CallbackBase):
         """Print the problems of a failed task, one fact a line."""
         self._print_problems(result)
         self._keep_verdict(result)
+        if not ignore_errors:
+            self._keep_lost(result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Keep a box that is out of reach for the end."""
+        self._keep_lost(result)
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         """Print the problems of one item of a loop likewise."""
@@ -73,6 +95,15 @@ class CallbackModule(CallbackBase):
         self._watch(None)
         for text in self._verdicts:
             self._display.display(text)
+        for name, (variables, why) in self._lost.items():
+            self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
+
+    def _keep_lost(self, result: Any) -> None:
+        variables = result._host.vars
+        if "drafthouse_instance" in variables:
+            said = str(result._result.get("msg") or "").strip().splitlines()
+            why = f"lost in '{result._task.get_name().strip()}'" + (f" ({said[0][:160]})" if said else "")
+            self._lost.setdefault(result._host.get_name(), (dict(variables), why))
 
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:
@@ -90,6 +121,16 @@ class CallbackModule(CallbackBase):
         if self._ticker:
             self._ticker.end()
         self._ticker = _Ticker(task.get_name().strip()) if task and task.action not in _SPEAK_THEMSELVES else None
+
+
+def _fate(variables: dict[str, Any]) -> str:
+    """Return what vast.ai says of the box."""
+    try:
+        key = key_of_environment(os.environ, Path.home(), variables.get("drafthouse_vast_key_env") or "VAST_API_KEY")
+        client = VastClient(key, variables.get("drafthouse_vast_url") or DEFAULT_URL)
+    except HouseError as error:
+        return f"vast.ai could not be asked ({error.problems[0].found})"
+    return fate_of(client, int(variables["drafthouse_instance"]))
 
 
 class _Ticker:

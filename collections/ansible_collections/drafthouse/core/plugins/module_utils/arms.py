@@ -59,6 +59,11 @@ class Parts:
         return f"{self.site['home']}/secrets/api_key"
 
     @property
+    def opened(self) -> bool:
+        """Whether the engine itself is for those that the firewall lets in; a gateway stands in front otherwise."""
+        return bool(self.site.get("allow_cidrs") and not self.site.get("gateway"))
+
+    @property
     def folder(self) -> str:
         """The folder on the box of this profile's rendered files, one folder an arm below it."""
         return f"{self.site['home']}/serve/{self.name}"
@@ -133,7 +138,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
 
 def _listen(parts: Parts) -> str:
     """Return the address to listen on: every one where the firewall lets somebody in, else the site's own."""
-    opened = parts.site.get("allow_cidrs") and parts.site["runtime"] == "process"
+    opened = parts.opened and parts.site["runtime"] == "process"
     return "0.0.0.0" if opened else str(parts.site["host"])  # noqa: S104
 
 
@@ -197,7 +202,7 @@ def _container(parts: Parts, arm: str) -> Data | None:
         # Inside, the server must listen on the container's own address: the last --host is the one that counts.
         "command": [parts.engine["launch"]["host"], "0.0.0.0"],  # noqa: S104
         # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
-        "published": ["0.0.0.0", "[::]"] if site.get("allow_cidrs") else [site["host"]],  # noqa: S104
+        "published": ["0.0.0.0", "[::]"] if parts.opened else [site["host"]],  # noqa: S104
         "port": site["port"],
         "gpus": parts.hardware["kind"] == "gpu",
         "environment": dict(wanted.get("environment", {})),

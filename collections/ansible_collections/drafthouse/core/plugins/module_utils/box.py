@@ -16,10 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .first_process import facts, first_environment
 from .runtimes import published_ports
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
 _LISTEN = "0A"  # the state's number in /proc/net/tcp
 
 
@@ -51,6 +53,11 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
         "gpus": nvidia_smi(),
         "nvidia_pci_devices": _nvidia_pci_devices(),
         "disk": {path: _free_bytes(path) for path in paths},
+        # What processes share; a container's own, and often small.
+        "shared_memory": _size_bytes(_SHARED_MEMORY),
+        "has_systemd": Path("/run/systemd/system").is_dir(),
+        "has_workspace": Path("/workspace").is_dir(),
+        "first_process": facts(first_environment()),
         "writable": {path: _writable(path) for path in paths},
         "ports": {str(port): _listener(port, supervisor_pidfile, published) for port in ports},
     }
@@ -129,6 +136,11 @@ def _existing(path: str) -> Path:
 
 def _free_bytes(path: str) -> int:
     return shutil.disk_usage(_existing(path)).free
+
+
+def _size_bytes(path: str) -> int | None:
+    """Return the size of the file system at ``path``, None where there is no such folder."""
+    return shutil.disk_usage(path).total if Path(path).is_dir() else None
 
 
 def _writable(path: str) -> bool:

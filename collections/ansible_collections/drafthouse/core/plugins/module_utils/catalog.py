@@ -29,6 +29,7 @@ HARDWARE = Table(
             "inventory": Value(str, required=True, choices=("local", "workstation", "vastai")),
             "devices": _NEEDED_COUNT,
             "gpu_names": List(_TEXT),
+            "vast_names": List(_TEXT),
             "memory_mib": _NEEDED_COUNT,
             "bandwidth_gb_s": Value(float, required=True, low=0.1),
             "compute_capability": _TEXT,
@@ -191,6 +192,9 @@ _ENGINE = Map(
         ),
         "install": Table(_INSTALL, required=True),
         "image": _IMAGE,
+        "rental_image": _TEXT,
+        "cuda": List(Map({"cuda": _NEEDED_TEXT, "driver": _NEEDED_TEXT, **_SINCE_UNTIL})),
+        "shared_memory_mib": _COUNT,
         "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
         "plugin": Map({"package": _NEEDED_TEXT, "versions": Table(_TEXT, required=True), "reason": _NEEDED_TEXT}),
         "container": Map(

@@ -33,11 +33,15 @@ _JUMP = re.compile(r"-A (\S+) -j (\S+)")
 
 @dataclass(frozen=True)
 class Wishes:
-    """What shall hold: who may reach the ports (TCP), beside the box itself and its containers."""
+    """What shall hold: who may reach the ports (TCP), beside the box itself and its containers.
+
+    ``closed`` are those of the ports that nobody else may reach: the engine's, where a gateway stands in front of it.
+    """
 
     ports: tuple[int, ...]
     allow: tuple[Network, ...] = ()
     docker_interfaces: tuple[str, ...] = ()
+    closed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,17 @@ class Ours:
 
 
 def wishes(
-    ports: Sequence[int], allow_cidrs: Sequence[str], docker_interfaces: Sequence[str], ssh_ports: Iterable[int]
+    ports: Sequence[int],
+    allow_cidrs: Sequence[str],
+    docker_interfaces: Sequence[str],
+    ssh_ports: Iterable[int],
+    closed_ports: Sequence[int] = (),
 ) -> Wishes:
     """Return the wishes, checked; raises HouseError with all that is wrong.
 
     ``ssh_ports`` are the ports that SSH answers on: a wish to filter one of them is refused.
     """
+    ports = [*ports, *closed_ports]
     problems = [
         Problem(f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
         for port in ports
@@ -105,7 +114,8 @@ def wishes(
         raise HouseError(problems)
     # One order, whatever order they were written in: a new order is no change.
     allow = sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen))
-    return Wishes(tuple(sorted(set(ports))), tuple(allow), tuple(sorted(set(docker_interfaces))))
+    bridges = tuple(sorted(set(docker_interfaces)))
+    return Wishes(tuple(sorted(set(ports))), tuple(allow), bridges, tuple(sorted(set(closed_ports))))
 
 
 def _not_a_network(text: str, error: ValueError) -> Problem:
@@ -134,8 +144,9 @@ def trial_problems(seconds: int) -> list[Problem]:
 def rules(wished: Wishes, family: int) -> list[str]:
     """Return the rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
     sources = [_source(network) for network in wished.allow if network.version == family]
-    return [rule for port in wished.ports for rule in _docker_rules(wished, sources, port)] + [
-        rule for port in wished.ports for rule in _input_rules(wished, sources, port)
+    allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
+    return [rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)] + [
+        rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port)
     ]
 
 

@@ -35,8 +35,10 @@ def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
             continue
         if key in ("home", "models_dir", "bundle"):
             value = str(root / str(value))  # an absolute path replaces the root
-        elif key == "port":
+        elif key in ("port", "gateway_port"):
             value = _whole_number(value)
+        elif key == "gateway":
+            value = {"true": True, "false": False}.get(str(value).lower(), value)
         site[key] = value
     return site
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from .fit import GB, MIB
 from .problems import Problem
+from .rental import MEMORY_TOLERANCE, ROOM_FOR_THE_REST
 
-# A driver shows a little less than the catalogue's figure on some boards.
-_MEMORY_TOLERANCE = 0.97
 _OLDEST_PYTHON = (3, 10)
-# Environments, logs and results beside the weights.
-_ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}
+_ADVICE_DISK = {
+    "workstation": "free some space, or set drafthouse_models_dir to a larger disk",
+    "rental": "free some space, set drafthouse_models_dir to a larger volume, or rent again with more disk: that of a"
+    " container is fixed when it is rented (make rent computes it from the plan)",
+}
 
 
 def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> list[Problem]:
@@ -20,8 +22,10 @@ def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> l
     where = box["hostname"]
     problems = _system(box, where, _makes_host(resolved, box))
     problems += _gpu(resolved, box, where) if resolved["hardware"]["kind"] == "gpu" else _memory(resolved, box, where)
+    problems += _shared_memory(resolved, box, where)
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
+    problems += _open_to_all(resolved, where)
     problems += _runtime(resolved, box, where)
     return problems
 
@@ -82,7 +86,7 @@ def _gpu(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> lis
     hardware = resolved["hardware"]
     needed = f"{hardware['devices']} x {hardware['name']}"
     if not box["gpus"]:
-        if box["nvidia_pci_devices"] and _makes_host(resolved, box):
+        if box["nvidia_pci_devices"] and _makes_host(resolved, box) and not resolved.get("rented_vm"):
             return []  # the host phase installs the driver, and looks at the GPU again
         if box["nvidia_pci_devices"]:
             return [
@@ -105,7 +109,7 @@ def _gpu(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> lis
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
     if len(matching) < hardware["devices"]:
         return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
-    small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * _MEMORY_TOLERANCE]
+    small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE]
     if small:
         return [
             Problem(
@@ -135,6 +139,39 @@ def _memory(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> 
     ]
 
 
+def _shared_memory(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    """Look at /dev/shm where the engine runs in what somebody else has started; our containers get the box's own."""
+    needed, found = resolved.get("shared_memory", 0), box.get("shared_memory")
+    if resolved["site"]["runtime"] != "process" or not needed or (found is not None and found >= needed):
+        return []
+    has = "no /dev/shm" if found is None else f"{found / MIB:,.0f} MiB in /dev/shm"
+    return [
+        Problem(
+            has,
+            f"{needed / MIB:,.0f} MiB: the processes of {resolved['engine']['name']}'s several GPUs talk through it",
+            "rent a larger share of the machine's GPUs (vast.ai gives /dev/shm by that share), start the container with"
+            " --shm-size=1g or --ipc=host where that is yours, or choose a profile for one GPU",
+            where,
+        )
+    ]
+
+
+def _open_to_all(resolved: Mapping[str, Any], where: str) -> list[Problem]:
+    """Refuse an engine that asks for no key on every address of a box without a firewall of ours."""
+    site = resolved["site"]
+    near = site["host"] in ("localhost", "::1") or site["host"].startswith("127.")
+    if near or site["box_kind"] != "rental" or resolved["engine"].get("has_key", True):
+        return []
+    return [
+        Problem(
+            f"drafthouse_host is {site['host']}, and {resolved['engine']['name']} asks nobody for a key",
+            "an engine on loopback: whoever finds the mapped port could use it",
+            "set drafthouse_host: 127.0.0.1, and reach it through the gateway or make tunnel",
+            where,
+        )
+    ]
+
+
 def _disk(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
     site = resolved["site"]
     problems = [
@@ -148,14 +185,14 @@ def _disk(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> li
         if not writable
     ]
     missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in box.get("present", ()))
-    needed = missing + _ROOM_FOR_THE_REST[resolved["hardware"]["kind"]]
+    needed = missing + ROOM_FOR_THE_REST[resolved["hardware"]["kind"]]
     free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])
     if free < needed:
         problems.append(
             Problem(
                 f"{free / GB:.1f} GB free at {site['models_dir']}",
                 f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
-                "free some space, or set drafthouse_models_dir to a larger disk",
+                _ADVICE_DISK[site["box_kind"]],
                 where,
             )
         )

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .image_engine import ImageEngine, engine_of, find_engine, place, wanted_versions
 from .problems import HouseError, Problem
 
 STAMP = ".drafthouse-env.json"
@@ -83,6 +84,12 @@ class EnvRecipe:
     source_packages: Sequence[str] = ()
     build_packages: Sequence[str] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether it consists of packages alone: nothing that would have to be added to an image's own."""
+        more = (self.no_deps_packages, self.source_packages, self.build_packages, self.metadata_stub, self.unpinned)
+        return bool(self.packages) and not any(more)
+
     def sha256(self, python_version: str) -> str:
         """Return the hex hash of the recipe for an interpreter of this version (``3.11``)."""
         content = {
@@ -113,6 +120,8 @@ class EnvResult:
     tool: str
     commands: list[list[str]] = field(default_factory=list)
     seconds: float = 0.0
+    image: str = ""
+    """What of the image it stands for, where nothing was installed."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain data for Ansible."""
@@ -126,11 +135,14 @@ def ensure_env(
     check: bool = False,
     progress: Progress | None = None,
     no_index: bool = False,
+    image_folders: Sequence[str] | None = None,
 ) -> EnvResult:
     """Make the environment unless its stamp says that it is this very one. Raises HouseError.
 
     ``find_links`` (a folder or a page of wheels) says where a wheel comes from, not which one, so it is no
     part of the stamp; nor is the tool, uv or pip. With ``no_index`` wheels come from there alone.
+    ``image_folders``: folders of programs of the image that the box was made from. A Python among them that has
+    all of this in these versions is used instead of an environment of our own. None does not look for one.
     """
     began = time.monotonic()
     _require_pins(recipe)
@@ -138,10 +150,15 @@ def ensure_env(
     version = _python_version(recipe.python)
     wanted = recipe.sha256(version)
     tool = "uv" if uv else "pip"
-    unchanged = EnvResult(changed=False, path=recipe.path, sha256=wanted, tool=tool)
-    if _is_made(home, wanted):
+    unchanged = EnvResult(
+        changed=False, path=recipe.path, sha256=wanted, tool=tool, image=_stamp(home).get("image", "")
+    )
+    if _is_made(home, wanted) and _image_is_there(home, recipe):
         return unchanged
     _require_ours(home)
+    engine = find_engine(recipe.packages, image_folders) if image_folders is not None and recipe.is_plain else None
+    if engine:
+        return _taken_from_image(home, engine, wanted, version, check, progress)
     # In check mode the environment that brings uv was not made either.
     if uv and not check and not os.access(uv, os.X_OK):
         raise HouseError(Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first"))
@@ -153,28 +170,73 @@ def ensure_env(
         with _making(home, progress) as lock:
             if _is_made(home, wanted):
                 return unchanged  # another run made it while this one waited
-            # An environment of another recipe, or of a run that was killed, is no base for this one.
-            (home / STAMP).unlink(missing_ok=True)
-            shutil.rmtree(home, ignore_errors=True)
+            _cleared(home)
             for step, command in steps:
                 _run(step, command, recipe.path, lock, progress)
             if recipe.metadata_stub:
                 _write_stub(home, recipe.metadata_stub)
-            stamp = {"sha256": wanted, "python": version, "tool": tool, "made": int(time.time())}
-            partial = home / f"{STAMP}.partial"
-            partial.write_text(json.dumps(stamp) + "\n", encoding="utf-8")
-            partial.replace(home / STAMP)
+            _write_stamp(home, {"sha256": wanted, "python": version, "tool": tool})
     except OSError as error:
-        raise HouseError(
-            Problem(
-                where=recipe.path,
-                found=error.strerror or str(error),
-                needed="a folder that can be written to",
-                do=_advice(str(error)),
-            )
-        ) from error
+        raise _not_writable(recipe.path, error) from error
     result.seconds = round(time.monotonic() - began, 2)
     return result
+
+
+def _taken_from_image(
+    home: Path, engine: ImageEngine, wanted: str, version: str, check: bool, progress: Progress | None
+) -> EnvResult:
+    """Make the folder stand for what the image has, and return the result."""
+    began = time.monotonic()
+    result = EnvResult(True, str(home), wanted, "image", image=engine.as_words())
+    if check:
+        return result
+    try:
+        with _making(home, progress):
+            _cleared(home)
+            place(home, engine)
+            words = {"image": engine.as_words(), "image_python": engine.python}
+            _write_stamp(home, {"sha256": wanted, "python": version, "tool": "image", **words})
+    except OSError as error:
+        raise _not_writable(str(home), error) from error
+    result.seconds = round(time.monotonic() - began, 2)
+    return result
+
+
+def is_of_image(home: Path) -> bool:
+    """Tell whether the environment's folder stands for what the box's image has."""
+    return "image_python" in _stamp(home)
+
+
+def _image_is_there(home: Path, recipe: EnvRecipe) -> bool:
+    """Tell whether what the folder stands for is still in the image; true for an environment of our own.
+
+    A folder outlives its container where it lies on a volume: the next container may be made from another image.
+    """
+    python = _stamp(home).get("image_python")
+    return not python or engine_of(python, wanted_versions(recipe.packages) or {}) is not None
+
+
+def _cleared(home: Path) -> None:
+    """Remove what is there: an environment of another recipe, or of a run that was killed, is no base for this one."""
+    (home / STAMP).unlink(missing_ok=True)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _write_stamp(home: Path, content: Mapping[str, Any]) -> None:
+    partial = home / f"{STAMP}.partial"
+    partial.write_text(json.dumps({**content, "made": int(time.time())}) + "\n", encoding="utf-8")
+    partial.replace(home / STAMP)
+
+
+def _not_writable(path: str, error: OSError) -> HouseError:
+    return HouseError(
+        Problem(
+            where=path,
+            found=error.strerror or str(error),
+            needed="a folder that can be written to",
+            do=_advice(str(error)),
+        )
+    )
 
 
 def env_commands(
@@ -316,7 +378,8 @@ def _require_ours(home: Path) -> None:
     """Raise HouseError where making the environment would delete something that is not one."""
     marker = _marker(home)
     half_made = marker.is_file() and marker.stat().st_size > 0
-    if home.is_dir() and any(home.iterdir()) and not (half_made or (home / "pyvenv.cfg").is_file()):
+    ours = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
+    if home.is_dir() and any(home.iterdir()) and not ours:
         raise HouseError(
             Problem(
                 where=str(home),

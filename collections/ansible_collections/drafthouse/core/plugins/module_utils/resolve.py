@@ -17,10 +17,12 @@ from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
 from .engine_choice import choose_engine
 from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .gateway import gateway_of, site_problems
 from .levels import check_room
 from .options import OptionCheck
 from .pairing import check_pair, check_tokens
 from .problems import HouseError, Problem, did_you_mean
+from .rental import rental_of
 from .shape import Findings, List, Map, Value, check
 from .steps import check_experiment, plan_experiment
 from .switching import support
@@ -36,6 +38,10 @@ SITE = Map(
         "host": Value(str, required=True),
         "port": Value(int, required=True, low=1, high=65534),
         "allow_cidrs": List(Value(str)),
+        # TLS and the API key in front of the engine, which then stays on loopback.
+        "gateway": Value(bool),
+        "gateway_port": Value(int, low=1, high=65535),
+        "gateway_name": Value(str),
         "engine_image": Value(str),
         "price_per_hour": Value(float, low=0),
         # Of the price, as a report writes it: EUR, $.
@@ -116,6 +122,8 @@ class _Join:
         if "draft" in spec:
             self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
         self._stop_if_wrong()
+        # Side by side the arms take the next port too.
+        self.findings.problems += site_problems(self.site, (self.site["port"], self.site["port"] + 1))
         self.chosen = choose_engine(self.findings, self.profile, self.engine, self.hardware, self.site)
         self.version = self.chosen.version
         self.check = OptionCheck(
@@ -394,6 +402,10 @@ class _Join:
         folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
         return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
 
+    def _shared_memory(self) -> int:
+        """Return the bytes that the engine's processes share at least: those of several devices talk through it."""
+        return self.engine.get("shared_memory_mib", 0) * MIB if self._devices() > 1 else 0
+
     def _pair(self) -> Data | None:
         """Return what the files of target and draft are held against each other by; None without a draft."""
         if self.draft is None:
@@ -444,6 +456,7 @@ class _Join:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
         experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
+        weights = self._weights()
         return {
             "profile": self.name,
             "title": self.profile["title"],
@@ -484,10 +497,13 @@ class _Join:
                 "requires": self.method.get("requires"),
             },
             "batch_schedule": support(engine, self.method, self.version),
-            "weights": self._weights(),
+            "weights": weights,
+            "rental": rental_of(self.hardware, engine, chosen, weights),
+            "shared_memory": self._shared_memory(),
             "pair": self._pair(),
             "elsewhere": self._elsewhere(),
             "key_file": parts.key_file,
+            "gateway": gateway_of(self.site),
             "expectation": self._expectation(),
             "experiment": experiment,
             "ports": sorted({port for step in experiment["steps"] for port in step["arms"].values()}),
@@ -511,5 +527,7 @@ def measured_key(resolved: Mapping[str, Any], *more: object) -> str:
     """
     parts = ("hardware", "engine", "target", "draft", "method", "experiment", "suites", "arms")
     relevant = {part: resolved[part] for part in parts}
+    # What a shop calls the hardware changes nothing that is measured.
+    relevant["hardware"] = {key: value for key, value in resolved["hardware"].items() if key != "vast_names"}
     text = json.dumps([relevant, *more], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 import xmlrpc.client
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ serverurl = unix://{home}/supervisor.sock
 _PROGRAM = """
 [program:{name}]
 command = {command}
-environment = DRAFTHOUSE_SCRIPT="{digest}"{path}
+environment = DRAFTHOUSE_SCRIPT="{digest}"{more}
 redirect_stderr = true
 stdout_logfile = {log}
 stdout_logfile_maxbytes = 20MB
@@ -66,13 +66,16 @@ killasgroup = true
 class Program:
     """What supervisord runs: the words of a command, the first of them a script; all it prints goes to ``log``.
 
-    ``folder`` stands first on its PATH: the script says `vllm` as a person would, and finds the pinned one.
+    ``folder`` stands first on its PATH: the script says `vllm` as a person would, and finds the pinned one. Then come
+    ``path``, folders, and what supervisord itself was started with. ``environment`` is added to that of supervisord.
     """
 
     name: str
     command: Sequence[str]
     log: str
     folder: str = ""
+    path: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
@@ -84,10 +87,26 @@ def configuration(home: Path, programs: Sequence[Program]) -> str:
             # supervisord splits like a shell, and expands % once, but twice in the names of logs.
             command=" ".join(f'"{word}"' if " " in word else word for word in program.command).replace("%", "%%"),
             digest=_digest(Path(program.command[0])),
-            path=f',PATH="{program.folder}:%(ENV_PATH)s"' if program.folder else "",
+            more=_variables(program),
             log=program.log.replace("%", "%%%%"),
         )
     return text
+
+
+def _variables(program: Program) -> str:
+    """Return what the program's environment has beside supervisord's own, as its configuration spells it.
+
+    supervisord knows no way to write a double quote, and takes quotes off both ends: such a value is left out.
+    """
+    known = {name: value for name, value in sorted(program.environment.items()) if value == value.strip("'\"")}
+    text = "".join(f',{name}="{_expanded(value)}"' for name, value in known.items() if '"' not in value)
+    folders = [folder for folder in (program.folder, *program.path) if folder and '"' not in folder]
+    return text + (f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"' if folders else "")
+
+
+def _expanded(value: str) -> str:
+    """Return a value that supervisord, which expands %, reads as it is."""
+    return value.replace("%", "%%")
 
 
 def _digest(script: Path) -> str:

@@ -20,6 +20,7 @@ attributes:
 options:
   state: {description: Whether our chains are there., type: str, choices: [present, absent], default: present}
   ports: {description: TCP ports to guard. Needed unless absent., type: list, elements: int, default: []}
+  closed_ports: {description: TCP ports that nobody outside may reach., type: list, elements: int, default: []}
   allow_cidrs: {description: Networks or addresses that may reach them., type: list, elements: str, default: []}
   docker_interfaces:
     description: Bridges whose containers may reach them.
@@ -65,6 +66,7 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "ports": {"type": "list", "elements": "int", "default": []},
+            "closed_ports": {"type": "list", "elements": "int", "default": []},
             "allow_cidrs": {"type": "list", "elements": "str", "default": []},
             "docker_interfaces": {"type": "list", "elements": "str", "default": ["docker0"]},
             "ssh_port": {"type": "int", "default": 0},
@@ -129,7 +131,9 @@ def _wished(
     problems = [*firewall.refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
     try:
-        wished = firewall.wishes(given["ports"], given["allow_cidrs"], given["docker_interfaces"], ssh_ports)
+        wished = firewall.wishes(
+            given["ports"], given["allow_cidrs"], given["docker_interfaces"], ssh_ports, given["closed_ports"]
+        )
     except HouseError as error:
         raise HouseError([*problems, *error.problems]) from None
     if problems:

@@ -65,6 +65,12 @@ options:
       - In check mode they are asked for only where the environment is there.
     type: dict
     default: {}
+  image_folders:
+    description:
+      - Folders of programs of the image that the box was made from. A Python there that has exactly these packages is
+        used, and nothing is installed. Left out, none is looked for.
+    type: list
+    elements: str
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -78,7 +84,8 @@ EXAMPLES = r"""
 RETURN = r"""
 path: {description: The environment., returned: success, type: str}
 sha256: {description: Hash of the recipe., returned: success, type: str}
-tool: {description: uv or pip., returned: success, type: str}
+image: {description: What of the image is used instead; empty where it is not., returned: success, type: str}
+tool: {description: "uv or pip; image where nothing was installed.", returned: success, type: str}
 commands: {description: What was run or would be., returned: success, type: list, elements: list}
 seconds: {description: Wall-clock time of making it., returned: success, type: float}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
@@ -118,6 +125,7 @@ def main() -> None:
             "prerelease": {"type": "bool", "default": False},
             "unpinned": {"type": "bool", "default": False},
             "system_libraries": {"type": "dict", "default": {}},
+            "image_folders": {"type": "list", "elements": "str"},
             "progress_file": {"type": "path"},
         },
         supports_check_mode=True,
@@ -145,6 +153,7 @@ def main() -> None:
             uv=wanted["uv"] or None,
             find_links=wanted["find_links"] or None,
             no_index=wanted["no_index"],
+            image_folders=wanted["image_folders"],
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )

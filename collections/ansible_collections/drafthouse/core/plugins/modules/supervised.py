@@ -22,6 +22,12 @@ options:
   scripts: {description: Folder with the script of each arm as ARM/serve.sh., type: path, required: true}
   path: {description: Folder that stands first on the PATH of the scripts; it has the engine., type: path}
   logs: {description: Folder for what each arm prints as ARM.log., type: path, required: true}
+  as_first_process:
+    description:
+      - Also give the arms what the image's own start would have, of CUDA's variables and of PATH. A rented container
+        shows it to its first process and not to SSH sessions. No key or token is taken over.
+    type: bool
+    default: false
   fresh: {description: Restart the arms even where nothing changed., type: bool, default: false}
 author: Drafthouse
 """
@@ -43,7 +49,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.first_process import first_environment, for_engines, search_path
 from ..module_utils.problems import HouseError
+from ..module_utils.python_env import is_of_image
 from ..module_utils.supervisor import Program, Supervisor, configuration
 
 
@@ -56,18 +64,22 @@ def main() -> None:
             "scripts": {"type": "path", "required": True},
             "path": {"type": "path"},
             "logs": {"type": "path", "required": True},
+            "as_first_process": {"type": "bool", "default": False},
             "fresh": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given = module.params
     supervisor = Supervisor(Path(given["home"]))
+    first = first_environment() if given["as_first_process"] else {}
     programs = [
         Program(
             name=arm,
             command=[f"{given['scripts']}/{arm}/serve.sh", "--port", str(port)],
             log=f"{given['logs']}/{arm}.log",
             folder=given["path"] or "",
+            path=search_path(first),
+            environment=for_engines(first, own=not is_of_image(Path(given["path"] or "").parent)),
         )
         for arm, port in given["arms"].items()
     ]

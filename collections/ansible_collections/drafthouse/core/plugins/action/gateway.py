@@ -1,0 +1,34 @@
+"""Render the gateway's files on the controller, and lay them out on the box."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.gateway import Settings, definition, files
+from ..module_utils.house import ROOT
+from ..module_utils.problems import HouseError
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.gateway`: its arguments are the fields of `Settings`; it returns what `laid_out` says."""
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Check the settings, render, and put what differs on the box."""
+        super().run(tmp, task_vars)
+        given = dict(self._task.args)
+        for number in ("port", "max_body_mb"):
+            given[number] = int(given[number])
+        try:
+            entries = files(ROOT / "templates", Settings(**given))
+        except HouseError as error:
+            return failure(error)
+        answer = self._execute_module(
+            module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=task_vars or {}
+        )
+        return {**answer, "definition": definition(entries)}

@@ -1,0 +1,73 @@
+"""Wait for the gateway (the module does), copy its certificate to the controller, and say how it is reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.gateway import Reached, key_command, reached_text
+from ..module_utils.problems import HouseError
+from ..module_utils.state import state_folder
+from ..module_utils.wording import name_of
+from ..plugin_utils.words import failure
+
+_SAID = ("outside_address", "outside_port", "model")
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.gateway_ready`: the module's arguments, and ``outside_address``, ``outside_port``, ``model``.
+
+    What it returns as ``drafthouse_verdict`` is printed at the end of the run.
+    """
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's answer, with the lines for the end of the run."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        given = {key: value for key, value in self._task.args.items() if key not in _SAID}
+        answer = dict(self._execute_module(module_name=self._task.action, module_args=given, task_vars=variables))
+        if answer.get("failed") or self._task.check_mode:
+            return answer
+        host = str(variables.get("inventory_hostname", ""))
+        trust, changed = "", False
+        if answer["certificate"]:
+            try:
+                trust, changed = self._keep(host, answer["certificate"])
+            except HouseError as error:
+                return failure(error)
+        reached = Reached(
+            host=str(self._task.args["outside_address"]),
+            port=int(self._task.args["outside_port"]),
+            model=str(self._task.args["model"]),
+            key_command=key_command(str(given["key_file"]), self._ssh(variables)),
+            trust=trust,
+            fingerprint=answer["fingerprint"],
+        )
+        return {**answer, "changed": changed, "drafthouse_verdict": reached_text(reached, host)}
+
+    def _keep(self, host: str, pem: str) -> tuple[str, bool]:
+        """Keep a certificate, which is public, on the controller; return its path, and whether it is another one."""
+        file: Path = state_folder() / "gateway" / f"{name_of(host)}.pem"
+        if file.is_file() and file.read_text("utf-8") == pem:
+            return str(file), False
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        new = file.with_suffix(".new")
+        new.write_text(pem, "utf-8")
+        new.replace(file)
+        return str(file), True
+
+    def _ssh(self, variables: dict[str, Any]) -> list[str]:
+        """Return the words that lead to the box over SSH, none where it is this machine."""
+        if self._connection.transport == "local":
+            return []
+        option = self._connection.get_option
+        words = ["ssh"]
+        if option("port"):
+            words += ["-p", str(option("port"))]
+        user = option("remote_user")
+        address = str(option("host") or variables.get("inventory_hostname", ""))
+        return [*words, f"{user}@{address}" if user else address]

@@ -1,0 +1,44 @@
+"""The API key that the controller keeps for a profile's rented servers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: kept_key
+short_description: The API key that the controller keeps for a profile's rented servers
+description:
+  - Returns the key of each profile, and makes it where none is kept. The file has mode 0600.
+  - A box that is gone takes its files along; with this key its successor answers to the same clients.
+options:
+  _terms: {description: Names of profiles., required: true}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Put the key on the box
+  ansible.builtin.copy:
+    content: "{{ lookup('drafthouse.core.kept_key', 'h100-llama33-draft3b') }}"
+    dest: /workspace/drafthouse/secrets/api_key
+    mode: "0600"
+  no_log: true
+"""
+RETURN = r"""
+_raw: {description: The keys., type: list, elements: str}
+"""
+
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+
+from ..module_utils.problems import HouseError
+from ..module_utils.state import kept_key
+
+
+class LookupModule(LookupBase):
+    """`drafthouse.core.kept_key`."""
+
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
+        """Return a key for each profile."""
+        try:
+            return [kept_key(str(term)) for term in terms]
+        except HouseError as error:
+            raise AnsibleError(str(error)) from error

@@ -1,0 +1,96 @@
+#!/usr/bin/python
+"""Hold a watch over a rented box's deadline, which ends the box when it is reached."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: deadline
+short_description: Hold a watch over a rented box's deadline
+description:
+  - Writes the program and its order, and holds it running under a supervisord of its own, which C(make stop) leaves
+    alone.
+  - When the time is over the program asks vast.ai to destroy the instance, with the key that the platform gave the
+    container for itself; where that key may not, to stop it.
+  - Runs with the Python of the box's own environment, which has supervisor.
+  - The time that is left is counted from the controller's clock. A second run changes nothing.
+attributes:
+  check_mode: {support: full, description: Tells what would be changed.}
+options:
+  program: {description: The text of the program., type: str, required: true}
+  deadline: {description: When the box shall end, in unix seconds., type: int, required: true}
+  left_s: {description: Seconds until then by the controller's clock., type: float, required: true}
+  url: {description: Address of vast.ai's API., type: str, required: true}
+  folder: {description: Folder of the order and the journal., type: path, default: /var/lib/drafthouse/deadline}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: End this box in an hour
+  drafthouse.core.deadline:
+    program: "{{ lookup('ansible.builtin.template', 'deadline.py.j2') }}"
+    deadline: "{{ now().timestamp() + 3600 }}"
+    left_s: 3600
+    url: https://console.vast.ai
+"""
+RETURN = r"""
+has_key: {description: Whether the platform gave the container a key., returned: success, type: bool}
+started: {description: Whether the watch was started or restarted., returned: success, type: bool}
+"""
+
+import sys
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.deadline import FOLDER, armed, clocks, put
+from ..module_utils.first_process import first_environment
+from ..module_utils.problems import HouseError
+from ..module_utils.supervisor import Program, Supervisor, configuration
+
+_NAME = "deadline"
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "program": {"type": "str", "required": True},
+            "deadline": {"type": "int", "required": True},
+            "left_s": {"type": "float", "required": True},
+            "url": {"type": "str", "required": True},
+            "folder": {"type": "path", "default": FOLDER},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    folder = Path(given["folder"])
+    script = folder / "deadline.py"
+    try:
+        same = script.is_file() and script.read_text("utf-8") == given["program"]
+        if not same and not module.check_mode:
+            put(script, given["program"], 0o700)
+        news = armed(
+            folder, given["deadline"], given["left_s"], given["url"].rstrip("/"), clocks(), check=module.check_mode
+        )
+        started = _held(folder, script, module.check_mode)
+    except HouseError as error:
+        module.fail_json(**error.result)
+    has_key = bool(first_environment().get("CONTAINER_API_KEY"))
+    module.exit_json(changed=bool(news or started or not same), has_key=has_key, started=bool(started))
+
+
+def _held(folder: Path, script: Path, check: bool) -> bool:
+    """Hold the program running; return whether it was (or would be) started."""
+    supervisor = Supervisor(folder / "supervisor")
+    # This module runs with the environment's own Python; on this PATH the program's first line finds it, too.
+    one = Program(
+        _NAME, [str(script), str(folder)], str(folder / "deadline.log"), folder=str(Path(sys.executable).parent)
+    )
+    wanted = configuration(supervisor.home, [one])
+    if check:
+        return _NAME not in supervisor.running() or supervisor.written() != wanted
+    started, _ = supervisor.converge(wanted, [_NAME], fresh=False)
+    return bool(started)
+
+
+if __name__ == "__main__":
+    main()

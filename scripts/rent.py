@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Rent the cheapest box at vast.ai that satisfies a profile, and wait until it runs; it ends itself at its deadline.
+
+Examples:
+  scripts/rent.py h100-llama33-draft3b --max-price 2.50 --hours 3
+  scripts/rent.py h100-llama33-draft3b --dry-run          (offers, prices and the request; rents nothing)
+
+The price that is compared with --max-price has everything in it: the box, its disk, and the plan's downloads spread
+over the hours. The account's key comes from VAST_API_KEY, ~/.config/vastai/vast_api_key or ~/.vast_api_key, and
+stays here. make destroy ends what was rented, and nothing else; docs/vast.md says what happens when something fails.
+
+Exit status: 0 a box runs, or a dry run; 1 the answer was no; 2 no box (where, found, needed, do), with what still bills
+if anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from _clone import run
+from _profile import overrides
+from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_body import body_of
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
+    DEFAULT_URL,
+    VastClient,
+    key_of_environment,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances import ssh_address
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE, label_of
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import (
+    Limits,
+    choices,
+    none_fits,
+    query_of,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_rent import Rented, Waits, World, rent, summary
+
+PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
+# A line of progress where the output is no terminal.
+_QUIET_S = 30.0
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("--max-price", type=positive, metavar="USD", help="the most an hour may cost, all in")
+    parser.add_argument("--hours", type=positive, default=3.0, help="until the box ends itself (default: %(default)g)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="show offers, prices and the request; rent nothing")
+    parser.add_argument("--inventory", default="vastai", help="whose site the box gets (default: %(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
+    parser.add_argument("--ssh-key", type=Path, metavar="FILE", help="public key (default: that of ~/.ssh)")
+    parser.add_argument("--download-mbps", type=positive, default=Limits.download_mbps, help="least line of the box")
+    parser.add_argument("--reliability", type=share, default=Limits.reliability, help="least, 0 to 1 (%(default)g)")
+    parser.add_argument("--unverified", action="store_true", help="machines too that vast.ai has not verified")
+    parser.add_argument("--wait-min", type=positive, default=Waits.boot_s / 60, help="longest start (%(default)g min)")
+    parser.add_argument("--poll-s", type=positive, default=Waits.poll_s, help="between two looks (%(default)g s)")
+    parser.add_argument("--look-s", type=positive, default=Waits.look_s, help="for a lost answer (%(default)g s)")
+    given = parser.parse_args(argv)
+    if given.max_price is None and not given.dry_run:
+        parser.error("give --max-price (make rent PROFILE=... MAX_PRICE=2.50)")
+    return given
+
+
+def positive(text: str) -> float:
+    """Return a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def share(text: str) -> float:
+    """Return a number from 0 to 1."""
+    value = positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
+    return value
+
+
+def public_key(named: Path | None, home: Path) -> str:
+    """Return the public key that the box is to let in; HouseError where there is none, or a private one is named."""
+    files = [named] if named else [home / ".ssh" / name for name in PUBLIC_KEYS]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise HouseError(
+            Problem(
+                "no SSH public key",
+                " or ".join(map(str, files)),
+                "ssh-keygen -t ed25519, or name one: ARGS='--ssh-key FILE.pub'",
+            )
+        )
+    text = file.read_text("utf-8", errors="replace").strip()
+    if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
+        raise HouseError(
+            Problem("a file that is no public key", "one line: ssh-ed25519 ...", "name the .pub", str(file))
+        )
+    return text
+
+
+class Show:
+    """Prints lines that stay, and on a terminal one that changes."""
+
+    def __init__(self) -> None:
+        self._terminal, self._next = sys.stderr.isatty(), 0.0
+
+    def line(self, text: str) -> None:
+        """Print what stays."""
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)
+        print("\n".join(map(printable, text.splitlines())), file=sys.stderr, flush=True)
+
+    def passing(self, text: str) -> None:
+        """Show what the next line replaces; without a terminal a line every half minute."""
+        if self._terminal:
+            print(f"\r\x1b[K{printable(text)[:110]}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + _QUIET_S
+            self.line(text)
+
+
+def ask(question: str) -> bool:
+    """Return whether a person at a terminal says yes."""
+    if not sys.stdin.isatty():
+        raise HouseError(Problem("nobody to ask", "a yes before money is spent", "make rent ... YES=1"))
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def heed_signals() -> None:
+    """Let a hang-up or a termination end like Ctrl-C: what was rented is ended first.
+
+    Ctrl-C itself too: whoever starts a background job may have had it ignored.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, stop)
+
+
+def dry_run(client: VastClient, resolved: dict[str, Any], limits: Limits) -> None:
+    """Print the offers and the request for the cheapest; rent nothing."""
+    offers = client.offers(query_of(resolved, limits))
+    found = choices(offers, resolved, limits)
+    if not found:
+        raise none_fits(offers, resolved, limits)
+    deadline = int(time.time() + limits.hours * 3600)
+    body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
+    print(summary(found, resolved, limits))
+    print(f"\nwould send: PUT {client.url}/api/v0/asks/{found[0].number}/")
+    print(json.dumps({**body, "onstart": "(below)"}, indent=2))
+    print(f"\non start, the box runs:\n{body['onstart']}")
+    print("nothing was rented")
+
+
+def rented(box: Rented, profile: str) -> str:
+    """Return what to do with a box that runs."""
+    row = box.row
+    host, port = ssh_address(row) or ("?", "?")
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(box.deadline))
+    return "\n".join(
+        [
+            f"instance {box.instance} runs: {row.get('num_gpus')} x {row.get('gpu_name')}, label {box.label}",
+            f"costs      ${box.price.hour:.3f} an hour with disk and traffic, ${box.price.total:.2f} until {until},"
+            " when it ends itself",
+            f"SSH        ssh -p {port} root@{host}",
+            f"measure    ansible-playbook site.yml -i vastai -e profile={profile}",
+            f"end it     make destroy   (only this one: make destroy ARGS={box.id})",
+        ]
+    )
+
+
+def main() -> int:
+    """Rent, or show what would be rented."""
+    given = arguments()
+    heed_signals()
+    resolved = resolved_profile(given.profile, site_of_inventory(given.inventory), overrides(given.set))
+    limits = Limits(
+        math.inf if given.max_price is None else given.max_price,
+        given.hours,
+        given.download_mbps,
+        given.reliability,
+        verified=not given.unverified,
+    )
+    show = Show()
+    query_of(resolved, limits)  # what is wrong with the profile is said before a key is asked for
+    client = VastClient(
+        key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=show.line
+    )
+    if given.dry_run:
+        dry_run(client, resolved, limits)
+        return 0
+    world = World(
+        client,
+        state_folder() / FILE,
+        show.line,
+        show.passing,
+        (lambda question: True) if given.yes else ask,
+    )
+    waits = Waits(boot_s=given.wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
+    try:
+        box = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits)
+    except KeyboardInterrupt:
+        show.line("stopped; nothing of this run bills (make destroy ARGS=--list shows what else does)")
+        return 130
+    if box is None:
+        show.line("nothing was rented")
+        return 1
+    print(rented(box, given.profile))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

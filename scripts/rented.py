@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Run a playbook on rented boxes, and end them when it is over: always, when it went well, or never.
+
+Examples:
+  scripts/rented.py --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
+  make h100-llama33-draft3b DESTROY=on-success      (the same around a make target)
+
+Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
+playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). What still bills then is said,
+with the command that ends it. After kill -9 the box itself is left, which ends at its deadline.
+
+Exit status: the playbook's; 130 when it was stopped; 2 where something of ours may still bill that should not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import (
+    PATIENCE_S,
+    POLICIES,
+    RUN_FILE,
+    World,
+    around,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
+    DEFAULT_URL,
+    VastClient,
+    key_of_environment,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; the command under ``command``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
+    parser.add_argument("--inventory", default="vastai", help="the inventory's name; only vastai's boxes are rented")
+    parser.add_argument(
+        "--patience-s", type=float, default=PATIENCE_S, help="how long to try to end them (default: %(default)g)"
+    )
+    given = parser.parse_args(words[:split])
+    given.command = words[split + 1 :]
+    return given
+
+
+def checked(given: argparse.Namespace) -> None:
+    """Raise HouseError for what cannot be, before anything is run."""
+    if given.destroy not in POLICIES:
+        raise HouseError(
+            Problem(f"'{given.destroy}'", f"one of: {', '.join(POLICIES)}", "correct it", "DESTROY (--destroy)")
+        )
+    if Path(given.inventory).name != "vastai":
+        raise HouseError(
+            Problem(
+                f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
+                "the inventory vastai: nothing else here is rented by us",
+                "leave DESTROY out, or set INVENTORY=vastai",
+                "DESTROY (--destroy)",
+            )
+        )
+    if not given.command:
+        raise HouseError(Problem("no command", "one behind --", "scripts/rented.py --help shows an example"))
+
+
+def say(text: str) -> None:
+    """Print; a terminal that is gone must not keep a box from being ended."""
+    try:
+        print(printable(text), flush=True)
+    except OSError:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (until the end)
+
+
+def instances_in(file: Path) -> set[str]:
+    """Return the numbers of the instances that the playbook worked on, none where it did not come so far."""
+    try:
+        return {str(number) for number in json.loads(file.read_text("utf-8"))["instances"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def main() -> int:
+    """Run the command, and end what it was about."""
+    given = parse()
+    checked(given)
+    # Now, and not when the run is over: a key that is missing then would leave everything billing.
+    client = VastClient(
+        key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=say
+    )
+    world = World(client, state_folder() / FILE, tell=say, patience_s=given.patience_s)
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
+        file = Path(folder) / "run.json"
+        environment = {**os.environ, RUN_FILE: str(file)}
+        return around(given.command, given.destroy, world, environment, lambda: instances_in(file))
+
+
+if __name__ == "__main__":
+    run(main)

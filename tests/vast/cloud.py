@@ -1,0 +1,243 @@
+"""The server that behaves as vast.ai's, with a real rented container behind each instance, and a person before it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.state import key_file
+
+from tests.fakes.vast_server import Instance, Running, vast_server
+from tests.hosts.hosts import BIN, Host, Lab
+
+# A GPU that is rented out, and what is run on it: this machine has none, and what stands behind the offer neither.
+RENTED_FOR = "rtx4090-llama32-llamacpp-draft1b"
+PROFILE = "cpu-smollm2-ngram"
+HOME = "/workspace/drafthouse"
+WATCH = "/var/lib/drafthouse/deadline"
+HF_TOKEN = "hf_SecretTokenOfTheTestsNeverOnTheBox"
+# Few and short answers: measured is elsewhere.
+FEW = {"declared": 6, "others": 1}  # fewer than six have no 95 % interval
+# One thread each: three engines that spin for each other on two cores would be all that is measured.
+OVERRIDES = {
+    "experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": FEW, "max_output_tokens": 16},
+    "serve": {"threads": 1},
+}
+STEP_S = 900.0
+
+
+@dataclass
+class Done:
+    """A command that has ended."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+@dataclass
+class Cloud:
+    """A market whose instances are containers of ``lab``; ``folder`` is the person's."""
+
+    lab: Lab
+    folder: Path
+    boxes: dict[int, Host] = field(default_factory=dict)
+    _exit: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def __enter__(self) -> Cloud:
+        self.vast: Running = self._exit.enter_context(
+            vast_server(host="0.0.0.0", on_create=self._start, on_destroy=self._remove)
+        )
+        self.url = f"http://{self.lab.gateway}:{self.vast.port}"
+        self.state = self.folder / "state"
+        self.reports = self.folder / "reports"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+        for box in list(self.boxes.values()):
+            box.remove()
+
+    # --- what happens at the platform --------------------------------------------------------------------
+
+    def _start(self, instance: Instance) -> Mapping[str, Any]:
+        """Make the container that an instance is, with what the platform gives it, and run its start script."""
+        number = int(instance.row["id"])
+        registered = self.vast.market.ssh_keys.get(instance.owner, [])
+        given = {name: value for name, value in (instance.body.get("env") or {}).items() if not name.startswith("-")}
+        box = self.lab.start(
+            "rental",
+            f"vast-{number}",
+            environment={
+                **given,
+                "CONTAINER_ID": str(number),
+                "CONTAINER_API_KEY": instance.container_key,
+                "VAST_TCP_PORT_22": "22",
+                "VAST_CONTAINERLABEL": f"C.{number}",
+                "JUPYTER_TOKEN": "jupyter-token-of-the-platform",
+            },
+            keys="".join(f"{key['key']}\n" for key in registered).encode(),
+        )
+        self.boxes[number] = box
+        if script := instance.body.get("onstart"):
+            box.exec("bash", "-c", script)
+        port = [{"HostIp": "0.0.0.0", "HostPort": "22"}]
+        return {"public_ipaddr": box.ip4, "ports": {"22/tcp": port}, "ssh_host": box.ip4, "ssh_port": 22}
+
+    def _remove(self, instance: Instance) -> None:
+        if box := self.boxes.pop(int(instance.row["id"]), None):
+            box.remove()
+
+    def dies(self, number: int) -> None:
+        """End a box as a machine that fails: it answers no more, and the platform says so."""
+        self.boxes[number].container.kill()
+        with self.vast.lock:
+            instance = self.vast.market.instances[number]
+            instance.life.dies_after, instance.life.dies_as = 0, "exited"
+
+    # --- what a person does ------------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the person's environment."""
+        return {
+            **os.environ,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "VAST_API_KEY": self.vast.key,
+            "VAST_URL": self.url,
+            "DRAFTHOUSE_STATE": str(self.state),
+            "HF_TOKEN": HF_TOKEN,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_PRIVATE_KEY_FILE": str(self.lab.key),
+        }
+
+    def run(self, *words: str, timeout: float = STEP_S) -> Done:
+        """Run a command in the clone's root."""
+        began = time.monotonic()
+        done = subprocess.run(
+            words, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        print(f"$ {' '.join(words)}\n{done.stdout}")
+        return Done(done.returncode, done.stdout, time.monotonic() - began)
+
+    def rent(self) -> int:
+        """Run `make rent`; return the number of the instance."""
+        before = set(self.vast.ours)
+        words = f"--ssh-key {self.lab.key}.pub --poll-s 0.2"
+        done = self.run("make", "rent", f"PROFILE={RENTED_FOR}", "MAX_PRICE=0.80", "HOURS=2", "YES=1", f"ARGS={words}")
+        assert done.status == 0, done.output
+        (number,) = set(self.vast.ours) - before
+        return number
+
+    def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
+        """Run a playbook with the inventory as it is in the clone."""
+        given = {"profile": PROFILE, "overrides": OVERRIDES, "report_folder": str(self.reports), **variables}
+        command = ("ansible-playbook", playbook, "-i", "vastai", "-e", json.dumps(given), *words)
+        return self.run(*before, *command)
+
+    @property
+    def api_key(self) -> str:
+        """Return the API key that the controller keeps."""
+        return key_file(PROFILE, self.state).read_text().strip()
+
+    def journal(self, number: int) -> list[str]:
+        """Return what the watch over a box's deadline has written there."""
+        text = self.boxes[number].exec("cat", f"{WATCH}/journal.jsonl", check=False).stdout
+        return [json.loads(line)["what"] for line in text.splitlines()]
+
+
+class Watched:
+    """Looks at the command lines of all processes of this machine, the boxes' among them, for words that are secret."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        self.found: set[str] = set()
+        self.looks = 0
+        self._secrets = {name: value.encode() for name, value in secrets.items()}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(10)
+
+    def also(self, name: str, value: str) -> None:
+        """Look for another one from now on."""
+        self._secrets = {**self._secrets, name: value.encode()}
+
+    def _work(self) -> None:
+        while not self._ended.wait(0.1):
+            self.looks += 1
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    line = file.read_bytes()
+                    for name, value in self._secrets.items():
+                        if value in line:
+                            self.found.add(f"{name} in {line.decode(errors='replace')[:200]}")
+
+
+# Prints {file: mode} of every file of a box in which one of the words of stdin stands. Words come over stdin: in an
+# argument they would be in a process list. What is no file of a disk is left out.
+SEARCH = r"""
+import json, os, sys
+words = [word.encode() for word in json.load(sys.stdin)]
+found = {}
+for root, folders, files in os.walk("/"):
+    folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys", "/dev")]
+    for name in files:
+        path = os.path.join(root, name)
+        if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > 400_000_000:
+            continue
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError:
+            continue
+        for number, word in enumerate(words):
+            if word in data:
+                found.setdefault(str(number), {})[path] = oct(os.stat(path).st_mode & 0o777)
+print(json.dumps(found))
+"""
+
+
+def on_the_box(box: Host, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return for each secret the files of the box's disk that it stands in, and their modes."""
+    words = list(secrets.values())
+    # With a program as argument and the words over standard input.
+    done = box.exec("python3", "-c", SEARCH, stdin=json.dumps(words), timeout=300)
+    found = json.loads(done.stdout)
+    return {name: found.get(str(number), {}) for number, name in enumerate(secrets)}
+
+
+def below(folder: Path, secrets: Mapping[str, str]) -> Iterator[tuple[str, Path, int]]:
+    """Find the secrets in the files below a folder: name of the secret, file, mode."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            for name, value in secrets.items():
+                if value.encode() in data:
+                    yield name, path, path.stat().st_mode & 0o777
+
+
+def recap(output: str, host: str) -> dict[str, int]:
+    """Return Ansible's counts of a host."""
+    (line,) = re.findall(rf"^{re.escape(host)}\s+: (.*)$", output, re.MULTILINE)[-1:]
+    return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)}
