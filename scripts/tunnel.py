@@ -59,8 +59,9 @@ def _said(opened: Tunnel) -> str:
     lines = [
         f"http://127.0.0.1:{port}/v1 is {way.name} ({way.ssh()[-1]}), port {way.api_port} there; Ctrl-C ends it",
         "",
-        f'export DRAFTHOUSE_API_KEY="$({key_command(way.key_file, way.ssh())})"',
-        f"curl --silent --show-error http://127.0.0.1:{port}/v1/models"
+        f'export DRAFTHOUSE_API_KEY="$({key_command(way.key_file, way.ssh(), sudo=way.sudo)})"',
+        # A proxy would read the key, and has another 127.0.0.1.
+        f"curl --silent --show-error --noproxy '*' http://127.0.0.1:{port}/v1/models"
         " --header @<(printf 'Authorization: Bearer %s' \"$DRAFTHOUSE_API_KEY\")",
     ]
     if not answers(port):

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 KEY = "test-key-of-the-gateway-0123456789*"
+NAMED = "named.example.org"
 TEMPLATES = ROOT / "templates"
 
 
@@ -50,7 +51,7 @@ def make_certificate(home: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "drafthouse test")])
     now = datetime.datetime.now(datetime.timezone.utc)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [x509.DNSName("localhost"), x509.DNSName(NAMED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -89,12 +90,18 @@ class Gateway:
         return ssl.create_default_context(cafile=self.certificate)
 
 
+def give_key(home: Path, key: str) -> Path:
+    """Put an API key where the house keeps it, for its owner alone; return the file."""
+    file = home / "secrets" / "api_key"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(f"{key}\n")
+    return file
+
+
 def settings_for(home: Path, upstream: str, binary: str) -> Settings:
     """Return settings with a key and a certificate in place."""
-    key_file = home / "secrets" / "api_key"
-    key_file.parent.mkdir(parents=True, mode=0o700)
-    key_file.touch(mode=0o600)
-    key_file.write_text(f"{KEY}\n")
+    key_file = give_key(home, KEY)
     make_certificate(home)
     return Settings(
         home=str(home), port=free_port(), upstream=upstream, key_file=str(key_file), binary=binary, max_body_mb=1

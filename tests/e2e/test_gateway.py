@@ -17,8 +17,9 @@ import yaml
 
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
-from tests.gateway import free_port, real_caddy
+from tests.gateway import free_port, give_key, real_caddy
 
+MEASURES_TIME = False
 KEY, OTHER_KEY = "e2e-key-of-the-gateway-0001", "e2e-key-of-the-gateway-0002"
 Role = Callable[..., Ended]
 
@@ -32,15 +33,8 @@ def engine() -> Iterator[Stepping]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("gw")
-    (home / "secrets").mkdir(mode=0o700)
     give_key(home, KEY)
     return home
-
-
-def give_key(home: Path, key: str) -> None:
-    file = home / "secrets" / "api_key"
-    file.touch(mode=0o600)
-    file.write_text(f"{key}\n")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,8 @@ def role(home: Path, engine: Stepping, monkeymodule: pytest.MonkeyPatch) -> Iter
         return play(str(book), *words, **{**given, **changed})
 
     yield run
-    run(gateway_state="stopped")
+    if (home / "gateway/supervisor/supervisord.pid").exists():
+        run(gateway_state="stopped")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +86,14 @@ def presented(done: Ended) -> tuple[str, bytes]:
         loose.wrap_socket(plain, server_hostname="box.example.org") as secure,
     ):
         return port, secure.getpeercert(binary_form=True) or b""
+
+
+def test_check_mode_foresees_it_where_nothing_is_yet(role: Role, tmp_path: Path) -> None:
+    nowhere = tmp_path / "none"
+    done = role("--check", gateway_home=str(nowhere), gateway_key_file=str(nowhere / "secrets/api_key"))
+    assert done.status == 0, done.output
+    assert done.changed > 0
+    assert not nowhere.exists()
 
 
 def test_the_first_run_ends_with_lines_that_work(first: Ended, home: Path) -> None:
@@ -138,6 +141,12 @@ def test_a_second_run_changes_nothing(first: Ended, role: Role, home: Path) -> N
     assert (home / "gateway/supervisor/supervisord.pid").read_text() == pid
 
 
+@pytest.mark.soak
+def test_check_mode_finds_nothing_to_change_afterwards(first: Ended, role: Role) -> None:
+    done = role("--check")
+    assert (done.status, done.changed) == (0, 0), done.output
+
+
 def test_another_key_is_taken_up_and_the_old_one_is_not(first: Ended, role: Role, home: Path, engine: Stepping) -> None:
     give_key(home, OTHER_KEY)
     done = role()
@@ -155,11 +164,16 @@ def test_what_is_no_setting_is_refused(role: Role) -> None:
     assert done.status == 2
     for said in ("started, stopped, absent", "process, docker", "gateway_max_body_mb"):
         assert said in done.output
+
+
+@pytest.mark.soak
+def test_every_setting_that_will_not_do_is_said(role: Role) -> None:
     done = role(gateway_upstream="0.0.0.0:8000", gateway_max_body_mb=0)
     assert done.status == 2
     assert done.lines("where") == ["where: gateway_upstream", "where: gateway_max_body_mb"]
 
 
+@pytest.mark.soak
 def test_a_port_that_is_taken_is_said(first: Ended, role: Role) -> None:
     with socket.socket() as other:
         other.bind(("", 0))
@@ -170,6 +184,7 @@ def test_a_port_that_is_taken_is_said(first: Ended, role: Role) -> None:
     assert f"do: end what listens on port {port}" in done.output
 
 
+@pytest.mark.soak
 def test_stopped_it_keeps_its_certificate(first: Ended, role: Role) -> None:
     assert role(gateway_state="stopped").status == 0
     with pytest.raises(ConnectionRefusedError):
@@ -196,7 +211,6 @@ def test_an_inventory_asks_for_it_and_asks_no_more(
 ) -> None:
     monkeypatch.setenv("DRAFTHOUSE_STATE", str(tmp_path / "state"))
     home = tmp_path / "h"
-    (home / "secrets").mkdir(mode=0o700, parents=True)
     give_key(home, KEY)
     (home / "venv").symlink_to(sys.prefix)
     real = Path(real_caddy())

@@ -14,7 +14,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.gateway_ready impo
 
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
-from tests.gateway import KEY, free_port, real_caddy
+from tests.gateway import KEY, free_port, give_key, real_caddy
 from tests.hosts.hosts import engine
 from tests.hosts.images import Images
 
@@ -31,7 +31,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("image")
     shutil.copy(real_caddy(), folder / "caddy")
     base = Images(found).image("peer")
-    (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY --chmod=755 caddy /usr/bin/caddy\nENTRYPOINT []\nCMD []\n")
+    (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY caddy /usr/bin/caddy\nENTRYPOINT []\nCMD []\n")
     found.images.build(path=str(folder), tag=IMAGE)
     yield found
     for container in found.containers.list(all=True, filters={"name": NAME}):
@@ -41,15 +41,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("gw")
-    (home / "secrets").mkdir(mode=0o700)
     give_key(home, KEY)
     return home
-
-
-def give_key(home: Path, key: str) -> None:
-    file = home / "secrets/api_key"
-    file.touch(mode=0o600)
-    file.write_text(f"{key}\n")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +95,15 @@ def test_a_second_run_changes_nothing_and_another_key_makes_another_container(
     assert role().status == 0
     assert client.containers.get(NAME).id != before
     assert (status(home, KEY), status(home, f"{KEY}-2")) == (401, 200)
+
+
+def test_without_a_key_no_container_is_asked_for(role: Role, home: Path) -> None:
+    missing = home / "secrets/none"
+    done = role(gateway_key_file=str(missing))
+    assert done.status == 2
+    assert "needed: the API key" in done.output
+    # Docker makes a folder of a file that is to be mounted and is not there.
+    assert not missing.exists()
 
 
 def test_absent_leaves_nothing(role: Role, home: Path, client: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import socket
 import ssl
 import statistics
@@ -12,9 +13,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.action.gateway_ready import ActionModule
 from ansible_collections.drafthouse.core.plugins.module_utils.gateway import (
     Reached,
     Settings,
@@ -30,7 +33,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import Ho
 from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import State
 
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
-from tests.gateway import KEY, TEMPLATES, Gateway, free_port, real_caddy, settings_for, started, with_
+from tests.gateway import KEY, NAMED, TEMPLATES, Gateway, free_port, real_caddy, settings_for, started, with_
 
 CHAT = "/v1/chat/completions"
 GOOD = {"Authorization": f"Bearer {KEY}"}
@@ -240,6 +243,26 @@ def test_each_chunk_arrives_before_the_next_is_sent(gateway: Gateway, engine: St
     engine.step.acquire(blocking=False)
 
 
+def test_chunks_pass_over_http2_too(gateway: Gateway, engine: Stepping) -> None:
+    version = [shutil.which("curl") or "true", "--version"]
+    if b"HTTP2" not in subprocess.run(version, capture_output=True, check=False).stdout:
+        pytest.skip("no curl with HTTP/2 (apt-get install curl)")
+    request = json.dumps({"stream": True, "stepped": True, "chunks": 4})
+    words = ["curl", "-sN", "--http2", "--max-time", "30", "--cacert", gateway.certificate]
+    words += ["--header", "@-", "--data-raw", request, "--write-out", "HTTP/%{http_version}", f"{gateway.url}{CHAT}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asking:
+        assert asking.stdin is not None and asking.stdout is not None
+        asking.stdin.write(f"Authorization: Bearer {KEY}\n".encode())
+        asking.stdin.close()
+        engine.step.release()
+        for number in range(4):
+            assert asking.stdout.readline() == b'data: {"n": %d}\n' % number
+            assert asking.stdout.readline() == b"\n"
+            engine.step.release()
+        assert asking.stdout.read() == b"HTTP/2"
+    engine.step.acquire(blocking=False)
+
+
 @pytest.mark.parametrize("request_", [{"stream": True, "stepped": True, "chunks": 3}, {"seconds": 15}], ids=str)
 def test_the_engine_stops_when_the_reader_is_gone(gateway: Gateway, engine: Stepping, request_: dict[str, Any]) -> None:
     leave(gateway, engine, request_)
@@ -264,6 +287,7 @@ def leave(gateway: Gateway, engine: Stepping, request: dict[str, Any]) -> None:
     connection.close()
 
 
+@pytest.mark.alone
 def test_the_first_byte_comes_as_soon_as_from_the_engine(
     gateway: Gateway, engine: Stepping, figure: Callable[[str], None]
 ) -> None:
@@ -451,6 +475,32 @@ def test_the_address_of_a_name_and_of_ipv6() -> None:
     assert '"model": "a\\"b"' in text
     over_ssh = key_command("/opt/a b/key", ["ssh", "-p", "40022", "root@203.0.113.7"])
     assert over_ssh == """ssh -p 40022 root@203.0.113.7 'cat '"'"'/opt/a b/key'"'"''"""
+    assert key_command("/k", sudo=True) == "sudo cat /k"
+
+
+@pytest.mark.parametrize(
+    ("options", "become", "said"),
+    [
+        ({"host": "203.0.113.7"}, None, "ssh 203.0.113.7 'cat /k'"),
+        # docs/clouds.md: a machine whose user has sudo.
+        ({"host": "h", "port": 22, "remote_user": "ubuntu"}, object(), "ssh -p 22 ubuntu@h 'sudo cat /k'"),
+        ({"host": "h", "remote_user": "root"}, object(), "ssh root@h 'cat /k'"),
+        # A rented box: whoever had its address yesterday had another host key.
+        (
+            {"host": "h", "ssh_common_args": "-o HostKeyAlias=vast-7", "private_key_file": "/id", "port": 40022},
+            None,
+            "ssh -p 40022 -i /id -o HostKeyAlias=vast-7 h 'cat /k'",
+        ),
+    ],
+)
+def test_the_key_is_fetched_as_ansible_gets_there(options: dict[str, Any], become: object, said: str) -> None:
+    action = ActionModule.__new__(ActionModule)
+    action._connection = SimpleNamespace(
+        transport="ssh", become=become, has_option=options.__contains__, get_option=options.__getitem__
+    )
+    assert action._key_command("/k", "box") == said
+    action._connection.transport = "local"
+    assert action._key_command("/k", "box") == ("sudo cat /k" if become else "cat /k")
 
 
 # --- whether it is ready ----------------------------------------------------------------------------
@@ -480,6 +530,9 @@ class Held:
     def start(self, arm: str) -> None:
         pass
 
+    def stop(self, arm: str) -> None:
+        pass
+
 
 def look(gateway: Gateway, held: Held, key: str = KEY, timeout_s: float = 0, **changed: Any) -> None:
     given = {"port": gateway.settings.port, "name": "", "certificate": gateway.certificate, **changed}
@@ -488,6 +541,14 @@ def look(gateway: Gateway, held: Held, key: str = KEY, timeout_s: float = 0, **c
 
 def test_a_gateway_that_does_what_it_is_for(gateway: Gateway) -> None:
     look(gateway, Held(True))
+
+
+def test_a_gateway_with_a_name(caddy: str, engine: Stepping, tmp_path: Path) -> None:
+    settings = with_(settings_for(tmp_path, f"127.0.0.1:{engine.port}", caddy), name=NAMED)
+    # Instead of an authority's certificate, which nobody here can have.
+    tls = f"\ttls {settings.folder}/tls/certificate.pem {settings.folder}/tls/key.pem\n"
+    with started(settings, ("\theader -Server", f"{tls}\theader -Server")) as running:
+        look(running, Held(True), name=NAMED)
 
 
 def test_a_gateway_that_does_not(gateway: Gateway, engine: Stepping, caddy: str, tmp_path: Path) -> None:
@@ -508,3 +569,17 @@ def test_a_gateway_that_does_not(gateway: Gateway, engine: Stepping, caddy: str,
     alone = settings_for(tmp_path, f"127.0.0.1:{free_port()}", caddy)
     with started(alone) as running, pytest.raises(HouseError, match="no engine behind it"):
         look(running, Held(True))
+
+
+def test_a_port_that_is_taken_is_said(caddy: str, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "127.0.0.1:8000", caddy)
+    lay_out(files(TEMPLATES, settings))
+    with socket.socket() as other:
+        other.bind(("", settings.port))
+        other.listen()
+        script = [f"{settings.folder}/serve.sh"]
+        done = subprocess.run(script, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode
+    ended = Held(False, done.stderr)
+    with pytest.raises(HouseError, match=f"end what listens on port {settings.port}"):
+        wait_for_gateway(ended, "gateway", port=settings.port, name="", certificate="", key=KEY, timeout_s=0)

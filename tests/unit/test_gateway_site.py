@@ -63,6 +63,7 @@ def test_a_gateway_asks_for_no_new_measurement() -> None:
         ({"gateway_port": 8001}, "site.gateway_port"),
         ({"gateway_name": "10.0.0.1"}, "site.gateway_name"),
         ({"gateway_name": "box"}, "site.gateway_name"),
+        ({"host": "0.0.0.0"}, "site.host"),
         ({"gateway_port": 0}, "site: gateway_port"),
         ({"gateway": "perhaps"}, "site: gateway"),
         ({"gateway_prot": 8443}, "site: gateway_prot"),

@@ -27,8 +27,11 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tunnel import (
     tunnel,
     way_to,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances import ssh_address
 
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
+from tests.fakes.vast_server import KEY as VAST_KEY
+from tests.fakes.vast_server import vast_server
 from tests.gateway import free_port
 from tests.sshd import Sshd, children, real_sshd, running_sshd, start
 
@@ -93,7 +96,9 @@ def test_the_command_asks_nothing_and_goes_where_it_shall(tmp_path: Path) -> Non
     ):
         assert option in words
     assert words[words.index("-L") + 1] == "127.0.0.1:9000:127.0.0.1:8001"
-    assert words[-2:] == ["--", "root@203.0.113.7"]
+    assert words[-4:] == ["-o", "ProxyJump=j", "--", "root@203.0.113.7"]
+    # By hand it is the same way.
+    assert own.ssh() == ["ssh", "-p", "40022", "-i", "/k", "-o", "ProxyJump=j", "root@203.0.113.7"]
 
 
 # --- the script -------------------------------------------------------------------------------------
@@ -144,6 +149,7 @@ def test_ctrl_c_ends_it_cleanly(
     said = opened(process)
     assert said.startswith(f"http://127.0.0.1:{port}/v1 is my-box (")
     assert "cat /workspace/drafthouse/secrets/api_key" in said
+    assert "--noproxy '*'" in said
     assert models(port) == MODEL
     below = children(process.pid)
     assert below
@@ -155,6 +161,25 @@ def test_ctrl_c_ends_it_cleanly(
     check_port(port)
     assert (tmp_path / "state/known_hosts").stat().st_mode & 0o077 == 0
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_kill_9_leaves_no_ssh_behind(script: Callable[..., subprocess.Popen[str]]) -> None:
+    port = free_port()
+    process = script("--port", str(port))
+    opened(process)
+    assert models(port) == MODEL
+    process.kill()
+    process.wait(10)
+    # Not by /proc: where nobody reaps orphans, an ended one stays there.
+    until = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except ConnectionRefusedError:
+            break
+        assert time.monotonic() < until, "ssh still holds the port"
+        time.sleep(0.05)
 
 
 def test_a_box_that_goes_away_is_said(script: Callable[..., subprocess.Popen[str]], sshd: Sshd) -> None:
@@ -211,7 +236,7 @@ def test_another_host_key_is_refused_with_the_command_that_forgets_it(sshd: Sshd
         pass
 
 
-@pytest.mark.parametrize("port", [-1, 0x10000])
+@pytest.mark.parametrize("port", [-1, 0, 0x10000])
 def test_a_port_that_is_none(port: int) -> None:
     with pytest.raises(HouseError, match="a free port"):
         check_port(port)
@@ -227,6 +252,8 @@ def test_the_only_box_needs_no_name() -> None:
     assert found.ssh() == ["ssh", "-p", "40022", "root@203.0.113.7"]
     assert (found.alias, found.api_port, found.key_file) == ("one", 8100, "/workspace/d/secrets/api_key")
     assert way_to({"bare": {}}, "", "i").ssh() == ["ssh", "bare"]
+    assert not found.sudo
+    assert way_to({"vm": {**BOX, "ansible_user": "ubuntu", "ansible_become": True}}, "", "i").sudo
 
 
 @pytest.mark.parametrize(
@@ -240,6 +267,8 @@ def test_the_only_box_needs_no_name() -> None:
         ({"a": {**BOX, "ansible_user": "{{ who }}"}}, "", "a plain word"),
         ({"a": {**BOX, "ansible_port": "ssh"}}, "", "ansible_port: ssh"),
         ({"a": {**BOX, "drafthouse_port": 0}}, "", "drafthouse_port: 0"),
+        ({"a": {**BOX, "ansible_ssh_private_key_file": "{{ home }}/id"}}, "", "no template"),
+        ({"a": {**BOX, "ansible_ssh_common_args": "-o 'ProxyJump=j"}}, "", "close the quote"),
     ],
     ids=str,
 )
@@ -258,3 +287,30 @@ def test_hosts_as_ansible_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found["one"]["ansible_port"] == 40022
     assert set(found) == {"one", "two"}
     assert time.monotonic() - began < 20
+
+
+def test_a_rented_box_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the plugin says of it Ansible marks as no template: an address is in an object of its own then."""
+    file = tmp_path / "own.vastai.yml"
+    file.write_text("plugin: drafthouse.core.vastai\n")
+    with vast_server() as vast:
+        given = {"VAST_URL": vast.url, "VAST_API_KEY": VAST_KEY, "DRAFTHOUSE_STATE": str(tmp_path / "state")}
+        given |= {"HOME": str(tmp_path), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+        given |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        name = f"vast-{vast.others[0]}"
+        found = way_to(hosts_of(file), name, "vastai")
+        monkeypatch.setenv("VAST_API_KEY", "vk-wrong")
+        with pytest.raises(HouseError, match=r"no host: vast\.ai is not asked: .*HTTP 401"):
+            hosts_of(file)
+    reached = ssh_address(vast.instances[vast.others[0]])
+    assert reached is not None
+    assert (found.ssh()[-1], found.ssh_port) == (f"root@{reached[0]}", reached[1])
+    assert f"HostKeyAlias={name}" in found.ssh()
+
+
+def test_without_ansible_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HouseError, match="no ansible-inventory"):
+        hosts_of(tmp_path)

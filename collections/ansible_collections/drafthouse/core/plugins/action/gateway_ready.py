@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.gateway import Reached, key_command, reached_text
 from ..module_utils.problems import HouseError
 from ..module_utils.state import state_folder
+from ..module_utils.tunnel import Way
 from ..module_utils.wording import name_of
 from ..plugin_utils.words import failure
 
@@ -43,7 +45,7 @@ class ActionModule(ActionBase):
             host=str(self._task.args["outside_address"]),
             port=int(self._task.args["outside_port"]),
             model=str(self._task.args["model"]),
-            key_command=key_command(str(given["key_file"]), self._ssh(variables)),
+            key_command=self._key_command(str(given["key_file"]), host),
             trust=trust,
             fingerprint=answer["fingerprint"],
         )
@@ -60,14 +62,25 @@ class ActionModule(ActionBase):
         new.replace(file)
         return str(file), True
 
-    def _ssh(self, variables: dict[str, Any]) -> list[str]:
-        """Return the words that lead to the box over SSH, none where it is this machine."""
+    def _key_command(self, key_file: str, host: str) -> str:
+        """Return the command that prints the key where the user is: in the way Ansible itself gets there."""
+        by_sudo = self._connection.become is not None
         if self._connection.transport == "local":
-            return []
-        option = self._connection.get_option
-        words = ["ssh"]
-        if option("port"):
-            words += ["-p", str(option("port"))]
-        user = option("remote_user")
-        address = str(option("host") or variables.get("inventory_hostname", ""))
-        return [*words, f"{user}@{address}" if user else address]
+            return key_command(key_file, sudo=by_sudo)
+
+        def option(name: str) -> Any:
+            known = self._connection.has_option(name)  # paramiko knows fewer than ssh
+            return (self._connection.get_option(name) if known else None) or ""
+
+        user = str(option("remote_user"))
+        way = Way(
+            name=host,
+            address=str(option("host")) or host,
+            alias=host,
+            ssh_port=int(option("port") or 0) or None,
+            user=user,
+            identity=str(option("private_key_file")),
+            # A rented box has its host key in a file of ours: at its address there was another one yesterday.
+            more=tuple(shlex.split(f"{option('ssh_common_args')} {option('ssh_extra_args')}")),
+        )
+        return key_command(key_file, way.ssh(), sudo=by_sudo and user != "root")

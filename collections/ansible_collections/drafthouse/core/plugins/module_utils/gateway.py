@@ -70,6 +70,15 @@ def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem
     if wished is None:
         return []
     problems = name_problems(wished["name"], "site.gateway_name")
+    if site["host"] not in ("127.0.0.1", "localhost"):
+        problems.append(
+            Problem(
+                f"drafthouse_host is {site['host']}, and a gateway is asked for",
+                "an engine on loopback, which nobody reaches past the gateway",
+                "set drafthouse_host: 127.0.0.1, or leave drafthouse_gateway out",
+                "site.host",
+            )
+        )
     if wished["port"] in set(ports):
         problems.append(
             Problem(
@@ -217,9 +226,10 @@ class Reached:
         return f"https://{host}" if self.port == PORT_WITH_A_NAME else f"https://{host}:{self.port}"
 
 
-def key_command(key_file: str, ssh: Sequence[str] = ()) -> str:
-    """Return the command that prints the key: over SSH where the box is another machine."""
-    return shlex.join([*ssh, shlex.join(["cat", key_file])] if ssh else ["cat", key_file])
+def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -> str:
+    """Return the command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
+    words = [*(["sudo"] if sudo else []), "cat", key_file]
+    return shlex.join([*ssh, shlex.join(words)] if ssh else words)
 
 
 def reached_text(reached: Reached, inventory_name: str) -> str:

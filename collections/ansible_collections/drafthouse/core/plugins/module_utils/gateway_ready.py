@@ -50,8 +50,12 @@ def fingerprint(pem: str) -> str:
 def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "") -> int:
     """Return the status of one request to the gateway of this machine."""
     connection = _Loopback(port, name, trust)
+    # A site with a name answers no other: Caddy says 200 and nothing else to them.
+    headers = {"Host": name} if name else {}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     try:
-        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        connection.request("GET", path, headers=headers)
         return connection.getresponse().status
     finally:
         connection.close()

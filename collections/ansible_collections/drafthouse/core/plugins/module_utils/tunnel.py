@@ -8,19 +8,22 @@ rented boxes take each other's addresses.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import shlex
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .direct import opener
 from .problems import HouseError, Problem, did_you_mean
 
 LOOPBACK = "127.0.0.1"
@@ -29,11 +32,16 @@ _OPEN_S = 40.0  # ConnectTimeout and the rest of a slow box's login
 _END_S = 5.0
 _LOOK_EVERY_S = 0.1
 _MOST_PORT = 65535
+_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
+_RENT = "rent a box (make rent), or write one into its hosts.yml"
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a box is reached. ``alias`` stands for it among the known host keys; ``more`` are further words for ssh."""
+    """How a box is reached. ``alias`` stands for it among the known host keys; ``more`` are further words for ssh.
+
+    ``sudo``: what is root's there, as the key is, the user reads with it.
+    """
 
     name: str
     address: str
@@ -44,37 +52,52 @@ class Way:
     more: tuple[str, ...] = ()
     api_port: int = PORT
     key_file: str = ""
+    sudo: bool = False
 
     def ssh(self) -> list[str]:
         """Return the words that log in there, as a person would type them."""
         words = ["ssh", *(["-p", str(self.ssh_port)] if self.ssh_port else [])]
         words += ["-i", self.identity] if self.identity else []
-        return [*words, f"{self.user}@{self.address}" if self.user else self.address]
+        return [*words, *self.more, f"{self.user}@{self.address}" if self.user else self.address]
 
 
 def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, dict[str, Any]]:
     """Return the hosts of an inventory with their variables, as Ansible reads them. Raises HouseError."""
     words = ["ansible-inventory", "-i", str(inventory), "--list"]
-    done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    try:
+        done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        do = "make tunnel, which brings it along"
+        raise HouseError(Problem("no ansible-inventory", "Ansible, which reads inventories", do)) from error
+    said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
     try:
         listed = json.loads(done.stdout)
-        found = {str(name): dict(each) for name, each in listed["_meta"]["hostvars"].items()}
+        found = {
+            str(name): {key: _unmarked(value) for key, value in each.items()}
+            for name, each in listed["_meta"]["hostvars"].items()
+        }
         # Hosts without a single variable stand in their groups alone.
         for group in listed.values():
             found |= {name: {} for name in group.get("hosts", []) if name not in found}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        said = done.stderr.strip().splitlines()
         raise HouseError(
             Problem(said[-1] if said else "no answer", "an inventory", "correct it", str(inventory))
         ) from error
+    if said and not found:
+        # Why there is none: no key of the account, say, or no network.
+        raise HouseError(Problem(f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory)))
     return found
+
+
+def _unmarked(value: Any) -> Any:
+    """Return a value without the mark of what Ansible takes for no template, as what a plugin found out has it."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
 
 
 def way_to(hosts: Mapping[str, Mapping[str, Any]], name: str, inventory: str) -> Way:
     """Return the way to a host, or to the only one where none is named. Raises HouseError."""
     if not hosts:
-        do = "rent a box (make rent), or write one into its hosts.yml"
-        raise HouseError(Problem("no host", "a box to reach", do, inventory))
+        raise HouseError(Problem("no host", "a box to reach", _RENT, inventory))
     if not name and len(hosts) > 1:
         do = f"name one: make tunnel HOST={sorted(hosts)[0]}"
         raise HouseError(Problem(f"{len(hosts)} hosts: {', '.join(sorted(hosts))}", "one", do, inventory))
@@ -87,11 +110,23 @@ def way_to(hosts: Mapping[str, Mapping[str, Any]], name: str, inventory: str) ->
         raise HouseError(Problem(f"'{name}' is this machine", "another one", do, inventory))
     address = str(own.get("ansible_host") or own.get("ansible_ssh_host") or name)
     user = str(own.get("ansible_user") or own.get("ansible_ssh_user") or "")
+    identity = str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or "")
+    more = " ".join(str(own.get(key) or "") for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args"))
+    where = f"{inventory}: {name}"
     for word, value in (("ansible_host", address), ("ansible_user", user)):
         # A word that begins with - would be an option of ssh's.
-        if "{{" in value or value.startswith("-") or any(letter.isspace() for letter in value):
-            raise HouseError(Problem(f"{word}: {value}", "a plain word", "write it out", f"{inventory}: {name}"))
-    more = [str(own.get(key) or "") for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")]
+        if value.startswith("-") or "{{" in value or any(letter.isspace() for letter in value):
+            raise HouseError(Problem(f"{word}: {value}", "a plain word", "write it out", where))
+    for word, value in (("ansible_ssh_private_key_file", identity), ("ansible_ssh_common_args", more)):
+        if "{{" in value:
+            raise HouseError(
+                Problem(f"{word}: {value}", "no template: only Ansible reads those", "write it out", where)
+            )
+    try:
+        arguments = shlex.split(more)
+    except ValueError as error:
+        found = f"ansible_ssh_common_args: {more} ({error})"
+        raise HouseError(Problem(found, "words as a shell reads them", "close the quote", where)) from error
     return Way(
         name=name,
         address=address,
@@ -99,10 +134,11 @@ def way_to(hosts: Mapping[str, Mapping[str, Any]], name: str, inventory: str) ->
         alias=name,
         ssh_port=_number(own.get("ansible_port") or own.get("ansible_ssh_port"), "ansible_port", inventory, name),
         user=user,
-        identity=str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or ""),
-        more=tuple(word for text in more for word in shlex.split(text)),
+        identity=identity,
+        more=tuple(arguments),
         api_port=_number(own.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
         key_file=f"{own.get('drafthouse_home', '/opt/drafthouse')}/secrets/api_key",
+        sudo=user != "root" and str(own.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
     )
 
 
@@ -136,13 +172,12 @@ def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
         "ForwardAgent": "no",
         "LogLevel": "ERROR",
     }
-    login, target = way.ssh()[1:-1], way.ssh()[-1]
+    _, *login, target = way.ssh()
     forward = f"{LOOPBACK}:{local_port}:{LOOPBACK}:{way.api_port}"
     return [
         *("ssh", "-N", "-T", "-L", forward),
         *(word for name, value in options.items() for word in ("-o", f"{name}={value}")),
         *login,
-        *way.more,
         *("--", target),
     ]
 
@@ -153,7 +188,8 @@ def check_port(port: int) -> None:
         with socket.socket() as probe:
             # As ssh does: what is only being closed is no hindrance.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((LOOPBACK, port))
+            # 0 would be any port to the system, and is none to ssh: -1 is refused in its stead.
+            probe.bind((LOOPBACK, port or -1))
     except (OSError, OverflowError) as error:
         words = getattr(error, "strerror", None) or str(error)
         do = f"make tunnel PORT={_free_port(port)}, or end what listens there"
@@ -211,10 +247,21 @@ def _started(words: Sequence[str], target: Any) -> subprocess.Popen[bytes]:
     try:
         # A session of its own: Ctrl-C is for us, and we end it.
         return subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=target, stderr=target, start_new_session=True, umask=0o077
-        )
+            words, stdin=subprocess.DEVNULL, stdout=target, stderr=target, start_new_session=True, umask=0o077,
+            preexec_fn=_ends_with_us,  # noqa: PLW1509 (one call into the kernel, which takes no lock)
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise HouseError(Problem("no ssh", "OpenSSH's client", "apt-get install openssh-client")) from error
+
+
+# Looked up here: between fork and exec as little as possible is to happen.
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+
+def _ends_with_us() -> None:
+    """Have ssh ended when we are gone, also by kill -9, after which we cannot end it. Only Linux's kernel does that."""
+    if _prctl:
+        _prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -277,7 +324,7 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
 def answers(port: int, timeout_s: float = 10) -> bool:
     """Tell whether anything speaks HTTP behind the tunnel."""
     try:
-        urllib.request.urlopen(f"http://{LOOPBACK}:{port}/health", timeout=timeout_s).close()
+        opener().open(f"http://{LOOPBACK}:{port}/health", timeout=timeout_s).close()
     except urllib.error.HTTPError:
         return True
     except (OSError, ValueError):
