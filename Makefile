@@ -91,8 +91,11 @@ translate: venv ## a serve command from a blog as a profile and as today's comma
 tune: venv ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m)
 	@scripts/tune.py $(call needs,PROFILE) --budget $(BUDGET) $(if $(INVENTORY),--inventory $(INVENTORY)) $(foreach setting,$(SET),--set $(setting)) $(if $(AGAIN),--again) -- $(ARGS)
 
+# Switches. What is not plainly a yes spends and removes nothing: YES=no does not, and DRY_RUN=anything stays dry.
+on = $(filter 1 y yes true on,$($1))
+not_off = $(filter-out 0 n no false off,$($1))
 compare: venv ## two kept reports side by side (A=profile~1 B=profile, or folders; REGRESSION=5 fails where B is worse)
-	@scripts/compare.py $(if $(A),"$(A)") $(if $(B),"$(B)") $(if $(REGRESSION),--regression $(REGRESSION)) $(if $(ANYWAY),--anyway) $(ARGS)
+	@scripts/compare.py $(if $(A),"$(A)") $(if $(B),"$(B)") $(if $(REGRESSION),--regression $(REGRESSION)) $(if $(call on,ANYWAY),--anyway) $(ARGS)
 
 history: venv ## every kept report in a line, the newest first (PROFILE=name: of that one)
 	@scripts/compare.py --list $(PROFILE) $(ARGS)
@@ -107,10 +110,10 @@ bundle: venv ## one file of all that a profile fetches, for boxes without a netw
 	@scripts/bundle.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
 
 prune: venv ## list the weights on this machine that no profile uses; YES=1 removes them
-	@scripts/prune.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(YES),--remove) $(ARGS)
+	@scripts/prune.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(call on,YES),--remove) $(ARGS)
 
 rent: venv ## rent the cheapest box at vast.ai that fits (PROFILE=name MAX_PRICE=2.50 HOURS=3; YES=1, DRY_RUN=1)
-	@scripts/rent.py $(call needs,PROFILE) $(if $(MAX_PRICE),--max-price $(MAX_PRICE)) $(if $(HOURS),--hours $(HOURS)) $(if $(YES),--yes) $(if $(DRY_RUN),--dry-run) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
+	@scripts/rent.py $(call needs,PROFILE) $(if $(MAX_PRICE),--max-price $(MAX_PRICE)) $(if $(HOURS),--hours $(HOURS)) $(if $(call on,YES),--yes) $(if $(call not_off,DRY_RUN),--dry-run) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
 
 destroy: venv ## end every box that this clone rented, and no other (ARGS=--list: what bills, and what it has cost)
 	@scripts/destroy.py $(ARGS)

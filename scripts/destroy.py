@@ -9,7 +9,8 @@ Examples:
 Ours is what the ledger names (rentals/ledger.jsonl, or below DRAFTHOUSE_STATE), also where the answer to the request
 was lost. Run it as often as you like.
 
-Exit status: 0 nothing of ours bills; 2 something may (found, needed, do), or vast.ai could not be asked.
+Exit status: 0 nothing of ours bills (of those named, where some are); 2 something may (found, needed, do), or vast.ai
+could not be asked; 130 stopped by Ctrl-C, with what may still bill.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from _clone import run
+from _say import say
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
     DEFAULT_URL,
     VastClient,
@@ -63,24 +64,24 @@ def main() -> int:
     """End what is ours, or list what bills."""
     given = arguments()
     ledger = state_folder() / FILE
-    open_ones = [one for one in rentals(ledger).values() if one.is_open]
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
         if given.list:
             rows, notes = listed(client, ledger)
-            print(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills")
-            print("\n".join(["", *notes]) if notes else "", end="\n" if notes else "")
+            say(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills in this account")
+            if notes:
+                say("\n".join(["", *notes]))
             return 0
-        ended = end(
-            client, ledger, only=given.names or None, tell=lambda text: print(printable(text)), settle_s=given.settle_s
-        )
-    except HouseError:
+        ended = end(client, ledger, only=given.names or None, tell=say, settle_s=given.settle_s)
+    except (HouseError, KeyboardInterrupt) as error:
         left = [one for one in rentals(ledger).values() if one.is_open]
         if left:
-            print(unseen(left))
+            say(unseen(left))
+        if isinstance(error, KeyboardInterrupt):
+            return 130
         raise
     if not ended.destroyed:
-        print("nothing of ours bills" if not open_ones else "nothing of ours was left billing")
+        say("nothing of that bills" if given.names else "nothing of ours bills")
     return 0
 
 

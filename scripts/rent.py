@@ -10,7 +10,8 @@ over the hours. The account's key comes from VAST_API_KEY, ~/.config/vastai/vast
 stays here. make destroy ends what was rented, and nothing else; docs/vast.md says what happens when something fails.
 
 Exit status: 0 a box runs, or a dry run; 1 the answer was no; 2 no box (where, found, needed, do), with what still bills
-if anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing.
+if anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing. A second Ctrl-C while a box is being
+ended is passed over; the next one leaves it, and says so.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from typing import Any
 
 from _clone import run
 from _profile import overrides
+from _say import put, say
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import by_the_ledger
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_body import body_of
@@ -38,8 +41,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import
     VastClient,
     key_of_environment,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import StillBilling
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances import ssh_address
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE, label_of
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE, label_of, rentals
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import (
     Limits,
     choices,
@@ -126,14 +130,13 @@ class Show:
 
     def line(self, text: str) -> None:
         """Print what stays."""
-        if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr)
-        print("\n".join(map(printable, text.splitlines())), file=sys.stderr, flush=True)
+        lines = "\n".join(map(printable, text.splitlines()))
+        put(("\r\x1b[K" if self._terminal else "") + lines + "\n", sys.stderr)
 
     def passing(self, text: str) -> None:
         """Show what the next line replaces; without a terminal a line every half minute."""
         if self._terminal:
-            print(f"\r\x1b[K{printable(text)[:110]}", end="", file=sys.stderr, flush=True)
+            put(f"\r\x1b[K{printable(text)[:110]}", sys.stderr)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + _QUIET_S
             self.line(text)
@@ -170,7 +173,7 @@ def dry_run(client: VastClient, resolved: dict[str, Any], limits: Limits) -> Non
         raise none_fits(offers, resolved, limits)
     deadline = int(time.time() + limits.hours * 3600)
     body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
-    print(summary(found, resolved, limits))
+    say(summary(found, resolved, limits))
     print(f"\nwould send: PUT {client.url}/api/v0/asks/{found[0].number}/")
     print(json.dumps({**body, "onstart": "(below)"}, indent=2))
     print(f"\non start, the box runs:\n{body['onstart']}")
@@ -186,7 +189,7 @@ def rented(box: Rented, profile: str) -> str:
         [
             f"instance {box.instance} runs: {row.get('num_gpus')} x {row.get('gpu_name')}, label {box.label}",
             f"costs      ${box.price.hour:.3f} an hour with disk and traffic, ${box.price.total:.2f} until {until},"
-            " when it ends itself",
+            " when it ends itself (where its own key may only stop it, its disk stays billed)",
             f"SSH        ssh -p {port} root@{host}",
             f"measure    ansible-playbook site.yml -i vastai -e profile={profile}",
             f"end it     make destroy   (only this one: make destroy ARGS={box.id})",
@@ -194,10 +197,30 @@ def rented(box: Rented, profile: str) -> str:
     )
 
 
+def stopped(asked: Sequence[str]) -> int:
+    """Return the exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
+    ledger = state_folder() / FILE
+    known = rentals(ledger) if asked else {}
+    left = [known[one] for one in asked if one in known and known[one].is_open]
+    if left:
+        raise StillBilling(by_the_ledger(ledger, left))
+    put("stopped; nothing of this run bills (make destroy ARGS=--list shows what else does)\n", sys.stderr)
+    return 130
+
+
 def main() -> int:
     """Rent, or show what would be rented."""
     given = arguments()
     heed_signals()
+    asked: list[str] = []
+    try:
+        return act(given, asked)
+    except KeyboardInterrupt:
+        return stopped(asked)
+
+
+def act(given: argparse.Namespace, asked: list[str]) -> int:
+    """Do what is asked for; the ids of what was announced at the ledger go to ``asked``."""
     resolved = resolved_profile(given.profile, site_of_inventory(given.inventory), overrides(given.set))
     limits = Limits(
         math.inf if given.max_price is None else given.max_price,
@@ -220,17 +243,14 @@ def main() -> int:
         show.line,
         show.passing,
         (lambda question: True) if given.yes else ask,
+        asked=asked,
     )
     waits = Waits(boot_s=given.wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
-    try:
-        box = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits)
-    except KeyboardInterrupt:
-        show.line("stopped; nothing of this run bills (make destroy ARGS=--list shows what else does)")
-        return 130
+    box = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits)
     if box is None:
         show.line("nothing was rented")
         return 1
-    print(rented(box, given.profile))
+    say(rented(box, given.profile))
     return 0
 
 

@@ -6,8 +6,9 @@ Examples:
   make h100-llama33-draft3b DESTROY=on-success      (the same around a make target)
 
 Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
-playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). What still bills then is said,
-with the command that ends it. After kill -9 the box itself is left, which ends at its deadline.
+playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). Where the playbook did not come
+so far as to name them, all that this clone rented are meant. What still bills then is said, with the command that ends
+it. After kill -9 the box itself is left, which ends at its deadline.
 
 Exit status: the playbook's; 130 when it was stopped; 2 where something of ours may still bill that should not.
 """
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from _clone import run
+from _say import say
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import (
     PATIENCE_S,
@@ -32,7 +34,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import 
     around,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
     DEFAULT_URL,
     VastClient,
@@ -78,20 +79,12 @@ def checked(given: argparse.Namespace) -> None:
         raise HouseError(Problem("no command", "one behind --", "scripts/rented.py --help shows an example"))
 
 
-def say(text: str) -> None:
-    """Print; a terminal that is gone must not keep a box from being ended."""
-    try:
-        print(printable(text), flush=True)
-    except OSError:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (until the end)
-
-
-def instances_in(file: Path) -> set[str]:
-    """Return the numbers of the instances that the playbook worked on, none where it did not come so far."""
+def instances_in(file: Path) -> set[str] | None:
+    """Return the numbers of the instances that the playbook worked on, None where it did not come so far."""
     try:
         return {str(number) for number in json.loads(file.read_text("utf-8"))["instances"]}
     except (OSError, ValueError, KeyError, TypeError):
-        return set()
+        return None
 
 
 def main() -> int:

@@ -19,9 +19,9 @@ import pytest
 import rent as rent_script
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.patience import Patience
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import LABEL, rentals
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import LABEL, NotWritten, record, rentals
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import Limits, priced
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_rent import Rented, Waits, World, rent
 
@@ -121,6 +121,17 @@ def made(vast: Running, folder: Path, resolved: dict[str, Any]) -> Bench:
 
 def others(vast: Running) -> dict[int, dict[str, Any]]:
     return {number: dict(vast.instances[number]) for number in vast.others}
+
+
+def full_disk(*fitting: str) -> Callable[..., None]:
+    """Return a ledger's `record` that has room for these events alone."""
+
+    def written(path: Path, event: str, rental_id: str, **facts: Any) -> None:
+        if event not in fitting:
+            raise NotWritten(Problem("no space left", "room for a line", "free the disk"))
+        record(path, event, rental_id, **facts)
+
+    return written
 
 
 def check_requests(bench: Bench, cap: float = CAP, hours: float = HOURS) -> None:

@@ -171,6 +171,7 @@ def test_after_a_restart_of_the_machine_the_wall_clock_says_how_long_it_was_away
     [
         ([403, 200], ["DELETE", "PUT"], "stopped; its disk is still billed: make destroy", 60),
         ([404, 200], ["DELETE", "PUT"], "stopped; its disk is still billed: make destroy", 60),
+        ([400, 200], ["DELETE", "PUT"], "stopped; its disk is still billed: make destroy", 60),
         ([401, 401], ["DELETE", "PUT"], "PUT: status 401", 10),
         ([500], ["DELETE"], "DELETE: status 500", 10),
         ([429], ["DELETE"], "DELETE: status 429", 10),
@@ -183,6 +184,19 @@ def test_what_is_refused(box: Box, answers: list[int], asked: list[str], last: s
     assert box.once() == wait
     assert box.asked == asked
     assert box.journal[-1] == last
+
+
+def test_a_disk_that_takes_nothing_does_not_keep_it_from_ending(box: Box) -> None:
+    for name in ("clock.new", "journal.jsonl"):
+        (box.folder / name).mkdir()  # as little can be written into it
+    box.order()
+    box.once()
+    box.passes(HOUR - 5)
+    assert box.once() == pytest.approx(5)
+    box.passes(5)
+    box.answers = [403, 200]
+    assert box.once() == 60
+    assert box.asked == ["DELETE", "PUT"]
 
 
 def test_it_is_asked_ever_more_rarely_and_never_given_up(box: Box) -> None:
@@ -325,6 +339,12 @@ def test_where_it_may_not_destroy_it_stops(vast: Running, rented: int, run: Run,
     awaited(lambda: vast.instances[rented]["intended_status"] == "stopped", "stopped instance")
     awaited(lambda: any("still billed" in line for line in lines(tmp_path)), "line that says what it still costs")
     assert rented in vast.billing()
+
+
+def test_a_no_in_a_good_answer_is_a_refusal(vast: Running, rented: int, run: Run) -> None:
+    vast.faults.append(Fault("destroy", times=ALWAYS, body=b'{"success": false, "msg": "not with this key"}'))
+    run(inside(vast, rented), vast.url)
+    awaited(lambda: vast.instances[rented]["intended_status"] == "stopped", "stopped instance")
 
 
 @pytest.mark.parametrize("fault", [{"status": 500}, {"cut": True}, {"reset": True}, {"half": True}])

@@ -25,6 +25,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import 
     words_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import StillBilling
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import (
     CREATED,
     FILE,
@@ -78,7 +79,7 @@ def world(client: VastClient, ledger: Path, said: list[str], **more: Any) -> Wor
     return World(client, ledger, tell=said.append, **{"patience_s": 5.0, **more})
 
 
-def run(client: VastClient, ledger: Path, program: str, policy: str, hosts: Any = (), **more: Any) -> tuple[int, str]:
+def run(client: VastClient, ledger: Path, program: str, policy: str, hosts: Any = None, **more: Any) -> tuple[int, str]:
     said: list[str] = []
     status = around(
         [sys.executable, "-c", program], policy, world(client, ledger, said, **more), os.environ, lambda: hosts
@@ -111,6 +112,15 @@ def test_only_what_the_run_was_about(vast: Running, client: VastClient, ledger: 
     run(client, ledger, "pass", "always", hosts={str(second)})
     assert first in vast.billing()
     assert second not in vast.billing()
+    run(client, ledger, "pass", "always", hosts=set())
+    assert first in vast.billing(), "a run on none of ours ends none of ours"
+
+
+def test_a_command_that_is_not_there_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
+    box = rented()
+    with pytest.raises(HouseError, match=r"no-such-command: No such file(.|\n)*nothing was run and nothing ended"):
+        around(["no-such-command"], "always", world(client, ledger, []), os.environ, lambda: None)
+    assert box in vast.billing()
 
 
 def test_a_command_that_was_killed_is_none_that_succeeded(
@@ -172,7 +182,7 @@ def test_a_command_that_does_not_listen_is_killed(
 
 def test_a_network_that_comes_back(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
     box = rented()
-    vast.faults.append(Fault("instances", times=5, cut=True))
+    vast.faults += [Fault("instances", times=5, cut=True), Fault("instances", body=b"<html>log in here</html>")]
     status, said = run(client, ledger, "pass", "always", sleep=lambda seconds: None)
     assert status == 0
     assert "not ended yet" in said
@@ -200,10 +210,22 @@ def test_a_platform_that_refuses_is_said(vast: Running, client: VastClient, ledg
     assert f"instance {box} still bills" in str(caught.value)
 
 
-def test_a_third_signal_leaves_them(vast: Running) -> None:
+def test_a_key_that_is_refused_by_then_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
+    box = rented()
+    vast.market.keys = ("vk-another",)
+    with pytest.raises(StillBilling) as caught:
+        run(client, ledger, "pass", "always")
+    assert f"{box} ($2.1 an hour)" in str(caught.value)
+    assert vast.count("instances") == 1
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_two_signals_while_they_are_ended_leave_them(before: int) -> None:
+    """Who pressed Ctrl-C twice to stop the playbook has not said yet that the boxes shall stay."""
     said: list[str] = []
     stop = Stop(tell=said.append)
-    stop(signal.SIGINT)
+    for _ in range(before):
+        stop(signal.SIGINT)
     stop.ending = True
     stop(signal.SIGINT)
     assert "being ended" in said[0]

@@ -10,10 +10,11 @@ from typing import Any
 import destroy as destroy_script
 import pytest
 import rent as rent_script
+from ansible_collections.drafthouse.core.plugins.module_utils import vast_destroy
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import end, listed
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import record, rentals
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import label_of, new_id, record, rentals
 
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import KEY, SECOND_KEY, Fault, Life, vast_server
@@ -24,6 +25,7 @@ from tests.vast_bench import (
     call,
     check_end,
     destroyed,
+    full_disk,
     made,
     others,
 )
@@ -92,6 +94,71 @@ def test_another_key_closes_nothing_in_the_ledger(bench: Bench) -> None:
     check_end(bench, destroyed)
 
 
+def test_a_number_of_another_account_says_nothing_in_this_one(bench: Bench) -> None:
+    """A ledger that was also used at another address, where the same number was ours."""
+    one = new_id()
+    record(bench.ledger, "intent", one, deadline=int(time.time()), account="elsewhere", profile="p")
+    record(bench.ledger, "created", one, instance=bench.vast.others[0])
+    assert "rented with another key or at another address" in end_or_say(bench)
+    assert listed(bench.client(), bench.ledger)[0] == []
+    assert bench.vast.billing() == bench.vast.others
+    assert bench.vast.count("destroy") == 0
+
+
+def test_what_another_key_of_the_account_rented_is_ended(bench: Bench) -> None:
+    one, deadline = new_id(), int(time.time())
+    record(bench.ledger, "intent", one, deadline=deadline, account="the-key-before", profile="p")
+    number = bench.client().create(8200002, {"image": "x", "disk": 20, "label": label_of(one, deadline)})
+    record(bench.ledger, "created", one, instance=number)
+    assert end_or_say(bench) == ""
+    assert bench.vast.billing() == bench.vast.others
+    assert rentals(bench.ledger)[one].state == "destroyed"
+
+
+def test_a_full_disk_keeps_none_from_being_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bench.rent() and bench.rent()
+    with monkeypatch.context() as patch:
+        patch.setattr(vast_destroy, "record", full_disk())
+        assert end_or_say(bench).count("is ended, and no space left") == 2
+    assert bench.vast.billing() == bench.vast.others
+    check_end(bench, destroyed)
+
+
+def test_what_is_known_ends_before_anything_is_waited_for(bench: Bench) -> None:
+    account = bench.client().account
+    record(bench.ledger, "intent", new_id(), deadline=int(time.time()) + 9, account=account, profile="p")
+    box = bench.rent()
+    assert box
+    done = bench.destroy()
+    assert done.returncode == 0
+    assert done.stdout.index(f"destroyed: instance {box.instance}") < done.stdout.index("was never made")
+
+
+def test_ctrl_c_says_what_may_still_bill(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = bench.rent()
+    assert box
+
+    def stop(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(destroy_script, "end", stop)
+        done = bench.destroy()
+    assert done.returncode == 130
+    assert f"{box.label}: instance {box.instance}" in done.stdout
+    check_end(bench, destroyed)
+
+
+def test_one_that_is_gone_says_nothing_of_the_others(bench: Bench) -> None:
+    first, second = bench.rent(), bench.rent()
+    assert first and second
+    assert bench.destroy(first.id).returncode == 0
+    done = bench.destroy(first.id)
+    assert (done.returncode, done.stdout.strip()) == (0, "nothing of that bills")
+    assert list(bench.vast.ours) == [second.instance]
+    check_end(bench, destroyed)
+
+
 def test_one_that_cannot_be_ended_does_not_keep_the_others(bench: Bench) -> None:
     boxes = [bench.rent(), bench.rent()]
     bench.vast.faults.append(Fault("destroy", status=500, times=2))
@@ -125,6 +192,7 @@ def test_an_end_that_has_no_effect_is_noticed(bench: Bench) -> None:
     bench.vast.faults.append(Fault("destroy", body=b'{"success": true}'))
     assert f"instance {box.instance} still bills" in end_or_say(bench)
     assert list(bench.vast.ours) == [box.instance]
+    assert rentals(bench.ledger)[box.id].is_open, "whoever asks the ledger is told so, too"
     check_end(bench, destroyed)
 
 

@@ -113,3 +113,34 @@ def test_a_signal_ends_what_was_rented_before_the_program_ends(bench: Bench, num
     assert "nothing of this run bills" in output
     assert bench.vast.billing() == bench.vast.others
     check_end(bench, destroyed)
+
+
+def test_a_second_signal_does_not_keep_it_from_being_ended(bench: Bench) -> None:
+    bench.vast.market.lives.append(Life(stuck=True))
+    running: list[subprocess.Popen[str]] = []
+
+    def interrupt() -> None:
+        running[0].send_signal(signal.SIGINT)
+
+    bench.vast.faults += [Fault("instance", skip=2, act=interrupt), Fault("destroy", act=interrupt)]
+    running.append(start_rent(bench))
+    output, _ = running[0].communicate(timeout=60)
+    assert running[0].returncode == 130, output
+    assert bench.vast.billing() == bench.vast.others
+    check_end(bench, destroyed)
+
+
+def test_nobody_who_listens_any_more_does_not_keep_it_from_being_ended(bench: Bench) -> None:
+    """As `make rent | head`, or a terminal that is closed: what is printed goes nowhere."""
+    bench.vast.market.lives += [Life(stuck=True)] * 2
+    running: list[subprocess.Popen[str]] = []
+
+    def leave() -> None:
+        assert running[0].stdout
+        running[0].stdout.close()
+
+    bench.vast.faults.append(Fault("instance", act=leave))
+    running.append(start_rent(bench, "--wait-min", "0.02"))
+    assert running[0].wait(60) == 2
+    assert bench.vast.billing() == bench.vast.others
+    check_end(bench, destroyed)

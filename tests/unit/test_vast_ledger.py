@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import (
     CREATED,
     DESTROYED,
@@ -116,6 +117,15 @@ def test_it_is_on_the_disk_when_the_call_comes_back(ledger: Path, monkeypatch: p
 def test_a_disk_that_takes_nothing_is_said_and_nothing_is_rented(tmp_path: Path) -> None:
     with pytest.raises(HouseError, match="cannot be written"):
         intent(tmp_path / "no-such-folder" / "ledger.jsonl", "aaaaaaaaaa")
+
+
+def test_a_folder_that_all_users_share_is_not_closed_to_them(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(HouseError, match="all users share"):
+        state_folder({"DRAFTHOUSE_STATE": str(shared)})
+    assert shared.stat().st_mode & 0o7777 == 0o1777
 
 
 def test_a_full_disk_in_the_middle_of_a_line(tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ the deadline; the fake clock of these tests goes on only where the flow waits.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils import vast_destroy, vast_rent
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import StillBilling
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import rentals
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import INTENT, NotWritten, rentals
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import Limits
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_rent import Waits, World, rent
 
@@ -28,11 +31,13 @@ from tests.vast_bench import (
     LIMITS,
     PROFILE,
     PUBLIC,
+    WAITS,
     Bench,
     check_end,
     check_requests,
     destroyed,
     destroyed_by_script,
+    full_disk,
     made,
 )
 
@@ -102,6 +107,8 @@ class Case:
 
 ALL_LIVES_STUCK = ({"stuck": True},) * 8
 LOST = {"route": "create", "after": True}
+# The first instance that is ours, as it may be shown before it is whole.
+UNPRICED = {"route": "instance", "body": b'{"instances": {"id": 31000004, "actual_status": null}}'}
 CASES: dict[str, Case] = {
     "search: today's searches are spent": Case(
         "none", ({"route": "search", "status": 429, "error": "search_quota_exceeded"},), says="searches", creates=0
@@ -138,6 +145,10 @@ CASES: dict[str, Case] = {
     "create: the price has risen within the cap": Case(
         "box", ({"route": "create", "price": 2.3},), says="which the cap allows", creates=1
     ),
+    "create: the price is told late": Case("box", (UNPRICED,), creates=1),
+    "create: the price is told late, and has risen above the cap": Case(
+        "box", ({"route": "create", "price": 2.6}, UNPRICED), says=r"costs \$2.682 an hour by now", creates=2
+    ),
     "attach: refused": Case("box", ({"route": "attach_key", "status": 500, "times": ALWAYS},), creates=1),
     "wait: loads for ever": Case("box", lives=({"stuck": True},), says="did not run after 10 min", creates=2),
     "wait: all load for ever": Case("none", lives=ALL_LIVES_STUCK, says="none became a box", creates=2),
@@ -151,7 +162,7 @@ CASES: dict[str, Case] = {
         "billing", ({"route": "*", "cut": True, "skip": 6, "times": ALWAYS},), says="make destroy"
     ),
     "wait: the network is lost for a moment": Case(
-        "none", ({"route": "instance", "cut": True, "times": 2},), says="destroyed", creates=1
+        "box", ({"route": "instance", "cut": True, "times": 4},), says="no answer from", creates=1
     ),
     "give up: the end is refused": Case(
         "billing",
@@ -227,6 +238,35 @@ def test_a_ledger_that_cannot_be_written_rents_nothing(bench: Bench) -> None:
     assert bench.vast.count("create") == 0
 
 
+def test_a_disk_that_is_full_after_the_request_keeps_nothing_billing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for module in (vast_rent, vast_destroy):
+            patch.setattr(module, "record", full_disk(INTENT))
+        with pytest.raises(NotWritten, match=r"is ended, and no space(.|\n)*make destroy"):
+            bench.rent()
+    assert bench.vast.count("create") == 1
+    assert bench.vast.billing() == bench.vast.others
+    destroyed(bench)
+    assert not [one for one in rentals(bench.ledger).values() if one.is_open]
+
+
+def test_two_at_once_rent_one_each(bench: Bench) -> None:
+    """Both have seen the same cheapest offer before either asks for it."""
+    both = threading.Barrier(2)
+
+    def yes(question: str) -> bool:
+        return both.wait(30) >= 0
+
+    with ThreadPoolExecutor(2) as pool:
+        boxes = [asked.result() for asked in [pool.submit(bench.rent, ask=yes) for _ in range(2)]]
+    assert {box.instance for box in boxes if box} == set(bench.vast.ours)
+    assert len(bench.vast.ours) == 2
+    assert {box.id for box in boxes if box} == {one.id for one in rentals(bench.ledger).values() if one.is_open}
+    check_end(bench, destroyed)
+
+
 @pytest.mark.parametrize("at", ["create", "instance", "attach_key", "instances"])
 def test_ctrl_c_ends_what_was_rented(bench: Bench, at: str) -> None:
     """The interruption comes while the client reads the answer: the request has had its effect."""
@@ -257,3 +297,57 @@ def test_ctrl_c_ends_what_was_rented(bench: Bench, at: str) -> None:
     assert interrupted
     assert bench.vast.billing() == bench.vast.others
     check_end(bench, destroyed)
+
+
+class Interrupted:
+    """A client under which Ctrl-C comes as it is about to ask for these things, one after the other."""
+
+    def __init__(self, bench: Bench, *at: str) -> None:
+        self.client, self.at = bench.client(), list(at)
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.client, name)
+
+        def asked(*given: Any) -> Any:
+            if self.at and self.at[0] == name:
+                self.at.pop(0)
+                raise KeyboardInterrupt
+            return real(*given)
+
+        return asked if callable(real) else real
+
+
+@pytest.mark.parametrize(
+    ("at", "life", "ends"),
+    [
+        (("instance", "instances"), {"stuck": True}, True),
+        (("instance", "destroy"), {"stuck": True}, True),
+        (("destroy",), {"dies_after": 0}, True),
+        (("instance", "instances", "instances"), {"stuck": True}, False),
+        (("destroy", "destroy"), {"dies_after": 0}, False),
+    ],
+)
+def test_another_ctrl_c_does_not_keep_it_from_being_ended(
+    bench: Bench, at: tuple[str, ...], life: dict[str, Any], ends: bool
+) -> None:
+    bench.vast.market.lives.append(Life(**life))
+    client = Interrupted(bench, *at)
+    world = replace(bench.world(), client=cast("Any", client))
+    with pytest.raises(KeyboardInterrupt if ends else StillBilling) as raised:
+        rent(world, bench.resolved, LIMITS, PUBLIC, WAITS)
+    assert not client.at
+    assert (bench.vast.billing() == bench.vast.others) == ends
+    assert ends or "make destroy" in str(raised.value)
+    assert bench.vast.count("create") == 1, "who wants to stop does not get the next offer"
+    check_end(bench, destroyed)
+
+
+def test_ctrl_c_before_the_request_leaves_nothing_to_look_for(bench: Bench) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("renting offer"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.rent(tell=stop)
+    assert bench.vast.count("create") == 0
+    assert [one.state for one in rentals(bench.ledger).values()] == ["never-made"]

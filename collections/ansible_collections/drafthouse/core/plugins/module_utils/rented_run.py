@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from .problems import HouseError, Problem
-from .vast_client import OutOfReach, VastClient
+from .vast_client import KeyRefused, VastClient, VastError
 from .vast_destroy import CONSOLE, StillBilling, end
 from .vast_ledger import Rental, rentals
 
@@ -52,11 +52,12 @@ class Child(Protocol):
 class Stop:
     """The signals that came; the first ends the command, one that comes while boxes are ended is told and passed over.
 
-    Whoever wants out all the same sends a third.
+    Whoever wants out all the same sends one more.
     """
 
     seen: list[int] = field(default_factory=list)
     ending: bool = False
+    passed_over: bool = False
     tell: Tell = print
 
     def __call__(self, number: int, _frame: FrameType | None = None) -> None:
@@ -64,8 +65,9 @@ class Stop:
         self.seen.append(number)
         if not self.ending:
             return
-        if len(self.seen) > 2:
+        if self.passed_over:
             raise KeyboardInterrupt
+        self.passed_over = True
         self.tell("the boxes are being ended; once more leaves them as they are, billing")
 
     @contextlib.contextmanager
@@ -97,16 +99,26 @@ def around(
     policy: str,
     world: World,
     environment: Mapping[str, str],
-    hosts: Callable[[], Collection[str]],
+    hosts: Callable[[], Collection[str] | None],
 ) -> int:
     """Run ``command``, end what it was about as ``policy`` says, and return the exit status.
 
-    ``hosts`` names the instances that the command worked on, none where that is not known: then all of ours are meant.
+    ``hosts`` names the instances that the command worked on, None where that is not known: then all of ours are meant.
     Raises StillBilling, or another HouseError, where something of ours may go on costing money that should not.
     """
     stop = Stop(tell=world.tell)
     with stop.heard():
-        status = _played(world.start(list(command), env=dict(environment)), stop, world)
+        try:
+            child = world.start(list(command), env=dict(environment))
+        except OSError as error:
+            raise HouseError(
+                Problem(
+                    f"{command[0]}: {error.strerror or error}",
+                    "a command that can be run",
+                    "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
+                )
+            ) from error
+        status = _played(child, stop, world)
         stop.ending = True
         _after(status, policy, world, hosts())
     return status
@@ -130,8 +142,9 @@ def _played(child: Child, stop: Stop, world: World) -> int:
     return INTERRUPTED
 
 
-def _after(status: int, policy: str, world: World, hosts: Collection[str]) -> None:
-    meant = [one for one in rentals(world.ledger).values() if one.is_open and (not hosts or str(one.instance) in hosts)]
+def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
+    open_ones = [one for one in rentals(world.ledger).values() if one.is_open]
+    meant = [one for one in open_ones if hosts is None or str(one.instance) in hosts]
     if not meant:
         return
     if policy == "never" or (policy == "on-success" and status != 0):
@@ -147,44 +160,47 @@ def left_as_they_are(meant: Collection[Rental], policy: str) -> list[str]:
     for one in meant:
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.deadline))
         price = one.facts.get("price_per_hour", "?")
-        number = one.instance or "never told"
-        lines.append(f"  instance {number}, ${price} an hour, ends itself at {until}: make destroy ARGS={number}")
+        name = one.instance or one.label
+        lines.append(f"  instance {name}, ${price} an hour, its deadline {until}: make destroy ARGS={name}")
     return lines
 
 
 def _ended(meant: Sequence[Rental], world: World) -> None:
-    """End them, and try again for as long as nobody answers."""
+    """End them, and try again for as long as vast.ai does not answer as it should."""
     until = world.clock() + world.patience_s
     try:
         while True:
             try:
                 end(world.client, world.ledger, only={one.id for one in meant}, why="the run is over", tell=world.tell)
                 return
-            except OutOfReach as error:
+            except VastError as error:
                 problem: HouseError = error
+                if isinstance(error, KeyRefused):
+                    raise StillBilling([*problem.problems, by_the_ledger(world.ledger, meant)]) from None
             except StillBilling as error:
                 # What another key rented does not come back by waiting.
                 if not any("still bills" in one.found for one in error.problems):
                     raise
                 problem = error
             if world.clock() >= until:
-                raise StillBilling([*problem.problems, _by_the_ledger(world.ledger, meant)]) from None
+                raise StillBilling([*problem.problems, by_the_ledger(world.ledger, meant)]) from None
             world.tell(f"not ended yet ({problem.problems[0].found.splitlines()[0]}); again in {AGAIN_S:.0f} s")
             world.sleep(AGAIN_S)
     except KeyboardInterrupt:
-        raise StillBilling(_by_the_ledger(world.ledger, meant)) from None
+        raise StillBilling(by_the_ledger(world.ledger, meant)) from None
 
 
-def _by_the_ledger(ledger: Path, meant: Sequence[Rental]) -> Problem:
+def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
+    """Return what to say of rentals that could not be looked after: those that are open in the ledger."""
     known = rentals(ledger)
     left = [known[one.id] for one in meant if one.id in known and known[one.id].is_open]
     numbers = ", ".join(
         f"{one.instance or one.label} (${one.facts.get('price_per_hour', '?')} an hour)" for one in left
     )
     return Problem(
-        f"by the ledger these still bill: {numbers or 'none'}",
+        f"by the ledger these may still bill: {numbers or 'none'}",
         "nothing of ours billing",
-        f"make destroy, as soon as vast.ai answers; or end them by hand at {CONSOLE}. Each ends itself at its deadline",
+        f"make destroy, as soon as vast.ai answers; or end them by hand at {CONSOLE}",
         str(ledger),
     )
 

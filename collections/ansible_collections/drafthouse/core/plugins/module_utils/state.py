@@ -29,7 +29,10 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) ->
     folder = Path(named).expanduser() if named else root / "rentals"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & stat.S_ISVTX:  # /tmp and its like: closing it would shut everybody else out
+            raise PermissionError("a folder that all users share")
+        if mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
         raise HouseError(
@@ -49,16 +52,27 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
     Several that ask at the same time get the same one.
     """
     file = key_file(profile, folder)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    if not file.exists():
-        _put(file, "".join(secrets.choice(_LETTERS) for _ in range(_KEY_LENGTH)))
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        file.chmod(0o600)
-    key = file.read_text("utf-8").strip()
-    if len(key) < _SHORTEST_KEY or not key.isprintable() or " " in key:
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        if not file.exists():
+            _put(file, "".join(secrets.choice(_LETTERS) for _ in range(_KEY_LENGTH)))
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            file.chmod(0o600)
+        key = file.read_text("utf-8", errors="replace").strip()
+    except OSError as error:
         raise HouseError(
             Problem(
-                f"{len(key)} characters" + ("" if key.isprintable() else ", some of which cannot be printed"),
+                f"{error.strerror or error}",
+                "a file of this user for the API key",
+                "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
+                str(file),
+            )
+        ) from error
+    readable = key.isascii() and key.isprintable()
+    if len(key) < _SHORTEST_KEY or not readable or " " in key:
+        raise HouseError(
+            Problem(
+                f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
                 f"an API key: one line of {_SHORTEST_KEY} or more characters",
                 "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",
                 str(file),

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .deadline import deadline_of
+from .vast_ledger import id_of
 
 RUNNING = "running"
 # No way leads on from these; only destroying ends the bill.
@@ -21,7 +22,6 @@ TERMINAL = frozenset({"exited", "unknown", "offline"})
 # The API's port inside: the gateway's, the gateway's where it has a name, the engine's own.
 API_PORTS = (8443, 443, 8000)
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
-_ID_OF_LABEL = re.compile(r"drafthouse-([a-z0-9]+)-\d{9,11}")
 
 
 def host_of(
@@ -130,8 +130,7 @@ def chosen(
     found = []
     for host in hosts:
         label = str(host.get("vast_label", ""))
-        ours = _ID_OF_LABEL.fullmatch(label)
-        if known is not None and (ours is None or ours[1] not in known):
+        if known is not None and id_of(label) not in known:
             continue
         if host.get("vast_status") in statuses and any(fnmatch.fnmatchcase(label, pattern) for pattern in labels):
             found.append(host)

@@ -31,6 +31,10 @@ ENDED = frozenset({REFUSED, DESTROYED, GONE, NEVER})
 EVENTS = frozenset({INTENT, CREATED, RUNNING, UNSURE}) | ENDED
 
 
+class NotWritten(HouseError):
+    """A line could not be put on the disk."""
+
+
 @dataclass(frozen=True)
 class Rental:
     """What the ledger knows of one rental; ``instance`` is None while the answer to the request is not known."""
@@ -72,7 +76,7 @@ def id_of(label: object) -> str | None:
 
 
 def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
-    """Write an event down, and come back when it is on the disk. Raises HouseError where it cannot be."""
+    """Write an event down, and come back when it is on the disk. Raises NotWritten where it cannot be."""
     if event not in EVENTS:
         raise ValueError(event)
     line = json.dumps({"time": round(time.time(), 3), "event": event, "id": rental_id, **facts}) + "\n"
@@ -91,7 +95,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         if is_new:
             _fsync_folder(path.parent)
     except OSError as error:
-        raise HouseError(
+        raise NotWritten(
             Problem(
                 f"the ledger of rentals cannot be written ({error.strerror or error})",
                 "a line of it on disk before anything is rented: without it a crash would leave a box billing",

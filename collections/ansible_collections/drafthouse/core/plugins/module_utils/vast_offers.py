@@ -134,6 +134,11 @@ def priced(offer: Mapping[str, Any], rental: Mapping[str, Any], hours: float) ->
     return Price(max(base, whole - disk), disk, traffic, hours)
 
 
+def figures_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prices that an instance shows; an answer may leave some out."""
+    return {key: row[key] for key in (*_PRICES, "dph_base") if _is_figure(row.get(key))}
+
+
 def unfit(offer: Mapping[str, Any], resolved: Mapping[str, Any], limits: Limits) -> list[str]:
     """Return why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
     rental = resolved["rental"]

@@ -11,27 +11,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .problems import HouseError, Problem
 from .vast_body import body_of, ports_of
-from .vast_client import OfferGone, OutcomeUnknown, VastClient, VastError
+from .vast_client import OfferGone, OutcomeUnknown, OutOfReach, VastClient, VastError
 from .vast_destroy import StillBilling, end
 from .vast_instances import RUNNING as IS_RUNNING
 from .vast_instances import TERMINAL, outer_ports, ssh_address
 from .vast_ledger import (
     CREATED,
     INTENT,
+    NEVER,
     REFUSED,
     RUNNING,
     UNSURE,
+    NotWritten,
     label_of,
     new_id,
     record,
 )
-from .vast_offers import Choice, Limits, Price, choices, none_fits, offers_table, priced, query_of
+from .vast_offers import Choice, Limits, Price, choices, figures_of, none_fits, offers_table, priced, query_of
 
 Row = Mapping[str, Any]
 
@@ -63,6 +65,8 @@ class World:
     ask: Callable[[str], bool] = lambda text: False
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
+    asked: list[str] = field(default_factory=list)
+    """The ids of what this run announced, whatever became of it."""
 
 
 @dataclass(frozen=True)
@@ -157,28 +161,33 @@ class _Attempt:
         self.label = label_of(self.id, self.deadline)
         self.number: int | None = None
         self.may_exist = False
+        self.on_its_way = False
+        self.raised = False
 
     def run(self) -> Rented:
         world, price = self.world, self.choice.price
         body = body_of(self.resolved, self.label, self.deadline, self.limits.hours, world.client.url)
-        record(
-            world.ledger,
-            INTENT,
-            self.id,
-            deadline=self.deadline,
-            account=world.client.account,
-            profile=self.resolved["profile"],
-            offer=self.choice.number,
-            price_per_hour=round(price.hour, 4),
-            cap=self.limits.max_price,
-            disk_gb=body["disk"],
-        )
+        world.asked.append(self.id)
         try:
+            record(
+                world.ledger,
+                INTENT,
+                self.id,
+                deadline=self.deadline,
+                account=world.client.account,
+                profile=self.resolved["profile"],
+                offer=self.choice.number,
+                price_per_hour=round(price.hour, 4),
+                cap=self.limits.max_price,
+                disk_gb=body["disk"],
+            )
             self._create(body)
             return self._wait()
         except BaseException as error:
             if self.may_exist:
                 self._clean_up(error)
+            elif isinstance(error, KeyboardInterrupt):
+                self._note(NEVER)  # announced, and not asked for any more
             raise
 
     def _note(self, event: str, **facts: Any) -> None:
@@ -188,10 +197,12 @@ class _Attempt:
         """Send the request; where its answer is lost, look for the label."""
         world = self.world
         world.tell(f"renting offer {self.choice.number} as {self.label}")
-        self.may_exist = True
+        self.may_exist = self.on_its_way = True
         try:
             self.number = world.client.create(self.choice.number, body)
+            self.on_its_way = False
         except OutcomeUnknown as error:
+            self.on_its_way = False
             self._note(UNSURE)
             self.number = self._by_label(error)
         except VastError as error:
@@ -225,16 +236,15 @@ class _Attempt:
         """Wait until the box runs with its ports; raise NotThisOne where it does not."""
         world, number = self.world, self.number
         assert number is not None
-        price: Price | None = None
         runs_since: float | None = None
         while True:
-            row = world.client.instance(number)
             waited = world.clock() - self.begun
+            row, unseen = self._look(number)
             if row is not None:
-                price = self._checked(row, price)
                 status = row.get("actual_status")
                 if status in TERMINAL:
                     raise NotThisOne(f"the box is '{status}' ({row.get('status_msg') or 'no reason given'})")
+                price = self._checked(row)
                 if status == IS_RUNNING:
                     runs_since = world.clock() if runs_since is None else runs_since
                     if self._reachable(row, world.clock() - runs_since):
@@ -244,23 +254,35 @@ class _Attempt:
                     f"instance {number}: {status or 'being made'}, {waited:.0f} s"
                     + (f", {said[0][:80]}" if said else "")
                 )
+            elif unseen:
+                world.passing(f"instance {number}: {unseen}, {waited:.0f} s")
             elif waited > self.waits.look_s:
                 raise NotThisOne("the instance has vanished")
             if waited >= self.waits.boot_s:
                 raise NotThisOne(f"it did not run after {waited / 60:.0f} min")
             world.sleep(min(self.waits.poll_s, max(0.1, self.waits.boot_s - waited)))
 
-    def _checked(self, row: Row, known: Price | None) -> Price:
-        """Return what the instance really costs; NotThisOne where that is above the cap, or its disk too small."""
-        if known is not None:
-            return known
-        price, rental = priced(row, self.resolved["rental"], self.limits.hours), self.resolved["rental"]
+    def _look(self, number: int) -> tuple[Row | None, str]:
+        """Return the instance, and why it could not be looked at: a network that is gone may come back in time."""
+        try:
+            return self.world.client.instance(number), ""
+        except OutOfReach as error:
+            return None, error.problems[0].found
+
+    def _checked(self, row: Row) -> Price:
+        """Return what the instance really costs; NotThisOne where that is above the cap, or its disk too small.
+
+        A figure that it does not show (yet) is the offer's, which had all of them.
+        """
+        rental = self.resolved["rental"]
+        price = priced({**self.choice.offer, **figures_of(row)}, rental, self.limits.hours)
         if not 0 < price.hour <= self.limits.max_price:
             raise NotThisOne(f"it costs ${price.hour:.3f} an hour by now, more than {self.limits.max_price:g}")
         disk = row.get("disk_space")
         if isinstance(disk, (int, float)) and disk < rental["disk_gb"]:
             raise NotThisOne(f"its disk has {disk:g} GB instead of {rental['disk_gb']}")
-        if price.hour > self.choice.price.hour * 1.001:
+        if price.hour > self.choice.price.hour * 1.001 and not self.raised:
+            self.raised = True
             self.world.tell(f"it costs ${price.hour:.3f} an hour by now, which the cap allows")
         return price
 
@@ -284,11 +306,31 @@ class _Attempt:
         return Rented(self.id, self.number, self.label, self.deadline, row, price)
 
     def _clean_up(self, error: BaseException) -> None:
-        """End whatever the request made; HouseError with what still bills where that fails."""
+        """End whatever the request made; HouseError with what still bills where that fails.
+
+        A Ctrl-C that comes while it is ended does not keep it from being ended; the next one does.
+        """
+        stopped: KeyboardInterrupt | None = None
+        while True:
+            try:
+                if stopped is not None:
+                    self.world.tell("it is being ended; once more leaves it as it is, billing")
+                self._end(error)
+                break
+            except KeyboardInterrupt as again:
+                if stopped is not None:
+                    raise StillBilling([*_problems(error), self._may_bill(again)]) from error
+                stopped = again
+        if stopped is not None and not isinstance(error, KeyboardInterrupt):
+            raise stopped
+
+    def _end(self, error: BaseException) -> None:
         world = self.world
         why = str(error) if isinstance(error, NotThisOne) else type(error).__name__
-        world.tell(f"ending what was rented: {why.splitlines()[0] if why else 'stopped'}")
+        # What was still on its way a moment ago may appear for as long from now on.
+        late = world.clock() - self.begun if self.on_its_way else 0.0
         try:
+            world.tell(f"ending what was rented: {why.splitlines()[0] if why else 'stopped'}")
             end(
                 world.client,
                 world.ledger,
@@ -297,11 +339,13 @@ class _Attempt:
                 tell=world.tell,
                 clock=world.clock,
                 sleep=world.sleep,
-                settle_s=self.waits.look_s,
+                settle_s=self.waits.look_s + late,
             )
         except StillBilling as failed:
             raise StillBilling([*_problems(error), *failed.problems]) from error
-        except BaseException as failed:
+        except NotWritten as failed:
+            raise NotWritten([*_problems(error), *failed.problems]) from error
+        except Exception as failed:
             raise StillBilling([*_problems(error), *_problems(failed), self._may_bill(failed)]) from error
 
     def _may_bill(self, failed: BaseException) -> Problem:

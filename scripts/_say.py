@@ -1,0 +1,31 @@
+"""What a script says while something of ours may bill.
+
+That nobody listens any more, a closed terminal or a pipe, must not keep it from being ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TextIO
+
+import _clone  # noqa: F401 (the collection on the path)
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+
+
+def say(text: str) -> None:
+    """Print lines that may hold others' words."""
+    put("\n".join(map(printable, text.splitlines())) + "\n", sys.stdout)
+
+
+def put(text: str, stream: TextIO) -> None:
+    """Write at once; where the terminal or the reader is gone, nothing more is written."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
