@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
-from tests.hosts.hosts import Host, Lab, engine, stop_engine
+from tests.hosts.hosts import Host, Lab
+from tests.hosts.session import lab, pytest_sessionfinish, pytest_sessionstart
 
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    # The first of several processes to end must not stop what the others still need.
-    if session.config.getoption("numprocesses", None):
-        with contextlib.suppress(HouseError):  # the tests that need it say what is missing
-            engine()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("numprocesses", None):
-        stop_engine()
-
-
-@pytest.fixture(scope="session")
-def lab(figure: Callable[[str], None]) -> Iterator[Lab]:
-    """A network for the session's hosts; Docker is started where it does not run."""
-    try:
-        with Lab(say=lambda line: figure(f"hosts: {line}")) as made:
-            yield made
-    finally:
-        stop_engine()
+__all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
 
 
 def _started(lab: Lab, kind: str) -> Iterator[Host]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.box import read_box
+from ansible_collections.drafthouse.core.plugins.module_utils.fit import GB
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.preflight import (
     gpu_problems,
@@ -123,6 +124,20 @@ def test_a_full_rental_is_told_to_rent_anew() -> None:
     assert "fixed when it is rented" in problem.do
 
 
+def test_a_disk_rented_for_the_plan_is_enough_for_the_next_run() -> None:
+    resolved = resolved_profile("rtx4090-llama32-draft1b", site_of_inventory("vastai"))
+    gpu = {**GPU, "name": "NVIDIA GeForce RTX 4090", "memory_mib": 24564}
+    used = sum(item["bytes"] for item in resolved["weights"]) + 13 * GB  # and the engine, and our own environment
+    left = resolved["rental"]["disk_gb"] * GB - used
+    room = dict.fromkeys(("/workspace/drafthouse", "/workspace/models"), left)
+    weights = [item["path"] for item in resolved["weights"]]
+    second = box(gpus=[gpu], disk=room, writable={}, present=[*weights, resolved["engine"]["home"]])
+    assert preflight_problems(resolved, second) == []
+    # Where the engine is still to come, all of its room is asked for.
+    (problem,) = preflight_problems(resolved, {**second, "present": weights})
+    assert "25.0 GB" in problem.needed
+
+
 @pytest.mark.parametrize(
     ("host", "kind", "has_key", "refused"),
     [
@@ -158,6 +173,23 @@ def test_a_cpu_profile_needs_memory_for_all_arms_of_a_step() -> None:
     (problem,) = preflight_problems(resolved, box(gpus=[], memory_available=GIB // 4))
     assert "256 MiB of memory available" in problem.found
     assert "baseline and speculative (interleaved)" in problem.needed
+
+
+@pytest.mark.parametrize(
+    ("port", "mapped", "fine"),
+    [(8443, {"22": 40022, "8443": 40443}, True), (8443, {"22": 40022}, False), (8443, {}, True), (22, {"22": 1}, True)],
+)
+def test_a_gateway_whose_port_the_platform_does_not_map(port: int, mapped: dict[str, int], fine: bool) -> None:
+    site = {**site_of_inventory("vastai"), "gateway": True, "gateway_port": port}
+    rented = resolved_profile("h100-llama33-draft3b", site)
+    facts = box(
+        disk={"/workspace/drafthouse": 900 * GB, "/workspace/models": 900 * GB},
+        writable={}, ports={}, first_process={"ports": mapped},
+    )  # fmt: skip
+    told = [problem for problem in preflight_problems(rented, facts) if "gateway at port" in problem.found]
+    assert [problem.found for problem in told] == (
+        [] if fine else ["a gateway at port 8443, and a platform that maps 22"]
+    )
 
 
 def test_reading_this_very_box(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,8 @@ from typing import Any
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.state import key_file
 
-from tests.fakes.vast_server import Instance, Running, vast_server
+from tests.fakes.vast_market import offer
+from tests.fakes.vast_server import SECOND_KEY, Instance, Running, vast_server
 from tests.hosts.hosts import BIN, Host, Lab
 
 # A GPU that is rented out, and what is run on it: this machine has none, and what stands behind the offer neither.
@@ -26,15 +28,13 @@ RENTED_FOR = "rtx4090-llama32-llamacpp-draft1b"
 PROFILE = "cpu-smollm2-ngram"
 HOME = "/workspace/drafthouse"
 WATCH = "/var/lib/drafthouse/deadline"
-HF_TOKEN = "hf_SecretTokenOfTheTestsNeverOnTheBox"
-# Few and short answers: measured is elsewhere.
-FEW = {"declared": 6, "others": 1}  # fewer than six have no 95 % interval
-# One thread each: three engines that spin for each other on two cores would be all that is measured.
-OVERRIDES = {
-    "experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": FEW, "max_output_tokens": 16},
-    "serve": {"threads": 1},
-}
+# Made anew each time, as the account's key is: no file of the clone has them.
+HF_TOKEN = f"hf_{secrets.token_hex(17)}"
+# Few and short answers: measured is elsewhere. Fewer than six have no 95 % interval.
+WORDS = ("oak", "elm", "fir", "yew", "ash", "box")
+LARGE = 50_000_000  # bytes of a file that is not searched: weights, archives
 STEP_S = 900.0
+PATIENCE_S = 600.0
 
 
 @dataclass
@@ -56,12 +56,20 @@ class Cloud:
     _exit: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __enter__(self) -> Cloud:
+        self.lab.images.image("rental")  # before anybody waits for a box
+        key = f"vk-{secrets.token_hex(20)}"
         self.vast: Running = self._exit.enter_context(
-            vast_server(host="0.0.0.0", on_create=self._start, on_destroy=self._remove)
+            vast_server(host="0.0.0.0", on_create=self._start, on_destroy=self._remove, keys=(key, SECOND_KEY))
         )
+        self.vast.key = key
+        for number in (8500001, 8500002, 8500003):
+            row = offer(number, gpu_name="RTX 4090", gpu_ram=24564, compute_cap=890, dph_base=0.3)
+            self.vast.market.offers[number] = row
         self.url = f"http://{self.lab.gateway}:{self.vast.port}"
         self.state = self.folder / "state"
         self.reports = self.folder / "reports"
+        self.suite = self.folder / "mine.jsonl"
+        self.suite.write_text("".join(f"{json.dumps(_prompt(word))}\n" for word in WORDS))
         return self
 
     def __exit__(
@@ -74,7 +82,15 @@ class Cloud:
     # --- what happens at the platform --------------------------------------------------------------------
 
     def _start(self, instance: Instance) -> Mapping[str, Any]:
-        """Make the container that an instance is, with what the platform gives it, and run its start script."""
+        """Make the container that an instance is, and show what is reached of it; what went wrong, else."""
+        try:
+            return self._started(instance)
+        except Exception as error:
+            # Whoever waits for it is told; a thread's error is seen by nobody.
+            return {"actual_status": "exited", "status_msg": f"the test's container: {error}"}
+
+    def _started(self, instance: Instance) -> Mapping[str, Any]:
+        """Start it with what the platform gives it, and run its start script."""
         number = int(instance.row["id"])
         registered = self.vast.market.ssh_keys.get(instance.owner, [])
         given = {name: value for name, value in (instance.body.get("env") or {}).items() if not name.startswith("-")}
@@ -86,6 +102,7 @@ class Cloud:
                 "CONTAINER_ID": str(number),
                 "CONTAINER_API_KEY": instance.container_key,
                 "VAST_TCP_PORT_22": "22",
+                "VAST_TCP_PORT_8443": "8443",
                 "VAST_CONTAINERLABEL": f"C.{number}",
                 "JUPYTER_TOKEN": "jupyter-token-of-the-platform",
             },
@@ -94,8 +111,8 @@ class Cloud:
         self.boxes[number] = box
         if script := instance.body.get("onstart"):
             box.exec("bash", "-c", script)
-        port = [{"HostIp": "0.0.0.0", "HostPort": "22"}]
-        return {"public_ipaddr": box.ip4, "ports": {"22/tcp": port}, "ssh_host": box.ip4, "ssh_port": 22}
+        ports = {f"{port}/tcp": [{"HostIp": "0.0.0.0", "HostPort": port}] for port in ("22", "8443")}
+        return {"public_ipaddr": box.ip4, "ports": ports, "ssh_host": box.ip4, "ssh_port": 22}
 
     def _remove(self, instance: Instance) -> None:
         if box := self.boxes.pop(int(instance.row["id"]), None):
@@ -123,6 +140,9 @@ class Cloud:
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PRIVATE_KEY_FILE": str(self.lab.key),
+            # Shared connections end with the lab, and what the inventory keeps is searched with the rest.
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.lab.folder / "cp"),
+            "ANSIBLE_INVENTORY_CACHE_CONNECTION": str(self.folder / "cache"),
         }
 
     def run(self, *words: str, timeout: float = STEP_S) -> Done:
@@ -138,7 +158,7 @@ class Cloud:
     def rent(self) -> int:
         """Run `make rent`; return the number of the instance."""
         before = set(self.vast.ours)
-        words = f"--ssh-key {self.lab.key}.pub --poll-s 0.2"
+        words = f"--ssh-key {self.lab.key}.pub --poll-s 0.2 --wait-min 5"
         done = self.run("make", "rent", f"PROFILE={RENTED_FOR}", "MAX_PRICE=0.80", "HOURS=2", "YES=1", f"ARGS={words}")
         assert done.status == 0, done.output
         (number,) = set(self.vast.ours) - before
@@ -146,14 +166,25 @@ class Cloud:
 
     def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
         """Run a playbook with the inventory as it is in the clone."""
-        given = {"profile": PROFILE, "overrides": OVERRIDES, "report_folder": str(self.reports), **variables}
+        overrides = {
+            "experiment": {"suites": [str(self.suite)], "once": [], "kinds": ["mine"]},
+            # The small weights, and one thread each: engines that spin for each other would be all that is measured.
+            "target": "smollm2-135m-q4",
+            "serve": {"threads": 1},
+        }
+        given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), **variables}
         command = ("ansible-playbook", playbook, "-i", "vastai", "-e", json.dumps(given), *words)
         return self.run(*before, *command)
 
     @property
+    def key_file(self) -> Path:
+        """Return where the controller keeps the API key."""
+        return key_file(PROFILE, self.state)
+
+    @property
     def api_key(self) -> str:
         """Return the API key that the controller keeps."""
-        return key_file(PROFILE, self.state).read_text().strip()
+        return self.key_file.read_text().strip()
 
     def journal(self, number: int) -> list[str]:
         """Return what the watch over a box's deadline has written there."""
@@ -161,13 +192,30 @@ class Cloud:
         return [json.loads(line)["what"] for line in text.splitlines()]
 
 
-class Watched:
-    """Looks at the command lines of all processes of this machine, the boxes' among them, for words that are secret."""
+def _prompt(word: str) -> dict[str, Any]:
+    text = f"Repeat three times: the {word} stands in the {word} wood."
+    return {"id": word, "kind": "mine", "output_tokens": 24, "messages": [{"role": "user", "content": text}]}
 
-    def __init__(self, secrets: Mapping[str, str]) -> None:
+
+def awaited(true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> float:
+    """Wait until it is true; return the seconds that it took."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < seconds, f"no {what} after {seconds:.0f} s"
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+class Watched:
+    """Looks at the command lines of all processes of this machine, the boxes' among them, for words that are secret.
+
+    One that is a path stands in that file, from whenever there is one.
+    """
+
+    def __init__(self, secret: Mapping[str, str | Path]) -> None:
         self.found: set[str] = set()
         self.looks = 0
-        self._secrets = {name: value.encode() for name, value in secrets.items()}
+        self._secret = dict(secret)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
@@ -181,17 +229,22 @@ class Watched:
 
     def also(self, name: str, value: str) -> None:
         """Look for another one from now on."""
-        self._secrets = {**self._secrets, name: value.encode()}
+        self._secret = {**self._secret, name: value}
 
     def _work(self) -> None:
-        while not self._ended.wait(0.1):
+        while not self._ended.wait(0.2):
             self.looks += 1
+            words = {name: text.encode() for name, value in self._secret.items() if (text := _told(value))}
             for file in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     line = file.read_bytes()
-                    for name, value in self._secrets.items():
-                        if value in line:
-                            self.found.add(f"{name} in {line.decode(errors='replace')[:200]}")
+                    self.found |= {f"{name} in {line!r:.200}" for name, word in words.items() if word in line}
+
+
+def _told(value: str | Path) -> str:
+    if isinstance(value, str):
+        return value
+    return value.read_text().strip() if value.exists() else ""
 
 
 # Prints {file: mode} of every file of a box in which one of the words of stdin stands. Words come over stdin: in an
@@ -204,7 +257,7 @@ for root, folders, files in os.walk("/"):
     folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys", "/dev")]
     for name in files:
         path = os.path.join(root, name)
-        if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > 400_000_000:
+        if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > 50_000_000:
             continue
         try:
             with open(path, "rb") as file:
@@ -218,23 +271,25 @@ print(json.dumps(found))
 """
 
 
-def on_the_box(box: Host, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def on_the_box(box: Host, secret: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return for each secret the files of the box's disk that it stands in, and their modes."""
-    words = list(secrets.values())
+    words = list(secret.values())
     # With a program as argument and the words over standard input.
     done = box.exec("python3", "-c", SEARCH, stdin=json.dumps(words), timeout=300)
     found = json.loads(done.stdout)
-    return {name: found.get(str(number), {}) for number, name in enumerate(secrets)}
+    return {name: found.get(str(number), {}) for number, name in enumerate(secret)}
 
 
-def below(folder: Path, secrets: Mapping[str, str]) -> Iterator[tuple[str, Path, int]]:
-    """Find the secrets in the files below a folder: name of the secret, file, mode."""
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            data = path.read_bytes()
-            for name, value in secrets.items():
-                if value.encode() in data:
-                    yield name, path, path.stat().st_mode & 0o777
+def below(folder: Path, secret: Mapping[str, str], but: Collection[str] = ()) -> Iterator[tuple[str, Path, int]]:
+    """Find the secrets in the files below a folder: name of the secret, file, mode. ``but``: names of folders."""
+    words = {name: value.encode() for name, value in secret.items()}
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in but]
+        for path in (Path(root, name) for name in files):
+            with contextlib.suppress(FileNotFoundError):  # somebody's who works here too
+                if path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGE:
+                    data = path.read_bytes()
+                    yield from ((name, path, path.stat().st_mode & 0o777) for name in words if words[name] in data)
 
 
 def recap(output: str, host: str) -> dict[str, int]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.hosts import Lab, stop_engine
+from tests.hosts.hosts import Lab
+from tests.hosts.session import lab, pytest_sessionfinish, pytest_sessionstart
 from tests.vast.cloud import Cloud
 
+__all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
 
-@pytest.fixture(scope="session")
-def lab(figure: Callable[[str], None]) -> Iterator[Lab]:
-    """A network for the rented containers; Docker is started where it does not run."""
-    try:
-        with Lab(say=lambda line: figure(f"hosts: {line}")) as made:
-            yield made
-    finally:
-        stop_engine()
+
+LONG = ("test_whole_way.py", "test_three_at_once.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long ones first, so that each of two processes gets one of them."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture

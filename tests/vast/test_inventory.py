@@ -267,6 +267,13 @@ def test_an_instance_without_an_address_is_no_host_yet(desk: Desk) -> None:
     instance = desk.vast.market.instances[number]
     instance.row |= {"ssh_host": None}
     instance.life.direct = False
-    assert desk.read().hosts == {}
+    read = desk.read()
+    assert read.hosts == {}
+    # Whoever sees none would rent another one.
+    (line,) = read.warnings
+    assert f"instance {number} has no address for SSH yet" in line and f"make destroy ARGS={number}" in line
     instance.life.direct = True
     assert list(desk.read("vastai", "--flush-cache").hosts) == [f"vast-{number}"]
+    instance.row["actual_status"] = "exited"
+    (line,) = desk.read("vastai", "--flush-cache").warnings
+    assert f"instance {number} is 'exited'" in line

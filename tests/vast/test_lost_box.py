@@ -82,3 +82,12 @@ def test_only_the_boxes_of_the_run_are_ended(vast: Running, tmp_path: Path) -> N
     assert first in vast.billing()
     assert second not in vast.billing()
     assert set(vast.others) <= set(vast.instances)
+
+
+def test_a_run_on_a_box_of_another_cloud_ends_none(vast: Running, tmp_path: Path) -> None:
+    number = rented(vast, tmp_path / "state", 8200002)
+    other = tmp_path / "hosts.yml"
+    other.write_text("all: {hosts: {other: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n")
+    done = play(vast, tmp_path / "state", "always", "-i", str(other), "--limit", "other,localhost")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert number in vast.billing()

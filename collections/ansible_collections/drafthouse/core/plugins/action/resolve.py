@@ -78,9 +78,10 @@ class ActionModule(ActionBase):
 
     def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]
+        ours = [script_of(site["home"]), resolved["engine"]["home"]]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
-            "present": [*(item["path"] for item in resolved["weights"]), script_of(resolved["site"]["home"])],
+            "present": [*(item["path"] for item in resolved["weights"]), *ours],
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
         }

@@ -131,7 +131,7 @@ from ..module_utils.problems import HouseError
 from ..module_utils.state import state_folder
 from ..module_utils.vast_client import VastClient, key_of_environment
 from ..module_utils.vast_instances import chosen, host_of
-from ..module_utils.vast_ledger import FILE, rentals
+from ..module_utils.vast_ledger import FILE, Rental, rentals
 
 # A person waits: vast.ai's trouble of a moment is tried through, and not more.
 _PATIENCE = Patience(tries=2, first_s=1.0, longest_s=5.0, longest_wait_s=10.0)
@@ -151,17 +151,26 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         accounts = self._accounts()
-        folder = self._state()
+        folder, known = self._ledger()
         hosts = self._hosts(accounts, folder, path, cache)
-        known = rentals(folder / FILE) if folder and self.get_option("rented_here") else {}
-        wanted = known if self.get_option("rented_here") else None
-        picked = chosen(hosts, self.get_option("label"), self.get_option("statuses"), wanted)
+        labels, wanted = self.get_option("label"), known if self.get_option("rented_here") else None
+        picked = chosen(hosts, labels, self.get_option("statuses"), wanted)
         self.display.v(f"vast.ai: {len(hosts)} instances, {len(picked)} of them hosts")
         for host in picked:
             if "ansible_host" in host:
                 self._add(dict(host))
-            else:
-                self.display.v(f"vast.ai: instance {host['drafthouse_instance']} has no address for SSH yet")
+        for host in chosen(hosts, labels, {host["vast_status"] for host in hosts}, known):
+            if host not in picked:
+                self._left_out(host, f"is '{host['vast_status']}'")
+            elif "ansible_host" not in host:
+                self._left_out(host, "has no address for SSH yet")
+
+    def _left_out(self, host: Mapping[str, Any], why: str) -> None:
+        """Say that one of ours is no host: whoever sees none may rent another one, and pay for two."""
+        number = host["drafthouse_instance"]
+        self.display.warning(
+            f"vast.ai: instance {number} {why}, and so no host; it bills: make destroy ARGS={number}", formatted=True
+        )
 
     def _accounts(self) -> list[dict[str, str]]:
         accounts = self.get_option("accounts") or [{"name": "", "key_env": "VAST_API_KEY"}]
@@ -174,13 +183,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             raise AnsibleParserError(f"accounts: found the names {', '.join(names)}, needed one of its own for each")
         return [{name: str(value) for name, value in account.items()} for account in accounts]
 
-    def _state(self) -> Path | None:
-        """Return the folder of what is rented from here, None where there cannot be one."""
+    def _ledger(self) -> tuple[Path | None, Mapping[str, Rental]]:
+        """Return the folder of what is rented from here, None where there cannot be one, and what its ledger knows."""
         try:
-            return state_folder()
+            folder = state_folder()
+            return folder, rentals(folder / FILE)
         except HouseError as error:
             self._say("", error)
-            return None
+            return None, {}
 
     def _hosts(self, accounts: list[dict[str, str]], folder: Path | None, path: str, cache: bool) -> list[Any]:
         """Return the variables of all instances, kept ones where they are young and nothing happened since."""

@@ -56,7 +56,6 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
         # What processes share; a container's own, and often small.
         "shared_memory": _size_bytes(_SHARED_MEMORY),
         "has_systemd": Path("/run/systemd/system").is_dir(),
-        "has_workspace": Path("/workspace").is_dir(),
         "first_process": facts(first_environment()),
         "writable": {path: _writable(path) for path in paths},
         "ports": {str(port): _listener(port, supervisor_pidfile, published) for port in ports},

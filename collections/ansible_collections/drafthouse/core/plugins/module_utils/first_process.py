@@ -1,4 +1,4 @@
-"""What a rented container's first process was given and SSH sessions do not see: ports, number, CUDA's folders.
+"""What a rented container's first process was given and SSH sessions do not see: address, ports, CUDA's folders.
 
 A provider gives its variables to PID 1; sshd starts sessions with an environment of their own (docs.vast.ai,
 docker-environment). Only what is named here is taken out. Keys and tokens stand in the same place, and stay there.
@@ -19,11 +19,8 @@ _FOR_ENGINES = re.compile(
     r"|NCCL_[A-Z0-9_]+|LD_LIBRARY_PATH|LIBRARY_PATH|TORCH_CUDA_ARCH_LIST|VLLM_ENABLE_CUDA_COMPATIBILITY)$"
 )
 _DRIVER = "/usr/local/nvidia"  # where NVIDIA's container runtime puts the driver's libraries
-# What tells which box it is and how it is reached.
-_OF_THE_BOX = re.compile(
-    r"^(CONTAINER_ID|VAST_(TCP|UDP)_PORT_\d+|VAST_CONTAINERLABEL|PUBLIC_IPADDR|GPU_COUNT|DRAFTHOUSE_DEADLINE"
-    r"|RUNPOD_(POD_ID|PUBLIC_IP|TCP_PORT_\d+|GPU_COUNT))$"
-)
+# What tells how the box is reached, and how long it lives.
+_OF_THE_BOX = re.compile(r"^(PUBLIC_IPADDR|RUNPOD_PUBLIC_IP|(VAST|RUNPOD)_TCP_PORT_\d+|DRAFTHOUSE_DEADLINE)$")
 # Whatever the patterns above say: what is called like this is never taken.
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 
@@ -63,29 +60,15 @@ def search_path(environ: Mapping[str, str]) -> list[str]:
 
 
 def facts(environ: Mapping[str, str]) -> dict[str, object]:
-    """Return what may be told of the first process's environment: no secret is in it.
-
-    ``has_container_key`` only says that the platform gave one; whoever needs it reads it at that moment.
-    """
+    """Return what may be told of the first process's environment: no secret is in it."""
     known = _taken(environ, _OF_THE_BOX)
     return {
-        "provider": _provider(environ),
-        "instance": known.get("CONTAINER_ID") or known.get("RUNPOD_POD_ID"),
         "address": known.get("PUBLIC_IPADDR") or known.get("RUNPOD_PUBLIC_IP"),
         "ports": _ports(known),
         # Given by us when it was rented: unix seconds.
         "deadline": int(known["DRAFTHOUSE_DEADLINE"]) if known.get("DRAFTHOUSE_DEADLINE", "").isdigit() else None,
         "search_path": search_path(environ),
-        "has_container_key": bool(environ.get("CONTAINER_API_KEY")),
     }
-
-
-def _provider(environ: Mapping[str, str]) -> str | None:
-    if "RUNPOD_POD_ID" in environ:
-        return "RunPod"
-    if "CONTAINER_ID" in environ or any(name.startswith("VAST_") for name in environ):
-        return "vast.ai"
-    return None
 
 
 def _ports(known: Mapping[str, str]) -> dict[str, int]:

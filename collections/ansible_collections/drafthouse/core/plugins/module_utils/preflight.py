@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from .fit import GB, MIB
+from .gateway import gateway_of
 from .problems import Problem
 from .rental import MEMORY_TOLERANCE, ROOM_FOR_THE_REST
 
 _OLDEST_PYTHON = (3, 10)
+# Of the room for the rest, what is still wanted once the engine's folder is there (one that is half-made is removed
+# first): compiled parts, logs, results. A rented disk is as large as the plan: a second run finds no more than that.
+_ROOM_BESIDE_THE_ENGINE = {"cpu": 1 * GB, "gpu": 5 * GB}
 _ADVICE_DISK = {
     "workstation": "free some space, or set drafthouse_models_dir to a larger disk",
     "rental": "free some space, set drafthouse_models_dir to a larger volume, or rent again with more disk: that of a"
@@ -26,6 +30,7 @@ def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> l
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
     problems += _open_to_all(resolved, where)
+    problems += _not_mapped(resolved, box, where)
     problems += _runtime(resolved, box, where)
     return problems
 
@@ -172,6 +177,21 @@ def _open_to_all(resolved: Mapping[str, Any], where: str) -> list[Problem]:
     ]
 
 
+def _not_mapped(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    """Refuse a gateway at a port that the platform maps to nothing: nobody would ever reach the address it prints."""
+    wished, mapped = gateway_of(resolved["site"]), (box.get("first_process") or {}).get("ports")
+    if wished is None or not mapped or str(wished["port"]) in mapped:
+        return []
+    return [
+        Problem(
+            f"a gateway at port {wished['port']}, and a platform that maps {', '.join(sorted(mapped, key=int))}",
+            "a port that is mapped: those of a container are fixed when it is rented",
+            "set drafthouse_gateway_port to a free one of them, or use make tunnel and no gateway",
+            where,
+        )
+    ]
+
+
 def _disk(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
     site = resolved["site"]
     problems = [
@@ -184,8 +204,10 @@ def _disk(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> li
         for path, writable in box["writable"].items()
         if not writable
     ]
-    missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in box.get("present", ()))
-    needed = missing + ROOM_FOR_THE_REST[resolved["hardware"]["kind"]]
+    present = box.get("present", ())
+    missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in present)
+    rest = _ROOM_BESIDE_THE_ENGINE if resolved["engine"]["home"] in present else ROOM_FOR_THE_REST
+    needed = missing + rest[resolved["hardware"]["kind"]]
     free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])
     if free < needed:
         problems.append(
