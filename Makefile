@@ -142,20 +142,22 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 	@pytest -m "not soak and alone"
 
 test-load: venv-dev ## our client, the ladder, the crossover and the gates against servers of known speed and known faults
-	@pytest -m "not soak" tests/load
+	@pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load
+	@pytest -m "not soak and alone" tests/load
 
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines
 	@pytest -m "not soak and alone" tests/real_engines
 
 test-weights: venv-dev ## downloads against a hub of our own with every fault, kills, full disks, a slow link (parts need root)
-	@pytest -m "not soak" tests/weights
+	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/weights
+	@pytest -m "not soak and alone" tests/weights
 
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
 	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/hosts
 
 test-vast: venv-dev ## vast.ai by a server of our own whose instances are real containers: offer to report to nothing billing (root, Docker)
-	@pytest -m "not soak" tests/vast
+	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast
 
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json
 	@npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'no axe-core: its tests are skipped by name'

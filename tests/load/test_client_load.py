@@ -10,6 +10,8 @@ import pytest
 from tests.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
 
 #: The whole load, and one that is over in five seconds.
+pytestmark = pytest.mark.alone
+
 FULL = Load(streams=256, requests=512, tokens=200)
 SMALL = Load(streams=64, requests=128, tokens=100)
 # A busy neighbour takes time from client and server, always in one direction: the best of a few tries is the client's.

@@ -23,6 +23,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words impo
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
 from tests.ladders import KIND, make_ladder, make_step
 
+pytestmark = pytest.mark.alone
+
 LEVELS = (1, 2, 4, 8, 16)
 PROMPTS, TOKENS = 9, 20
 QUICK: dict[str, Any] = {"ttft_ms": 5.0, "tokens": TOKENS, "noise": 0.01}

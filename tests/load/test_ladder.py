@@ -32,6 +32,8 @@ from tests.fakes.crossover_server import crossover_server
 from tests.fakes.in_process import started
 from tests.unit.test_ladder_plan import suite
 
+pytestmark = pytest.mark.alone
+
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12, "metrics": "vllm"}
 # 100 ms an answer: what a busy neighbour costs is little beside it.
 SLOW = {"ttft_ms": 40, "interval_ms": 20, "tokens": 12, "metrics": "vllm"}

@@ -32,6 +32,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.load import (
 
 from tests.fakes.clock_server import Running, clock_server
 
+pytestmark = pytest.mark.alone
+
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12}
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.e2e.conftest import Play
 
-pytestmark = pytest.mark.alone
-
 PROFILE = "cpu-smollm2-ngram"
 
 
@@ -38,9 +36,9 @@ def suite(tmp_path: Path) -> str:
 
 
 def small(suite: str, **experiment: object) -> dict[str, object]:
-    """An experiment of seconds, its arms one after the other."""
+    """An experiment of seconds, its arms one after the other; one thread, since other tests run beside it."""
     settings = {"suites": [suite], "once": [], "kinds": ["mine"], "schedule": "alternated", **experiment}
-    return {"experiment": settings}
+    return {"experiment": settings, "serve": {"threads": 1}}
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,6 @@ from tests.builders import make_resolved
 from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
 from tests.fakes.breaking_proxy import breaking_proxy
 
-pytestmark = pytest.mark.alone
-
 Data = dict[str, Any]
 CONTEXT = 2048
 COPIES = 6

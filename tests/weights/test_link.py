@@ -24,6 +24,8 @@ import pytest
 from tests.fakes.hub_server import COMMIT
 from tests.weights.harness import ROOT, clean_environment, done
 
+pytestmark = pytest.mark.alone
+
 RATE = 200e6 / 8  # bytes/s of the link, all headers included
 MB = 1_000_000
 BOUND = 1.10  # of bytes / rate, of which TCP's and Ethernet's headers take 0.046

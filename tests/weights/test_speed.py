@@ -22,6 +22,8 @@ from tests.fakes.hub_server import COMMIT, Hub, hub_server
 from tests.weights.compare_downloaders import certificate
 from tests.weights.harness import ROOT, Job, clean_environment, note_of
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 FILES, ROUNDS = 4, 3
 PLAIN = """
