@@ -27,9 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the end-to-end tests: what they run measures time, unless their module says otherwise."""
+    """Mark the end-to-end tests: what they run measures time."""
     for item in items:
-        if "e2e" in item.path.parts and getattr(getattr(item, "module", None), "MEASURES_TIME", True):
+        if "e2e" in item.path.parts:
             item.add_marker(pytest.mark.alone)
 
 

@@ -15,8 +15,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.gateway_ready impo
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
 from tests.gateway import KEY, free_port, give_key, real_caddy
-from tests.hosts.hosts import engine
-from tests.hosts.images import Images
+from tests.hosts.hosts import Lab
 
 IMAGE = "drafthouse-test/caddy:debian"
 NAME = "drafthouse-gateway"
@@ -25,12 +24,12 @@ Role = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def client(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The container engine, with an image that has the program where the makers' own has it."""
-    found = engine()
+    found = lab.client
     folder = tmp_path_factory.mktemp("image")
     shutil.copy(real_caddy(), folder / "caddy")
-    base = Images(found).image("peer")
+    base = lab.images.image("peer")
     (folder / "Dockerfile").write_text(f"FROM {base}\nCOPY caddy /usr/bin/caddy\nENTRYPOINT []\nCMD []\n")
     found.images.build(path=str(folder), tag=IMAGE)
     yield found

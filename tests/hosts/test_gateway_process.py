@@ -19,7 +19,6 @@ from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
 from tests.gateway import free_port, give_key, real_caddy
 
-MEASURES_TIME = False
 KEY, OTHER_KEY = "e2e-key-of-the-gateway-0001", "e2e-key-of-the-gateway-0002"
 Role = Callable[..., Ended]
 
@@ -207,10 +206,10 @@ def test_absent_leaves_nothing(first: Ended, role: Role, home: Path) -> None:
 
 
 def test_an_inventory_asks_for_it_and_asks_no_more(
-    engine: Stepping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Stepping, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAFTHOUSE_STATE", str(tmp_path / "state"))
-    home = tmp_path / "h"
+    home = tmp_path_factory.mktemp("h")  # short: the supervisor's socket lies below it, and may have 107 characters
     give_key(home, KEY)
     (home / "venv").symlink_to(sys.prefix)
     real = Path(real_caddy())
