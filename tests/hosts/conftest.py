@@ -7,9 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.hosts.hosts import Host, Lab
-from tests.hosts.session import lab, pytest_sessionfinish, pytest_sessionstart
+from tests.hosts.session import lab, put_first, pytest_sessionfinish, pytest_sessionstart
 
 __all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
+
+LONG = (
+    *("test_site_workstation.py", "test_kills.py", "test_site_rental.py"),
+    *("test_container_engine.py", "test_driver.py", "test_firewall.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long ones: of two processes the one with the last of them would end minutes after the other."""
+    put_first(items, LONG)
 
 
 def _started(lab: Lab, kind: str) -> Iterator[Host]:

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.hosts import Lab
-from tests.hosts.session import lab, pytest_sessionfinish, pytest_sessionstart
+from tests.hosts.session import lab, put_first, pytest_sessionfinish, pytest_sessionstart
 from tests.vast.cloud import Cloud
 
 __all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
 
-
-LONG = ("test_whole_way.py", "test_three_at_once.py")
+LONG = ("test_three_at_once.py", "test_whole_way.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long ones first, so that each of two processes gets one of them."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Give each of two processes one of the long ones."""
+    put_first(items, LONG)
 
 
 @pytest.fixture
