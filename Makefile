@@ -20,7 +20,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help venv venv-dev demo test test-load test-engines test-weights test-hosts test-vast test-pages soak lint golden profiles plan render \
-  translate tune compare history weights verify bundle prune rent destroy tunnel stop \
+  translate tune compare reports history rollback upgrade weights verify bundle prune rent destroy tunnel doctor logs bundle-report stop \
   teardown lock docs $(PROFILES)
 
 help: ## every target in one line
@@ -97,14 +97,24 @@ not_off = $(filter-out 0 n no false off,$($1))
 compare: venv ## two kept reports side by side (A=profile~1 B=profile, or folders; REGRESSION=5 fails where B is worse)
 	@scripts/compare.py $(if $(A),"$(A)") $(if $(B),"$(B)") $(if $(REGRESSION),--regression $(REGRESSION)) $(if $(call on,ANYWAY),--anyway) $(ARGS)
 
-history: venv ## every kept report in a line, the newest first (PROFILE=name: of that one)
+reports: venv ## every kept report in a line, the newest first (PROFILE=name: of that one)
 	@scripts/compare.py --list $(PROFILE) $(ARGS)
 
+history: venv ## who served what on the box, when, and why it ended (INVENTORY, local unless said otherwise)
+	@ansible-playbook playbooks/history.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
+
+rollback: venv ## serve what served before (INVENTORY; TO=a release that make history shows)
+	@ansible-playbook playbooks/rollback.yml -i inventory/$(or $(INVENTORY),local) $(if $(TO),-e release=$(TO)) $(ARGS)
+
+upgrade: venv ## another version of the engine, kept where it is no worse on the box (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the flags)
+	@scripts/upgrade.py $(call needs,PROFILE) $(call needs_version,ENGINE_VERSION) $(if $(FROM_VERSION),--from $(FROM_VERSION)) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(LIST),--list) $(foreach setting,$(SET),--set $(setting)) -- $(ARGS)
+
+# What was done is well when the doctor says so.
 weights: venv ## the weights of a profile alone, on the box where it would run (PROFILE=name)
-	@$(call play,$(call needs,PROFILE),playbooks/weights.yml) $(ARGS)
+	@$(call play,$(call needs,PROFILE),playbooks/weights.yml playbooks/doctor.yml) -e '{"doctor_parts": ["weights"]}' $(ARGS)
 
 verify: venv ## the same, and every byte that is there is read again (PROFILE=name)
-	@$(call play,$(call needs,PROFILE),playbooks/weights.yml) -e verify=true $(ARGS)
+	@$(call play,$(call needs,PROFILE),playbooks/weights.yml playbooks/doctor.yml) -e '{"doctor_parts": ["weights"]}' -e verify=true $(ARGS)
 
 bundle: venv ## one file of all that a profile fetches, for boxes without a network (PROFILE=name)
 	@scripts/bundle.py $(call needs,PROFILE) $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(RUNTIME),--runtime $(RUNTIME)) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
@@ -123,6 +133,18 @@ told = $(if $(filter command,$(firstword $(origin $1))),$($1))
 tunnel: venv ## a box's API as http://127.0.0.1:8000, over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
 	@scripts/tunnel.py $(if $(INVENTORY),--inventory $(INVENTORY)) $(if $(call told,HOST),--host $(call told,HOST)) $(if $(call told,PORT),--port $(call told,PORT)) $(ARGS)
 
+# The profile's, unless INVENTORY says another. Set as a shell's variable: a name that no profile has ends the command there.
+inventory_of = $(or $(INVENTORY),$(if $(PROFILE),$$(scripts/profiles.py --inventory $(PROFILE)),local))
+# scripts/doctor.py itself ends with 0, 1 (something warns) or 2 (something fails); make says 2 to both.
+doctor: venv ## what is wrong with a box and its server, a line each, and what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
+	@inventory="$(inventory_of)"; scripts/doctor.py --inventory "$$inventory" $(if $(PROFILE),--profile $(PROFILE)) $(if $(OUTSIDE),--from $(OUTSIDE)) $(if $(JSON),--json) $(if $(strip $(ARGS)),-- $(ARGS))
+
+logs: venv ## the logs of every box of INVENTORY (FOLLOW=1 until Ctrl-C; LINES=100 HOST=name ONLY=speculative)
+	@scripts/logs.py --inventory $(or $(INVENTORY),local) $(if $(FOLLOW),--follow) $(if $(call told,LINES),--lines $(call told,LINES)) $(if $(call told,HOST),--host $(call told,HOST)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bundle-report: venv ## one file for whoever is asked for help, without secrets: build/support/ (INVENTORY=name PROFILE=name)
+	@inventory="$(inventory_of)"; ansible-playbook playbooks/bundle_report.yml -i "inventory/$$inventory" $(if $(PROFILE),-e profile=$(PROFILE)) $(ARGS)
+
 stop: venv ## stop the server of INVENTORY (local unless said otherwise)
 	@ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
 
@@ -130,6 +152,7 @@ teardown: venv ## stop, and remove what was put on the box (ARGS='-e weights=tru
 	@ansible-playbook playbooks/teardown.yml -i inventory/$(or $(INVENTORY),local) $(ARGS)
 
 needs = $(or $($1),$(error $(newline)found: no $1$(newline)needed: the name of a profile$(newline)do: make $@ $1=$(firstword $(PROFILES))  (make profiles shows them all)))
+needs_version = $(or $($1),$(error $(newline)found: no $1$(newline)needed: the version to go to$(newline)do: make $@ PROFILE=$(PROFILE) $1=0.33.0))
 define newline
 
 

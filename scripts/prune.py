@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """List the weights on this machine that no profile uses; with --remove, remove them.
 
-What has no note of ours beside it is never touched. For a box over SSH: its models_dir, seen on that box.
+What has no note of ours beside it is never touched, nor what a kept release needs (make history, make rollback). For a
+box over SSH: its models_dir and its home, seen on that box.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from pathlib import Path
 from _clone import run
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.prune import Entry, look, remove, used_by_profiles
+from ansible_collections.drafthouse.core.plugins.module_utils.prune import (
+    Entry,
+    look,
+    remove,
+    used_by_profiles,
+    used_by_releases,
+)
 from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
 
 
@@ -22,11 +29,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inventory", default="local", help="whose models_dir is meant (default: %(default)s)")
     parser.add_argument("--models-dir", type=Path, help="this folder instead")
+    parser.add_argument("--home", type=Path, help="the box's home with its releases (default: the inventory's)")
     parser.add_argument("--remove", action="store_true", help="remove what is unused or unfinished")
     given = parser.parse_args()
-    models_dir = given.models_dir or Path(site_of_inventory(given.inventory)["models_dir"])
+    site = site_of_inventory(given.inventory)
+    models_dir = given.models_dir or Path(site["models_dir"])
     house = load_house(ROOT)
-    entries = look(models_dir, used_by_profiles(house.profiles, house.models))
+    used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
+    entries = look(models_dir, used)
     print(f"{models_dir}\n")
     print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries], width=58))
     unneeded = [entry for entry in entries if entry.removable]

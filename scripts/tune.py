@@ -231,11 +231,14 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
         return tune(work.space, Recorded(trial, journal), budget_s, show.line)
     finally:
         if trial.started:
-            show.line("stopping what serves")
+            show.line("ending the trials: what served before comes back")
             # Ending a stop that hangs takes time as well.
             stop_s = max(0.0, min(STOP_S, end - time.monotonic() - KILL_S / 2))
             if not trial.stop(stop_s):
-                show.line(f"it was not stopped in {stop_s:.0f} s: make stop INVENTORY={work.inventory}")
+                show.line(
+                    f"that was not done in {stop_s:.0f} s: "
+                    f"ansible-playbook playbooks/tuned.yml -i inventory/{work.inventory} -e profile={work.name}"
+                )
         journal.close()
 
 

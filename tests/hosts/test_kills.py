@@ -25,7 +25,7 @@ SEED = 4
 KILLS_DAILY, KILLS_SOAK = 1, 10
 LOOK_S, PATIENCE_S = 0.2, 600
 # Prints {path: what it is} of everything that we put on a box. Left out is what tells of moments and not of a state:
-# results, logs, process ids, how long a start took, compiled Python and times.
+# results, logs, process ids, how long a start took, what served when, compiled Python and times.
 STATE = r"""
 import hashlib, json, os, pathlib, re, subprocess, sys
 
@@ -47,7 +47,10 @@ def what(path):
         return f"{mode} -> {os.readlink(path)}"
     return f"{mode} {content(path)}" if path.is_file() else mode
 
-left_out = re.compile(r"/(results|logs|run|__pycache__|supervisor/supervisor.*\.(log|pid|sock)|[a-z]+\.lock)(/|$)")
+left_out = re.compile(
+    r"/(results|logs|run|__pycache__|served/(history\.jsonl|lock|ballast|releases)|"
+    r"supervisor/supervisor.*\.(log|pid|sock)|[a-z]+\.lock)(/|$)"
+)
 found = {}
 for root in sys.argv[1:]:
     for folder, folders, files in os.walk(root):

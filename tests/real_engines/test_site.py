@@ -6,6 +6,7 @@ The reports must tell them apart. `make test` serves llama.cpp with n-gram looku
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
+from ansible_collections.drafthouse.core.plugins.module_utils.metric_rules import DIALECTS
 
 from tests.e2e.conftest import Ended, play
+from tests.engines import ask
 from tests.smoke import answer_of, smoke
 
 pytestmark = pytest.mark.alone
@@ -102,6 +105,20 @@ def test_smoke_gets_an_answer_from_the_arm_that_is_left(served: Served, tmp_path
     done = smoke(profile, tmp_path, f"http://127.0.0.1:{PORT}", key)
     assert answer_of(done)
     assert key not in done.stdout + done.stderr
+
+
+# llama.cpp's are read by the real Prometheus (`tests/e2e/test_monitoring.py`).
+@pytest.mark.parametrize("served", PROFILES[:1], indirect=True)
+def test_it_shows_all_that_the_monitoring_records_from(served: Served) -> None:
+    status, text = ask(f"http://127.0.0.1:{PORT}/metrics")
+    assert status == 200
+    shown = {re.split(r"[{ ]", line)[0] for line in text.splitlines()}
+    names = DIALECTS["vllm"]
+    histograms = [
+        f"{name}_{part}" for name in (names.ttft, names.tpot, names.queue) for part in ("bucket", "sum", "count")
+    ]
+    numbers = [names.drafts, names.draft_tokens, names.accepted_tokens, names.accepted_at, names.output_tokens]
+    assert {*numbers, names.input_tokens, names.running, names.waiting, names.kv_cache, *histograms} <= shown
 
 
 # The engine differs, not the method; llama.cpp's is in `make test`.

@@ -244,6 +244,9 @@ def test_the_request_is_on_demand_and_holds_no_secret(
     assert body["cancel_unavail"] is True
     assert len(body["onstart"]) <= LONGEST_ONSTART
     assert "1800000000" in body["onstart"]
+    # A container that was stopped and started serves again what served.
+    home = resolved["site"]["home"]
+    assert f's={home}/served/start.sh; [ -x "$s" ] && "$s" ' in body["onstart"]
     assert "s3cret" not in str(body)
 
 
@@ -256,6 +259,19 @@ def test_only_what_is_to_be_reached_has_a_port(resolved: dict[str, Any]) -> None
 def test_an_engine_without_an_image_to_rent_with_is_said(resolved: dict[str, Any]) -> None:
     with pytest.raises(HouseError, match="no image for vLLM"):
         body_of({**resolved, "rental": {**resolved["rental"], "image": ""}}, "x", 1, 1, "https://console.vast.ai")
+
+
+def test_a_container_that_starts_again_serves_what_served(tmp_path: Path) -> None:
+    """The script's own last line, in a real shell; of a home with a space, too."""
+    home = tmp_path / "a home"
+    last = onstart_of(1800000000, 3, "https://console.vast.ai", str(home)).splitlines()[-1] + "\nwait\n"
+    subprocess.run(["bash", "-c", last], check=True)
+    (home / "served").mkdir(parents=True)
+    (home / "served" / "start.sh").write_text(f'#!/bin/sh\n: >"{home}/started"\n')
+    (home / "served" / "start.sh").chmod(0o755)
+    done = subprocess.run(["bash", "-c", last], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert (home / "started").exists()
 
 
 def test_ssh_sessions_see_the_container_s_environment_and_none_of_its_secrets(

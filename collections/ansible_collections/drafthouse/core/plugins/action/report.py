@@ -23,7 +23,8 @@ class ActionModule(ActionBase):
 
     Reports go below ``folder``, which is relative to the clone.
 
-    Returns ``verdict`` (its word), ``reasons``, ``better_arm``, ``directory``, and the table for the end of the run.
+    Returns ``verdict`` (its word), ``sentence``, ``reasons``, ``gates``, ``better_arm``, ``directory``, and the table
+    for the end of the run.
     """
 
     _supports_check_mode = True
@@ -58,6 +59,8 @@ class ActionModule(ActionBase):
             "changed": changed,
             "verdict": verdict["word"],
             "reasons": verdict["reasons"],
+            "sentence": verdict["sentence"],
+            "gates": [{name: gate.get(name) for name in ("title", "word", "said")} for gate in report["gates"]],
             "better_arm": "speculative" if verdict["word"] == PAYS else "baseline",
             "directory": directory,
             "invalid": verdict["word"] == INVALID,

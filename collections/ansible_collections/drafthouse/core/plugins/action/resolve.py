@@ -10,10 +10,12 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils import monitoring
 from ..module_utils.deadline import deadline_of
 from ..module_utils.gateway import script_of
 from ..module_utils.house import resolved_profile, site_from
 from ..module_utils.problems import HouseError, Problem
+from ..module_utils.releases import identity
 from ..module_utils.rented_vm import site_of_vm
 from ..module_utils.resolve import measured_key
 from ..plugin_utils.words import failure
@@ -53,9 +55,11 @@ class ActionModule(ActionBase):
                 resolved = resolved_profile(resolved["profile"], vm, self._overrides(variables))
             except HouseError as error:
                 return failure(error)
-        identity = {part: box["box"][part] for part in _IDENTITY}
-        key = measured_key(resolved, identity)
+        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
         fact = {**resolved, "box": box["box"], "key": key}
+        if served := box["box"].get("served"):
+            # Whether this very profile, with these very files, is what serves already.
+            served["same"] = served["identity"] == identity(resolved)
         fact["rented_vm"] = bool(vm)
         fact["rented"] = box["box"]["first_process"] if fact["site"]["box_kind"] == "rental" and not local else None
         fact["deadline"] = _deadline(variables, fact["rented"])
@@ -78,12 +82,18 @@ class ActionModule(ActionBase):
 
     def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]
-        ours = [script_of(site["home"]), resolved["engine"]["home"]]
+        ours = [
+            script_of(site["home"]),
+            monitoring.script_of(site["home"]),
+            f"{site['home']}/watchdog/serve.sh",
+            resolved["engine"]["home"],
+        ]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
             "present": [*(item["path"] for item in resolved["weights"]), *ours],
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
+            "home": site["home"],
         }
         result: dict[str, Any] = self._execute_module(
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars

@@ -1,4 +1,4 @@
-"""Fail where a report's verdict is invalid: a number that proves nothing must not end a run in green."""
+"""Fail where a report's verdict is invalid, or where a measured change may not take the place of what serves."""
 
 from __future__ import annotations
 
@@ -6,32 +6,25 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.problems import HouseError
+from ..module_utils.refusal import gate_problems
 from ..plugin_utils.words import failure
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.valid`: ``report`` is what `drafthouse.core.report` returned."""
+    """`drafthouse.core.valid`: ``report`` is what `drafthouse.core.report` returned.
+
+    A number that proves nothing must not end a run in green. With ``replaces`` another server serves, and what fails a
+    gate does not take its place, unless ``serve_arm`` is baseline. ``profile`` is for the advice.
+    """
 
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"report"})
+    _VALID_ARGS = frozenset({"report", "replaces", "serve_arm", "profile"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return every reason that makes the comparison invalid."""
+        """Return every reason against it."""
         super().run(tmp, task_vars)
-        report = self._task.args["report"]
-        if not report["invalid"]:
-            return {"changed": False}
-        return failure(
-            HouseError(
-                [
-                    Problem(
-                        f"an invalid comparison: {reason}",
-                        "two arms that differ in speculation only, and answered everything",
-                        "mend that, then run again with -e remeasure=true",
-                        report["directory"],
-                    )
-                    for reason in report["reasons"]
-                ]
-            )
-        )
+        given = self._task.args
+        serve_arm = str(given.get("serve_arm", "auto")) if given.get("replaces") else "baseline"
+        problems = gate_problems(given["report"], str(given.get("profile", "")), serve_arm)
+        return failure(HouseError(problems)) if problems else {"changed": False}

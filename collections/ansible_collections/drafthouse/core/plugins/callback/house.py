@@ -1,4 +1,4 @@
-"""What a run says beside Ansible's own lines: problems, signs of life of silent tasks, and the verdict.
+"""What a run says beside Ansible's own lines: problems, signs of life of silent tasks, the verdict and the doctor.
 
 A notification callback: Ansible's own output stays as its users know it.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: house
 type: notification
-short_description: Problems as lines of their own, progress of silent tasks, the verdict at the end
+short_description: Problems as lines of their own, progress of silent tasks, verdict and doctor at the end
 description:
   - Prints found/needed/do of a failed task at the start of lines.
   - Says every 10 seconds that a silent task still runs, and for how long.
-  - Ends the run with the verdict table of every box, and with what became of rented boxes that did not get so far.
+  - Ends the run with the verdict table and the doctor's lines of every box, and with what became of rented boxes that
+    did not get so far.
 """
 
 import json
@@ -24,6 +25,7 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
+from ..module_utils.doctor_words import FAIL, FILE, WARN, Check, fail, of_problem, report
 from ..module_utils.problems import HouseError
 from ..module_utils.rented_run import RUN_FILE, fate_of
 from ..module_utils.vast_client import DEFAULT_URL, VastClient, key_of_environment
@@ -35,13 +37,15 @@ _SPEAK_THEMSELVES = (
     "drafthouse.core.engine_ready",
     "drafthouse.core.hf_snapshot",
     "drafthouse.core.python_env",
+    "drafthouse.core.refused",
+    "drafthouse.core.release",
     "drafthouse.core.trial",
     "drafthouse.core.weights",
 )
 
 
 class CallbackModule(CallbackBase):
-    """Collects what tasks returned under `problems` and `drafthouse_verdict`."""
+    """Collects what tasks returned under `problems`, `drafthouse_verdict` and `drafthouse_doctor`."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -51,6 +55,7 @@ class CallbackModule(CallbackBase):
     def __init__(self) -> None:
         super().__init__()
         self._verdicts: list[str] = []
+        self._checks: dict[str, list[Check]] = {}
         self._lost: dict[str, tuple[dict[str, Any], str]] = {}
         self._ticker: _Ticker | None = None
 
@@ -78,24 +83,31 @@ class CallbackModule(CallbackBase):
         self._keep_verdict(result)
         if not ignore_errors:
             self._keep_lost(result)
+            self._keep_fault(result, "before the doctor")
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep a box that is out of reach for the end."""
+        if result._task.ignore_unreachable:
+            return  # what was asked of another machine, in the box's name
         self._keep_lost(result)
+        self._keep_fault(result, "reachable")
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         """Print the problems of one item of a loop likewise."""
         self._print_problems(result)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Keep a verdict for the end."""
+        """Keep a verdict, and what the doctor found, for the end."""
         self._keep_verdict(result)
+        if "drafthouse_doctor" in result._result:
+            self._checks[result._host.get_name()] = [Check(**one) for one in result._result["drafthouse_doctor"]]
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """End the run with every box's verdict."""
+        """End the run with every box's verdict, and with what the doctor says of it."""
         self._watch(None)
         for text in self._verdicts:
             self._display.display(text)
+        self._say_checks()
         for name, (variables, why) in self._lost.items():
             self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
 
@@ -105,6 +117,30 @@ class CallbackModule(CallbackBase):
             said = str(result._result.get("msg") or "").strip().splitlines()
             why = f"lost in '{result._task.get_name().strip()}'" + (f" ({said[0][:160]})" if said else "")
             self._lost.setdefault(result._host.get_name(), (dict(variables), why))
+
+    def _keep_fault(self, result: Any, name: str) -> None:
+        """Keep what kept the doctor from a box, where a run is for the doctor alone."""
+        host, said = result._host.get_name(), result._result
+        if FILE not in os.environ or host in self._checks:
+            return
+        found = (str(said.get("msg") or "").strip() or "no reason").splitlines()[0]
+        do = "see that the box runs, and that address, port and user in the inventory are right; then run again"
+        self._checks[host] = [of_problem(name, one) for one in said.get("problems") or []] or [
+            fail(name, found, "a box that the doctor can look at", do)
+        ]
+
+    def _say_checks(self) -> None:
+        """Say what the doctor found; a file that asks for it gets all of it."""
+        for host, checks in self._checks.items():
+            head, *lines = report(host, checks)
+            self._display.display(f"\n{head}")
+            for line, check in zip(lines, checks, strict=True):
+                self._display.display(line, color={FAIL: "red", WARN: "yellow"}.get(check.status))
+        if FILE in os.environ:
+            found = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
+            Path(os.environ[FILE]).write_text(json.dumps({"checks": found}), "utf-8")
+        # Each playbook of a command ends with its own.
+        self._checks = {}
 
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:

@@ -28,6 +28,7 @@ _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _NOT_IN_A_PATH = set('"`{}\n\\')
+_SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Settings:
     """What a gateway is made of. ``home`` is our folder on the box; ``binary`` the program in it or in the image.
 
     ``digest`` stands for what the files refer to (certificate, key): when it changes, the gateway is started again.
+    ``hold_s``: how long requests are held while the watchdog has the door closed (`watchdog_switch.py`); 0: no door.
     """
 
     home: str
@@ -49,6 +51,7 @@ class Settings:
     acme_ca: str = ""
     binary: str = "caddy"
     digest: str = ""
+    hold_s: int = 0
 
     @property
     def folder(self) -> str:
@@ -122,6 +125,10 @@ def problems(settings: Settings) -> list[Problem]:
         "write 127.0.0.1:8000",
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
+    check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
+    door = f"{door_folder(settings.home)}/pass.sock"
+    fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
+    check(fits, "gateway_home", settings.home, f"a shorter path: a socket's may have {_SOCKET_CHARACTERS} characters")
     limit = 1 <= settings.max_body_mb <= 1000
     check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
     mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
@@ -153,6 +160,10 @@ def files(templates: Path, settings: Settings) -> list[File]:
         "storage": _word(f"{folder}/data"),
         "certificate": _word(certificate_file(settings.home)),
         "private_key": _word(f"{folder}/tls/key.pem"),
+        "door": _word(door_folder(settings.home)),
+        "door_open": _word(f"unix/{door_folder(settings.home)}/open"),
+        "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
+        "door_folder": door_folder(settings.home),
         "errors": {
             401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
             404: error_body("there is nothing here but /v1/ and /health", refused, "not_found"),
@@ -165,7 +176,8 @@ def files(templates: Path, settings: Settings) -> list[File]:
     # A changed script is a changed program, which supervisord starts again: so it names all that it reads.
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
-    folders = [{"path": folder, "mode": "0755"}, *({"path": f"{folder}/{x}", "mode": "0700"} for x in ("data", "logs"))]
+    inside = ("data", "logs", "data/door") if settings.hold_s else ("data", "logs")
+    folders = [{"path": folder, "mode": "0755"}, *({"path": f"{folder}/{name}", "mode": "0700"} for name in inside)]
     return folders + rendered
 
 
@@ -182,6 +194,11 @@ def _word(text: str) -> str:
 def script_of(home: str) -> str:
     """Return the script that starts the gateway: where it lies, there is or was one."""
     return f"{home}/{NAME}/serve.sh"
+
+
+def door_folder(home: str) -> str:
+    """Return the folder of the files with which requests are held."""
+    return f"{home}/{NAME}/data/door"
 
 
 def certificate_file(home: str) -> str:

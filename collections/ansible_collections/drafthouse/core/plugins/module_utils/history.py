@@ -89,6 +89,30 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     return chosen[int(steps)]
 
 
+def newest(reports: Path, host: str, resolved: Mapping[str, Any]) -> Kept | None:
+    """Return the newest report of a resolved profile, in its engine's version, on one box; None where there is none.
+
+    One of the same commands comes first: a result that was kept writes no new report, and one of other settings may be
+    newer. By the version alone where none has them: the box's own variables may change a path.
+    """
+    other = None
+    for folder in folders(reports, resolved["profile"]):
+        report = _read(folder / "report.json")
+        kept = report.get("resolved") or {}
+        version = str((kept.get("engine") or {}).get("version"))
+        if (report.get("host"), version) != (host, str(resolved["engine"]["version"])):
+            continue
+        if _commands(kept) == _commands(resolved):
+            return read_kept(folder)
+        other = other or folder
+    return read_kept(other) if other else None
+
+
+def _commands(resolved: Mapping[str, Any]) -> str:
+    arms = resolved.get("arms") or {}
+    return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
+
+
 def read_kept(folder: Path) -> Kept:
     """Return the report in a folder with its results; HouseError says which file is missing or wrong."""
     report = _read(folder / "report.json")

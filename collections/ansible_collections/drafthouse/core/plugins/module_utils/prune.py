@@ -1,4 +1,4 @@
-"""What lies below models_dir and no profile uses: found, sized, and removed when told.
+"""What lies below models_dir and neither profile nor kept release uses: found, sized, and removed when told.
 
 Ours is what has our note beside it (`<path>.drafthouse.json`), and of a folder only the files that the note names: what
 somebody put there himself is never touched. Standard library only.
@@ -16,6 +16,7 @@ from typing import Any
 
 from .at_rest import NOTE_SUFFIX, note_file
 from .problems import HouseError, Problem
+from .releases import damaged_releases, weights_kept
 
 PARTS = ".drafthouse-parts"  # downloads that have not ended
 WRONG = ".wrong"  # a file that was moved aside because its bytes were not the revision's
@@ -54,6 +55,20 @@ def used_by_profiles(profiles: Mapping[str, Any], models: Mapping[str, Any]) -> 
                 used.add("/".join(part for part in (model["folder"], model.get("file")) if part))
                 names.append((model["source"].get("derived") or {}).get("from"))
     return used
+
+
+def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
+    """Return the paths below ``models_dir`` that the releases kept in a box's ``home`` need to serve again.
+
+    Raises HouseError where one cannot be read: what it needs is then not known.
+    """
+    bad = damaged_releases(home)
+    if bad:
+        raise HouseError(bad)
+    # The folder may be named otherwise than the box named it: relative, or by a link.
+    kept = {place for path in map(Path, weights_kept(home)) for place in (path, path.parent.resolve() / path.name)}
+    folders = (models_dir.absolute(), models_dir.resolve())
+    return {path.relative_to(folder).as_posix() for path in kept for folder in folders if path.is_relative_to(folder)}
 
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:

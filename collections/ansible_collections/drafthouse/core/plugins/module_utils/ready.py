@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .direct import opener
+from .first_request import ask_once
 from .problems import HouseError, Problem
 from .runtimes import Runtime, State
 
@@ -30,10 +31,12 @@ def wait_until_ready(
     timeout_s: float,
     progress: Callable[[Mapping[str, Any]], None],
     keep: Path | None = None,
+    request_timeout_s: float | None = None,
 ) -> float:
     """Return the seconds from the engine's start until it answered and named ``model``.
 
-    With ``keep``, a file, they are also kept there for the result of this start (`read_ready`).
+    With ``keep``, a file, they are also kept there for the result of this start (`read_ready`). With
+    ``request_timeout_s`` it must then answer a real request, too, in so many seconds.
     Raises HouseError with the engine's own last lines when it ended, or did not get ready in time.
     """
     begun, end = time.time(), time.monotonic() + timeout_s
@@ -50,6 +53,8 @@ def wait_until_ready(
             seconds = max(0.0, time.time() - (start or begun))
             if keep is not None:
                 _keep_ready(keep, start or begun, seconds, seen=looks > 1)
+            if request_timeout_s is not None:
+                _ask(runtime, name, base_url, model, key, request_timeout_s)
             return seconds
         if time.monotonic() > end:
             raise HouseError(
@@ -63,6 +68,17 @@ def wait_until_ready(
         waited = time.time() - (start or begun)
         progress({"text": f"waiting for the {name} arm, {waited:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
+
+
+def _ask(runtime: Runtime, name: str, base_url: str, model: str, key: str, timeout_s: float) -> None:
+    """Have the engine answer a request; of one that ended meanwhile that is said, with its last lines."""
+    try:
+        ask_once(base_url, model, key, timeout_s, do=f"read {runtime.log_name(name)}")
+    except HouseError:
+        state = runtime.state(name)
+        if not state.running:
+            raise HouseError(_died(runtime, name, state)) from None
+        raise
 
 
 def ready_file(home: str | Path, name: str) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import monitoring, watchdog_site
 from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
 from .engine_choice import choose_engine
@@ -42,6 +43,10 @@ SITE = Map(
         "gateway": Value(bool),
         "gateway_port": Value(int, low=1, high=65535),
         "gateway_name": Value(str),
+        # Whether speculation still pays on real traffic, and what to do where it does not.
+        "watchdog": watchdog_site.SETTINGS,
+        # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
+        "monitoring": monitoring.SITE,
         "engine_image": Value(str),
         "price_per_hour": Value(float, low=0),
         # Of the price, as a report writes it: EUR, $.
@@ -123,7 +128,10 @@ class _Join:
             self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
         self._stop_if_wrong()
         # Side by side the arms take the next port too.
-        self.findings.problems += site_problems(self.site, (self.site["port"], self.site["port"] + 1))
+        ports = {self.site["port"], self.site["port"] + 1}
+        self.findings.problems += site_problems(self.site, ports)
+        ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
+        self.findings.problems += monitoring.site_problems(self.site, ports)
         self.chosen = choose_engine(self.findings, self.profile, self.engine, self.hardware, self.site)
         self.version = self.chosen.version
         self.check = OptionCheck(
@@ -350,6 +358,12 @@ class _Join:
                 else "choose smaller models or larger hardware",
             )
 
+    def _gateway(self) -> Data | None:
+        """Return the gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
+        gateway = gateway_of(self.site)
+        hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
+        return {**gateway, "hold_s": hold_s} if gateway and hold_s else gateway
+
     def _expectation(self) -> Data:
         k = self.profile["speculation"]["num_speculative_tokens"]
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self._devices()
@@ -503,7 +517,10 @@ class _Join:
             "pair": self._pair(),
             "elsewhere": self._elsewhere(),
             "key_file": parts.key_file,
-            "gateway": gateway_of(self.site),
+            "gateway": self._gateway(),
+            "monitoring": monitoring.monitoring_of(
+                self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
+            ),
             "expectation": self._expectation(),
             "experiment": experiment,
             "ports": sorted({port for step in experiment["steps"] for port in step["arms"].values()}),

@@ -23,11 +23,11 @@ _ENDED = Problem(
 
 
 @contextmanager
-def only_one(lock: Path) -> Iterator[None]:
+def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
     """Hold ``lock`` (a file with our pid). Whoever holds it is an orphan of an earlier run, and is ended first.
 
-    A job runs apart from its controller, so Ctrl-C or a lost connection leaves it running. Raises
-    HouseError when the other one does not end.
+    Without ``end_others`` it is a run that works now, and HouseError says so. A job runs apart from its controller, so
+    Ctrl-C or a lost connection leaves it running. Raises HouseError when the other one does not end.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
@@ -35,7 +35,7 @@ def only_one(lock: Path) -> Iterator[None]:
         while not _take(file.fileno()):
             file.seek(0)
             holder = file.read().strip()
-            if time.monotonic() > end or not holder.isdigit():
+            if time.monotonic() > end or not holder.isdigit() or not end_others:
                 raise HouseError(
                     Problem(
                         f"another run (pid {holder or 'unknown'}) still works on this box",
@@ -59,7 +59,8 @@ def only_one(lock: Path) -> Iterator[None]:
 
 def _say_and_end(number: int, _frame: object) -> None:
     """Leave a module's result that says why, then end as the signal would have: at once, wherever the work stands."""
-    result = {"failed": True, "changed": False, **HouseError(_ENDED).result}
+    # Whoever reads this must not take the box back: it is the newer run's.
+    result = {"failed": True, "changed": False, "superseded": True, **HouseError(_ENDED).result}
     with contextlib.suppress(OSError):
         os.write(1, f"\n{json.dumps(result)}\n".encode())
     signal.signal(number, signal.SIG_DFL)

@@ -135,10 +135,11 @@ class _UnixTransport(xmlrpc.client.Transport):
 
 
 class Supervisor:
-    """The supervisord of one home folder."""
+    """The supervisord of one home folder; ``program`` is the one that is started, beside this Python unless named."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, program: Path | None = None) -> None:
         self.home = home
+        self._program = program or Path(sys.executable).parent / "supervisord"
         self.file = home / "supervisord.conf"
 
     def written(self) -> str:
@@ -154,7 +155,7 @@ class Supervisor:
         """Return supervisord's information of each program, {} where it does not run."""
         try:
             return {info["name"]: dict(info) for info in self.rpc().getAllProcessInfo()}
-        except OSError:
+        except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
             return {}
 
     def running(self) -> list[str]:
@@ -204,7 +205,16 @@ class Supervisor:
             temporary.chmod(0o600)
             temporary.rename(self.file)
         if self._alive():
-            self._update(names, fresh)
+            try:
+                self._update(names, fresh)
+            except xmlrpc.client.Error as error:
+                raise HouseError(
+                    Problem(
+                        f"supervisord refuses what it is told: {error}",
+                        f"{', '.join(names)} running",
+                        f"look at {self.home}/supervisord.log, then run again",
+                    )
+                ) from error
         else:
             self._launch()
         after = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
@@ -235,7 +245,7 @@ class Supervisor:
     def _launch(self) -> None:
         (self.home / "supervisor.sock").unlink(missing_ok=True)
         done = subprocess.run(
-            [str(Path(sys.executable).parent / "supervisord"), "-c", str(self.file)],
+            [str(self._program), "-c", str(self.file)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             env={key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")},
         )  # fmt: skip

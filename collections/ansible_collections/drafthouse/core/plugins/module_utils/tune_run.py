@@ -29,7 +29,8 @@ from .tuner import KILL_S
 #: What makes a box ready for a candidate, as site.yml does it.
 PREPARE = ("playbooks/preflight.yml", "playbooks/host.yml", "playbooks/weights.yml")
 TRIAL = ("playbooks/tune.yml",)
-STOP = ("playbooks/stop.yml",)
+#: What served before comes back; where nothing did, what the trials started is stopped.
+STOP = ("playbooks/tuned.yml",)
 
 # How long Ansible may take to end by itself after Ctrl-C, before it is killed.
 _GRACE_S = KILL_S / 2
@@ -261,7 +262,7 @@ class BoxTrial:
         )
 
     def stop(self, seconds: float) -> bool:
-        """Stop what serves on the box; return whether that was done within the time."""
+        """Have what served before serve again, or nothing; return whether that was done within the time."""
         variables = {"profile": self._profile, "overrides": self._overrides}
         return self._play(STOP, variables, self._clock() + seconds).status == 0
 

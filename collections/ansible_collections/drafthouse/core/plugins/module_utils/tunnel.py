@@ -152,10 +152,9 @@ def _number(value: object, word: str, inventory: str, name: str) -> int | None:
     )
 
 
-def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
-    """Return ssh's command line. It never asks anything: what it cannot do by itself it says and ends."""
-    options = {
-        "ExitOnForwardFailure": "yes",
+def options(way: Way, known_hosts: Path) -> list[str]:
+    """Return the options of every connection of ours: it asks nothing, and knows the box by its own host key."""
+    named = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
         "UserKnownHostsFile": f'"{str(known_hosts).replace("%", "%%")}"',
@@ -166,17 +165,22 @@ def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
         # A box that went away is noticed within a minute.
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "3",
-        # Over a connection that is shared with others, the tunnel would be the others' too, and live on.
+        # Over a connection that is shared with others, ours would be the others' too, and live on.
         "ControlMaster": "no",
         "ControlPath": "none",
         "ForwardAgent": "no",
         "LogLevel": "ERROR",
     }
+    return [word for name, value in named.items() for word in ("-o", f"{name}={value}")]
+
+
+def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
+    """Return ssh's command line. It never asks anything: what it cannot do by itself it says and ends."""
     _, *login, target = way.ssh()
     forward = f"{LOOPBACK}:{local_port}:{LOOPBACK}:{way.api_port}"
     return [
-        *("ssh", "-N", "-T", "-L", forward),
-        *(word for name, value in options.items() for word in ("-o", f"{name}={value}")),
+        *("ssh", "-N", "-T", "-L", forward, "-o", "ExitOnForwardFailure=yes"),
+        *options(way, known_hosts),
         *login,
         *("--", target),
     ]

@@ -6,6 +6,7 @@ and to every process of the box. Keys and tokens come later, over SSH, into file
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,7 +53,7 @@ def body_of(resolved: Mapping[str, Any], label: str, deadline: int, hours: float
         "label": label,
         "runtype": RUNTYPE,
         "env": {f"-p {port}:{port}": "1" for port in ports_of(resolved)} | {"DRAFTHOUSE_DEADLINE": str(deadline)},
-        "onstart": onstart_of(deadline, hours, url),
+        "onstart": onstart_of(deadline, hours, url, resolved["site"]["home"]),
         # Rented means running: a machine that cannot start it now says so, and keeps nothing.
         "cancel_unavail": True,
     }
@@ -67,9 +68,14 @@ def ports_of(resolved: Mapping[str, Any]) -> list[int]:
     return [] if site["host"] in LOOPBACK else [int(site["port"])]
 
 
-def onstart_of(deadline: int, hours: float, url: str) -> str:
-    """Return the on-start script: first the watch over the deadline, then what SSH sessions are to see."""
+def onstart_of(deadline: int, hours: float, url: str, home: str = "") -> str:
+    """Return the on-start script: the watch over the deadline, what SSH sessions are to see, and what served before.
+
+    The platform runs it at every start of the container; of the first one there is nothing in our ``home`` to start.
+    """
     script = deadline_onstart(deadline, hours, url) + _ENVIRONMENT
+    if home:
+        script += f's={shlex.quote(home)}/served/start.sh; [ -x "$s" ] && "$s" >/dev/null 2>&1 </dev/null &\n'
     if len(script) > LONGEST_ONSTART:
         raise ValueError(f"the on-start script has {len(script)} characters, {LONGEST_ONSTART} are allowed")
     return script

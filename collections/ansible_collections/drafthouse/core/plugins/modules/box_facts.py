@@ -15,6 +15,7 @@ options:
   present: {description: Paths of which is told whether they are there., type: list, elements: str, default: []}
   ports: {description: TCP ports of which is told who listens., type: list, elements: int, required: true}
   supervisor_pidfile: {description: File with the pid of our supervisor., type: path, required: true}
+  home: {description: Our folder on the box; of it is told what should serve., type: path}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -29,10 +30,14 @@ box: {description: The facts., returned: always, type: dict}
 """
 
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.box import read_box
+from ..module_utils.problems import HouseError
+from ..module_utils.put_back import drift
+from ..module_utils.releases import current, read_release
 
 
 def main() -> None:
@@ -43,12 +48,29 @@ def main() -> None:
             "present": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
+            "home": {"type": "path"},
         },
         supports_check_mode=True,
     )
     box = read_box(module.params["paths"], module.params["ports"], module.params["supervisor_pidfile"])
     box["present"] = [path for path in module.params["present"] if Path(path).exists()]
+    box["served"] = _served(module.params["home"])
     module.exit_json(changed=False, box=box)
+
+
+def _served(home: str | None) -> dict[str, Any] | None:
+    """Return what should serve, None where nothing should.
+
+    ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash.
+    """
+    now = current(home) if home else None
+    if not now or not home:
+        return None
+    try:
+        known = str(read_release(home, str(now["release"])).resolved.get("identity") or "")
+    except HouseError:
+        known = ""  # `drift` says what is wrong with it
+    return {**now, "drift": drift(home), "identity": known}
 
 
 if __name__ == "__main__":

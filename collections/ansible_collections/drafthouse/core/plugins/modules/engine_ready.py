@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 module: engine_ready
 short_description: Wait until the engine answers, by asking it
 description:
-  - Asks the health address until it answers 200, then asks for the served model with the key.
+  - Asks the health address until it answers 200, then asks for the served model with the key, and at last for a few
+    tokens. A server that says it is healthy and answers nothing is not ready.
   - An engine that ends meanwhile, or is started again by the supervisor, is a failure that shows its last lines.
   - Keeps how long the start took in I(home)C(/run), for the result that is measured next.
 attributes:
@@ -21,6 +22,7 @@ options:
   model: {description: The name under which the model is served., type: str, required: true}
   key_file: {description: File with the API key., type: path, required: true}
   timeout_s: {description: Seconds until this gives up., type: int, required: true}
+  request_timeout_s: {description: Seconds within which it must answer a request., type: float, default: 120}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -44,6 +46,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.first_request import REQUEST_S
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
 from ..module_utils.ready import ready_file, wait_until_ready
@@ -64,6 +67,7 @@ def main() -> None:
             "model": text,
             "key_file": path,
             "timeout_s": {"type": "int", "required": True},
+            "request_timeout_s": {"type": "float", "default": REQUEST_S},
             "progress_file": {"type": "path"},
         },
         supports_check_mode=True,
@@ -82,6 +86,7 @@ def main() -> None:
             timeout_s=given["timeout_s"],
             progress=Progress(given["progress_file"]),
             keep=ready_file(given["home"], given["name"]),
+            request_timeout_s=given["request_timeout_s"],
         )
     except HouseError as error:
         module.fail_json(**error.result)

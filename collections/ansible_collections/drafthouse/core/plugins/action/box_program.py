@@ -1,0 +1,34 @@
+"""Put a program of ours on a box together with those of our modules that it imports, and theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.travel import needed_by
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.box_program`: ``modules`` by name go into the package (folder) ``package``.
+
+    ``entries`` are further folders and files, as `drafthouse.core.laid_out` takes them; it returns what that says.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"package", "modules", "entries"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Lay it all out in one go."""
+        super().run(tmp, task_vars)
+        package = self._task.args["package"]
+        texts = {"__init__": "", **needed_by(self._task.args["modules"])}
+        entries = [
+            {"path": package, "mode": "0755"},
+            *({"path": f"{package}/{name}.py", "mode": "0644", "content": text} for name, text in texts.items()),
+            *self._task.args.get("entries", []),
+        ]
+        answer: dict[str, Any] = self._execute_module(
+            module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=task_vars or {}
+        )
+        return answer

@@ -1,0 +1,59 @@
+"""Make the doctor's checks of what was read and of what another machine found; the callback prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.doctor import diagnose
+from ..module_utils.doctor_words import FAIL, exit_code, summary
+from ..module_utils.problems import HouseError
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.diagnose`: ``look`` is what `drafthouse.core.doctor` returned, ``outside`` who knocked.
+
+    ``outside``: {from, why, knocked}, the last what `drafthouse.core.reachable` returned. Nothing is asked here.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"look", "outside", "parts"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the checks, what they come to, and the names of those that fail."""
+        super().run(tmp, task_vars)
+        look, outside = self._task.args["look"], self._task.args.get("outside") or {}
+        facts = {**look["facts"], "outside": _outside(outside, str(look["facts"].get("client", "")))}
+        try:
+            checks = diagnose(look["wants"], facts, self._task.args.get("parts") or [])
+        except HouseError as error:
+            return failure(error)
+        return {
+            "changed": False,
+            "checks": [check.as_dict() for check in checks],
+            "exit_code": exit_code(checks),
+            "summary": summary(checks),
+            "fails": [check.name for check in checks if check.status == FAIL],
+            "drafthouse_doctor": [check.as_dict() for check in checks],
+        }
+
+
+def _outside(given: dict[str, Any], client: str) -> dict[str, Any]:
+    """Return what the other machine found; this one's address is the one under which the box sees it."""
+    knocked = given.get("knocked") or {}
+    found = [dict(door) for door in knocked.get("doors") or []]
+    if given.get("from") == "localhost":
+        for door in found:
+            same_family = (":" in client) == (":" in door["source"])
+            door["source"] = client if client and same_family else door["source"]
+    problem = None
+    if knocked and "doors" not in knocked and not knocked.get("skipped"):
+        said = str(knocked.get("msg") or "no answer").splitlines()[0]
+        problem = {
+            "found": f"{given['from']} could not knock: {said}",
+            "needed": "another machine that can be asked",
+            "do": "name another one: doctor_from, a host of the inventory or localhost",
+        }
+    return {"from": given.get("from", ""), "why": given.get("why", ""), "doors": found, "problem": problem}

@@ -1,0 +1,50 @@
+"""Look at a box for the doctor (the module does the reading), and find out where another machine shall knock."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.doctor import check_parts
+from ..module_utils.doctor_box import doors
+from ..module_utils.doctor_wants import wants
+from ..module_utils.house import ROOT
+from ..module_utils.problems import HouseError
+from ..module_utils.suite_files import load_suite
+from ..module_utils.tune_prompts import SUITE
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.doctor`: the module's arguments, and ``resolved`` in place of ``wants``.
+
+    Returns ``wants`` and ``facts`` for `drafthouse.core.diagnose`, and ``doors`` for `drafthouse.core.reachable`.
+    """
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the facts, with the time that passed here while they were read."""
+        super().run(tmp, task_vars)
+        given = dict(self._task.args)
+        resolved = given.pop("resolved")
+        try:
+            check_parts(given.get("parts") or [])
+            asked = wants(resolved, load_suite(SUITE, ROOT / "benchmarks"))
+        except HouseError as error:
+            return failure(error)
+        began = time.time()
+        answer = self._execute_module(
+            module_name="drafthouse.core.doctor", module_args={**given, "wants": asked}, task_vars=task_vars
+        )
+        if answer.get("failed"):
+            return dict(answer)
+        facts = dict(answer["facts"])
+        local = self._connection.transport == "local"
+        if not local:
+            facts["clock"] = {**facts["clock"], "controller": [began, time.time()]}
+        address = "127.0.0.1" if local else str(self._connection.get_option("host") or self._play_context.remote_addr)
+        behind = doors(asked, [address, *facts.get("addresses", [])], resolved.get("rented"))
+        return {"changed": False, "wants": asked, "facts": facts, "doors": behind}

@@ -1,0 +1,70 @@
+"""Render the monitoring's files on the controller, and lay out on the box what its programs read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.house import ROOT
+from ..module_utils.metric_rules import Limits, Pace
+from ..module_utils.monitoring import Settings, files, jobs
+from ..module_utils.problems import HouseError, Problem, did_you_mean
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.monitoring`: its arguments are the fields of `Settings`, ``pace`` and ``limits`` as mappings.
+
+    Returns what `laid_out` says, and ``units``, ``programs``, ``containers``, ``jobs``, ``prometheus``, ``grafana``.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Check the settings, render, and put what differs on the box; units are another task's."""
+        super().run(tmp, task_vars)
+        # Ansible's own kinds of words, which a writer of YAML refuses, become plain ones.
+        given = json.loads(json.dumps(dict(self._task.args)))
+        try:
+            given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
+            given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
+            settings = Settings(**given)
+            made = files(ROOT / "templates", settings)
+        except HouseError as error:
+            return failure(error)
+        answer = self._execute_module(
+            module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=task_vars or {}
+        )
+        ports, at = settings.wished["ports"], settings.listens_at
+        return {
+            **answer,
+            **{key: made[key] for key in ("units", "programs", "containers")},
+            "jobs": jobs(settings.wished),
+            "prometheus": f"http://{at}:{ports['prometheus']}",
+            "grafana": f"http://{at}:{ports['grafana']}" if settings.wished["grafana"] else "",
+        }
+
+
+def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
+    """Make a `Pace` or `Limits` of what an inventory says. Raises HouseError."""
+    known = kind.__dataclass_fields__
+    problems = [
+        Problem(f"'{name}'", f"one of: {', '.join(known)}", did_you_mean(name, known), where)
+        for name in given
+        if name not in known
+    ]
+    values = {}
+    for name, value in given.items():
+        if name not in known:
+            continue
+        number = type(getattr(kind(), name))
+        try:
+            values[name] = number(value)
+        except (TypeError, ValueError):
+            problems.append(Problem(f"'{value}'", "a number", "correct it", f"{where}.{name}"))
+    if problems:
+        raise HouseError(problems)
+    return kind(**values)

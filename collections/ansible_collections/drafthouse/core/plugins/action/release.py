@@ -1,0 +1,25 @@
+"""Bring a server back and show how it comes up (the module of the same name does the work)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..plugin_utils.following import FollowingAction
+
+
+class ActionModule(FollowingAction):
+    """`drafthouse.core.release`; what is so already costs one short answer."""
+
+    module = "drafthouse.core.release"
+    looks_first = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Follow what starts a server; note at once that none should serve."""
+        arguments = dict(self._task.args)
+        if arguments.get("state") != "ended":
+            return super().run(tmp, task_vars)
+        # A job has files of its own on the box, and a full disk must not keep a server from being stopped.
+        ActionBase.run(self, tmp, task_vars)
+        return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=task_vars or {}))

@@ -1,0 +1,38 @@
+"""Show who served what on a box, when, and why it ended."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.releases import events_of
+from ..module_utils.served_text import history_text
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.served_history`: ``home`` is our folder on the box.
+
+    Returns ``events``, and the table, which stands at the end of the run. A box without a history has served nothing.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"home"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Read the file, and return what it says."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        path = f"{self._task.args['home']}/served/history.jsonl"
+        answer = self._execute_module(
+            module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
+        )
+        if answer.get("failed") and "not found" not in str(answer.get("msg")):
+            return dict(answer)
+        text = base64.b64decode(answer.get("content") or "").decode("utf-8", "replace")
+        found = events_of(text)
+        events = [event for _, event in found if event is not None]
+        shown = history_text(events, [number for number, event in found if event is None])
+        host = str(variables.get("inventory_hostname", ""))
+        return {"changed": False, "events": events, "drafthouse_verdict": f"\n{host}\n{shown}"}

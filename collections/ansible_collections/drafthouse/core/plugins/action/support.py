@@ -1,0 +1,40 @@
+"""Write a support bundle on the controller from what a box gave (the module of the same name gathers it there)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.house import ROOT
+from ..module_utils.redact import known_secrets, redactor
+from ..module_utils.state import state_folder
+from ..module_utils.support import contents, write
+from ..module_utils.support_facts import key_files
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.support`: ``resolved``, the doctor's ``checks``, ``folder`` and ``reports`` of this machine."""
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"resolved", "checks", "folder", "reports"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the path of the bundle; in check mode nothing is written."""
+        super().run(tmp, task_vars)
+        given, variables = self._task.args, task_vars or {}
+        resolved = given["resolved"]
+        arguments = {"home": resolved["site"]["home"], "engine_home": resolved["engine"]["home"]}
+        answer = self._execute_module(module_name="drafthouse.core.support", module_args=arguments, task_vars=variables)
+        if answer.get("failed") or self._task.check_mode:
+            return dict(answer)
+        host = str(variables.get("inventory_hostname", "box"))
+        reports = ROOT / str(given.get("reports") or "reports")
+        texts = contents(resolved, host, given.get("checks") or [], answer["texts"], reports, ROOT)
+        redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))
+        path: Path = write(ROOT / str(given["folder"]), host, texts, redact, time.time())
+        said = f"support bundle of {host}: {path} ({len(texts)} files; look into it before you hand it on)"
+        return {"changed": True, "path": str(path), "drafthouse_verdict": said}

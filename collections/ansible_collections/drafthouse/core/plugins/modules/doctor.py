@@ -1,0 +1,65 @@
+#!/usr/bin/python
+"""Read everything that the doctor judges a box by, without changing it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: doctor
+short_description: Read everything that the doctor judges a box by
+description:
+  - Reads GPU, driver, container engine, weights, disk, clock, firewall, ports and key, and asks engine and gateway a
+    few real requests. Nothing is changed and nothing is restarted.
+  - What cannot be read is named under C(unread) with the reason; M(drafthouse.core.diagnose) makes checks of it all.
+  - No key and no answer's text is in what it returns.
+attributes:
+  check_mode: {support: full, description: It changes nothing at any time.}
+options:
+  wants: {description: What shall hold on this box; the action of the same name makes it., type: dict, required: true}
+  parts:
+    description: What to read - gpu, runtime, weights, box, server, outside. Empty reads all.
+    type: list
+    elements: str
+    default: []
+  sys: {description: Where sysfs is., type: path, default: /sys}
+  proc: {description: Where procfs is., type: path, default: /proc}
+  timeout_s: {description: Seconds for an answer of the engine., type: int, default: 120}
+  prove_container:
+    description: Also make a small image, run it with the GPU and remove both again; the one thing that is not reading.
+    type: bool
+    default: false
+  firewall: {description: Whether our firewall rules are meant to be there., type: bool, default: true}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Look at the box
+  drafthouse.core.doctor:
+    resolved: "{{ drafthouse }}"
+"""
+RETURN = r"""
+facts: {description: What was read., returned: always, type: dict}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.doctor_facts import read
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "wants": {"type": "dict", "required": True},
+            "parts": {"type": "list", "elements": "str", "default": []},
+            "sys": {"type": "path", "default": "/sys"},
+            "proc": {"type": "path", "default": "/proc"},
+            "timeout_s": {"type": "int", "default": 120},
+            "prove_container": {"type": "bool", "default": False},
+            "firewall": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, facts=read(module.params["wants"], module.params))
+
+
+if __name__ == "__main__":
+    main()

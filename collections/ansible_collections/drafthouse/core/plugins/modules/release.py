@@ -1,0 +1,130 @@
+#!/usr/bin/python
+"""Note what serves, bring it back, go back, or note that nothing should serve."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release
+short_description: Note what serves on a box, and bring it back
+description:
+  - C(accepted) notes that an arm which runs, and has answered, is what should serve; its files, and what holds it
+    running, are kept with it. Before it replaces another server it must have lived for a while, and answer then. The
+    same again changes nothing.
+  - C(put_back) makes what should serve the one server of the box, and waits until it has answered a request. One that
+    runs as it should is left alone. What an earlier run left at work on the box is ended first.
+  - C(rolled_back) does the same with an earlier release. Where that one does not answer, the present one comes back.
+  - C(ended) notes that nothing should serve.
+  - Standard library only; any Python from 3.10 on.
+attributes:
+  check_mode: {support: full, description: Tells whether anything would be noted or started.}
+options:
+  home: {description: Our folder on the box., type: path, required: true}
+  state:
+    description: What is to be.
+    type: str
+    choices: [accepted, put_back, rolled_back, ended]
+    required: true
+  resolved: {description: The resolved profile. For accepted., type: dict}
+  arm: {description: The arm that serves. For accepted., type: str}
+  to: {description: The release to go back to. Empty means the one before., type: str, default: ""}
+  refused:
+    description: "The change that failed, noted in the history: profile, engine, version and why. For put_back."
+    type: dict
+  why: {description: The reason that the history is told., type: str, default: ""}
+  keep: {description: How many releases are kept., type: int, default: 5}
+  lives_s:
+    description: Seconds that an arm must have lived before it replaces another server. For accepted.
+    type: float
+    default: 30
+  progress_file: {description: Where progress is written as JSON lines., type: path}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Go back to what served before
+  drafthouse.core.release:
+    home: /opt/drafthouse
+    state: rolled_back
+"""
+RETURN = r"""
+release: {description: "What should serve now: release, profile, arm, engine, version.", returned: success, type: dict}
+seconds: {description: How long it took until it had answered., returned: success, type: float}
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.last_good import LIVES_S, accept, end, would_accept
+from ..module_utils.problems import HouseError
+from ..module_utils.progress import Progress
+from ..module_utils.put_back import drift, put_back_current, roll_back
+from ..module_utils.releases import KEEP, REFUSED, add_event, current, put_ballast
+from ..module_utils.single import only_one
+
+
+def main() -> None:
+    """Answer Ansible."""
+    text = {"type": "str", "default": ""}
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["accepted", "put_back", "rolled_back", "ended"], "required": True},
+            "resolved": {"type": "dict"},
+            "arm": {"type": "str"},
+            "to": text,
+            "refused": {"type": "dict"},
+            "why": text,
+            "keep": {"type": "int", "default": KEEP},
+            "lives_s": {"type": "float", "default": LIVES_S},
+            "progress_file": {"type": "path"},
+        },
+        required_if=[("state", "accepted", ("resolved", "arm"))],
+        supports_check_mode=True,
+    )
+    given = module.params
+    home = Path(given["home"])
+    try:
+        result = _would(home, given) if module.check_mode else _done(home, given)
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(**{"seconds": 0.0, **result, "release": current(home) or {}})
+
+
+def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what would change."""
+    if given["state"] == "accepted":
+        return {"changed": would_accept(home, given["resolved"], given["arm"])}
+    if given["state"] == "put_back":
+        return {"changed": bool(drift(home))}
+    return {"changed": given["state"] == "rolled_back" or current(home) is not None}
+
+
+def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Do it; return ``changed`` and the seconds."""
+    why, tell = given["why"], Progress(given["progress_file"])
+    if given["state"] == "accepted":
+        served = accept(home, given["resolved"], given["arm"], why, given["keep"], given["lives_s"], tell)
+        return {"changed": served is not None}
+    if given["state"] == "ended":
+        return {"changed": end(home, why) is not None}
+    with only_one(home / "benchmark.lock"):
+        if given["state"] == "rolled_back":
+            return {"changed": True, "seconds": roll_back(home, given["to"], why, tell)[1]}
+        away = drift(home)
+        try:
+            back = put_back_current(home, tell, why if away else "")
+        finally:
+            # Whatever becomes of the last good server, this was tried and did not serve. A disk that is full keeps
+            # the line from being written, and nothing else.
+            if given["refused"]:
+                with contextlib.suppress(HouseError):
+                    add_event(home, REFUSED, **given["refused"])
+            # It may have been given back for this one.
+            put_ballast(home)
+    return {"changed": bool(away), "seconds": back[1] if back else 0.0}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Serve what should serve on this box: started with it, by systemd or a rented container's own start script.
+
+    start.py HOME
+
+Beside it lies a copy of our own code, as this box was set up with it.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from drafthouse_box.put_back import at_start
+
+if __name__ == "__main__":
+    sys.exit(at_start(sys.argv[1]))

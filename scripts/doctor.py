@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Say what is wrong with a box and its server, one line each, and what to do. Reads only.
+
+Examples:
+  scripts/doctor.py --inventory workstation
+  scripts/doctor.py --inventory vastai --profile h100-llama33-draft3b --json
+  scripts/doctor.py --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
+
+Each check is ok, warn, fail, or not here (it does not apply to this box, with the reason). With --json what is printed
+is {"checks": [{"host", "name", "status", "found", "needed", "do"}]}.
+
+Exit status: 0 all is well, 1 something warns, 2 something fails, or nothing could be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.doctor_words import FILE, Check, exit_code, report
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; further words for ansible-playbook under ``words``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
+    parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+    given = parser.parse_args(words[:split])
+    given.words = words[split + 1 :]
+    return given
+
+
+def inventory_of(name: str) -> Path:
+    """Return where an inventory is. Raises HouseError."""
+    named = ROOT / "inventory" / name
+    found = named if named.exists() else Path(name)
+    if not found.exists():
+        known = sorted(path.name for path in (ROOT / "inventory").iterdir())
+        raise HouseError(Problem(f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)))
+    return found.resolve()
+
+
+def command(given: argparse.Namespace) -> list[str]:
+    """Return the command line that looks."""
+    program = Path(sys.executable).parent / "ansible-playbook"
+    words = [str(program) if program.exists() else "ansible-playbook", "playbooks/doctor.yml"]
+    words += ["-i", str(inventory_of(given.inventory))]
+    for name, value in (("profile", given.profile), ("doctor_from", given.outside)):
+        words += ["-e", json.dumps({name: value})] if value else []
+    # The lines say what fails, and the exit status is ours to make.
+    return [*words, "-e", '{"doctor_stops": false}', *given.words]
+
+
+def look(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return all checks of all boxes. Raises HouseError where there is none."""
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
+        file = Path(folder) / "checks.json"
+        environment = {**os.environ, FILE: str(file), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+        done = subprocess.run(
+            command(given),
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            checks: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["checks"]
+        except (OSError, ValueError, KeyError):
+            checks = []
+    if checks:
+        return checks
+    said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    last = printable(said[-1]) if said and done.returncode else "no host"
+    raise HouseError(
+        Problem(
+            f"nothing was looked at: {last}",
+            "a host in the inventory",
+            "write one into its hosts.yml, or name another inventory; ansible-playbook playbooks/doctor.yml shows more",
+            given.inventory,
+        )
+    )
+
+
+def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the checks of every box as people read them."""
+    found = []
+    for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
+        own = [Check(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
+        found += report(host, own)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look, print, and return the exit status."""
+    given = parse(argv)
+    checks = look(given)
+    if given.json:
+        print(json.dumps({"checks": checks}, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(printable(line) for line in lines(checks)))
+    return exit_code(checks)
+
+
+if __name__ == "__main__":
+    run(main)

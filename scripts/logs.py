@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Show the logs of every box of an inventory: engines, gateway, supervisors. With --follow until Ctrl-C.
+
+Examples:
+  scripts/logs.py --inventory workstation --lines 200
+  scripts/logs.py --inventory vastai --host vast-4711 --only speculative --follow
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_from
+from ansible_collections.drafthouse.core.plugins.module_utils.logs import Source, Wish, source
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
+from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
+from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+from ansible_collections.drafthouse.core.plugins.module_utils.tunnel import hosts_of
+
+_END_S = 5.0
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options."""
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    parser.add_argument("--host", default="", help="this host of it alone")
+    parser.add_argument("--lines", type=int, default=100, help="how many of each log (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="PART", help="logs with this in their name: an arm, gateway, ...")
+    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+    return parser.parse_args(argv)
+
+
+def sources(given: argparse.Namespace) -> list[Source]:
+    """Return where the logs come from. Raises HouseError."""
+    named = ROOT / "inventory" / given.inventory
+    inventory = named if named.exists() else Path(given.inventory)
+    if not inventory.exists():
+        known = sorted(path.name for path in (ROOT / "inventory").iterdir())
+        raise HouseError(
+            Problem(f"no inventory '{given.inventory}'", "one that is there", did_you_mean(named.name, known))
+        )
+    hosts = hosts_of(inventory)
+    if not hosts:
+        raise HouseError(Problem("no host", "a box with logs", "write one into its hosts.yml", str(given.inventory)))
+    if given.host and given.host not in hosts:
+        do = did_you_mean(given.host, hosts)
+        raise HouseError(Problem(f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)))
+    names = [given.host] if given.host else sorted(hosts)
+    wish = Wish(lines=max(1, given.lines), follow=given.follow, only=given.only)
+    return [source(name, hosts, _home(name, hosts[name]), wish, state_folder() / "known_hosts") for name in names]
+
+
+def _home(name: str, variables: Mapping[str, Any]) -> str:
+    home = str(site_from(variables).get("home") or "")
+    if home and "{{" not in home:
+        return home
+    raise HouseError(
+        Problem(f"drafthouse_home: {home or 'nothing'}", "the folder of our own on the box", "write it out", name)
+    )
+
+
+class Shown:
+    """The commands while they run; their lines come as they come, one at a time."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._several = len(sources) > 1
+        self._lock = threading.Lock()
+        self._running = [(one, _started(one.command)) for one in sources]
+
+    def wait(self) -> int:
+        """Print all lines; return how many of the boxes could not be asked."""
+        threads = [threading.Thread(target=self._print, args=pair, daemon=True) for pair in self._running]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # so that Ctrl-C is heard
+        return sum(process.wait() != 0 for _, process in self._running)
+
+    def _print(self, one: Source, process: subprocess.Popen[str]) -> None:
+        prefix = f"{one.name} " if self._several else ""
+        for line in process.stdout or ():
+            with self._lock:
+                print(f"{prefix}{printable(line.rstrip())}", flush=True)
+
+    def end(self) -> None:
+        """End what still runs."""
+        for _, process in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for _, process in self._running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)
+
+
+def _started(words: list[str]) -> subprocess.Popen[str]:
+    # A session of its own: Ctrl-C is for us, and we end all that it started.
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
+    )  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show, and return 1 where a box could not be asked."""
+    given = parse(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    shown = Shown(sources(given))
+    try:
+        return int(shown.wait() > 0)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        shown.end()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    run(main)

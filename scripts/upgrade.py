@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Serve a profile with another version of its engine, if that is no worse on this very box.
+
+Examples:
+  scripts/upgrade.py rtx6000-qwen-eagle3 0.33.0
+  scripts/upgrade.py rtx6000-qwen-eagle3 0.33.0 --list          (what changes in the flags; touches nothing)
+  scripts/upgrade.py cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
+  scripts/upgrade.py h100-llama33-ngram 0.33.0 -- --limit box1
+
+Shows what changes in the flags, serves and measures the old version (at once where its result is kept) and then the new
+one, and compares the two reports. The new version stays unless it is worse by more than 5 %, fails a gate, or cannot be
+judged; then the old one serves again. A version that does not even start is refused on the way, and the old one is back
+by itself. Environments and images of both stay: make rollback goes back at any time. What stands behind -- goes to
+ansible-playbook.
+
+Exit status: 0 the new version serves on every box; 1 the old one does on some; 2 on a problem (found, needed, do).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from _clone import run
+from _profile import inventory_of, overrides
+from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
+from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_text
+from ansible_collections.drafthouse.core.plugins.module_utils.history import Kept, newest
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import laid_over
+from ansible_collections.drafthouse.core.plugins.module_utils.upgrade import (
+    NEW,
+    THRESHOLD,
+    catalogue_changes,
+    changes_text,
+    decide,
+    rendered_changes,
+)
+from compare import per_cent
+
+WORSE = 1
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; what stands behind `--` under ``more``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    intro, _, rest = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("version", help="the version to go to")
+    parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
+    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
+    parser.add_argument("--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help="default: 5")
+    parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--list", action="store_true", help="show what changes in the flags, and touch nothing")
+    given = parser.parse_args(words[:split])
+    given.more = words[split + 1 :]
+    return given
+
+
+def both(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return the resolved profile with the old and with the new version, and the tables of what changes.
+
+    Raises HouseError with what the new version lacks, or where both are the same.
+    """
+    site = _site(given)
+    more = overrides(given.set)
+    old = resolved_profile(given.profile, site, {**more, **({"engine_version": given.old} if given.old else {})})
+    new = resolved_profile(given.profile, site, {**more, "engine_version": given.version})
+    before, after = (str(one["engine"]["version"]) for one in (old, new))
+    if before == after:
+        do = "name another version, or with --from the one that the box has"
+        raise HouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
+    house = load_house(ROOT)
+    engine, profile = house.engines[new["engine"]["id"]], laid_over(house.profiles[given.profile], more)
+    changes = catalogue_changes(engine, profile, before, after)
+    return old, new, changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
+
+
+def _site(given: argparse.Namespace) -> dict[str, Any]:
+    name = given.inventory or inventory_of(given.profile)
+    # Of an inventory elsewhere Ansible knows the site; for the tables any site will do.
+    known = (ROOT / "inventory" / name / "group_vars" / "all.yml").is_file()
+    return site_of_inventory(name if known else inventory_of(given.profile))
+
+
+class Plays:
+    """Runs playbooks for a profile on its inventory, shown as they go."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        name = given.inventory or inventory_of(given.profile)
+        self._inventory = str(ROOT / "inventory" / name) if (ROOT / "inventory" / name).is_dir() else name
+        self._more = list(given.more)
+        self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
+        if given.reports != ROOT / "reports":
+            self._variables["report_folder"] = str(given.reports.resolve())
+        self._environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+
+    def site(self, version: str, *more: str) -> bool:
+        """Run site.yml with a version; return whether it went well."""
+        variables = json.dumps({**self._variables, "engine_version": version})
+        command = ["site.yml", "-i", self._inventory, *self._more, *more, "-e", variables]
+        words = [_beside("ansible-playbook"), *command]
+        return subprocess.run(words, cwd=ROOT, env=self._environment, check=False).returncode == 0
+
+    def hosts(self) -> list[str]:
+        """Return the names of the boxes. Raises HouseError where the inventory cannot be read, or has none."""
+        command = [_beside("ansible"), "all", "--list-hosts", "-i", self._inventory, *self._more]
+        done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
+        names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
+        if done.returncode or not names:
+            found = done.stderr.strip() or "an inventory without hosts"
+            raise HouseError(Problem(found, "at least one box", "correct the inventory", self._inventory))
+        return names
+
+
+def _beside(program: str) -> str:
+    path = Path(sys.executable).with_name(program)
+    return str(path) if path.exists() else program
+
+
+def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Compare the two reports of a box, print that, and return whether the new version stays.
+
+    ``resolved``: the profile by version, the old one first.
+    """
+    kept = {version: newest(given.reports, host, one) for version, one in resolved.items()}
+    missing = [version for version, one in kept.items() if one is None]
+    if missing:
+        raise HouseError(
+            Problem(
+                f"no report of {given.profile} with {' or '.join(missing)} on {host}",
+                "both versions measured on the box",
+                "look at what the runs above say",
+                str(given.reports),
+            )
+        )
+    (old, one), (new, two) = kept.items()
+    found = compare(_kept(one), _kept(two), given.regression)
+    decision = decide(found)
+    print(compared_text(found))
+    print(f"{host}: {new if decision.keep == NEW else old} is kept")
+    print("\n".join(f"  - {sentence}" for sentence in decision.why))
+    return decision.keep == NEW
+
+
+def _kept(one: Kept | None) -> Kept:
+    if one is None:
+        raise TypeError("a report that was found")
+    return one
+
+
+def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+    """Serve and measure both versions, and leave the better one serving; return the exit status.
+
+    ``resolved``: the profile by version, the old one first.
+    """
+    old, new = resolved
+    hosts = plays.hosts()
+    print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
+    if not plays.site(old):
+        do = "mend that first: there is nothing to compare with"
+        raise HouseError(Problem(f"{old} is not served", "the old version, as it was", do, given.profile))
+    print(f"\nserving and measuring {new}", flush=True)
+    if plays.site(new):
+        worse = [host for host in hosts if not judged(given, host, resolved)]
+    else:
+        # On one of several boxes; or it serves, and the doctor found something: the old one everywhere.
+        print(f"\n{new} is refused, for the reason above", file=sys.stderr)
+        worse = hosts
+    if worse:
+        print(f"\nback to {old} on {', '.join(worse)}", flush=True)
+        if not plays.site(old, "--limit", ",".join(worse)):
+            do = "make rollback, or look at what the run above says"
+            raise HouseError(Problem(f"{old} did not come back", "the old version serving", do, ", ".join(worse)))
+        return WORSE
+    print(
+        f"\n{new} serves. `make {given.profile}` alone would go back to {old}: to stay, write into "
+        f"profiles/{given.profile}.yml\n  engine_version: {new}\nmake rollback goes back now."
+    )
+    return 0
+
+
+def main() -> int:
+    """Show what changes, then do it."""
+    given = parse()
+    old, new, text = both(given)
+    print(text, flush=True)
+    if given.list:
+        return 0
+    return upgraded(given, Plays(given), {str(one["engine"]["version"]): one for one in (old, new)})
+
+
+if __name__ == "__main__":
+    run(main)

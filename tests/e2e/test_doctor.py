@@ -1,0 +1,210 @@
+"""The doctor on this very machine with the real engine: silent where all is well, by name where something is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from tests.doctors import wanted
+from tests.e2e.conftest import Ended, Play, play
+
+PROFILE = "cpu-smollm2-ngram"
+OVERRIDES = {"experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}}}
+FIELDS = {"host", "name", "status", "found", "needed", "do"}
+Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
+
+
+def asked(*words: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run the script as a person does, with variables for the playbook."""
+    command = [sys.executable, str(ROOT / "scripts/doctor.py"), *words, "--", "-e", json.dumps(variables)]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def variables(home: Path, port: int) -> dict[str, Any]:
+    return {
+        "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"), "drafthouse_port": port,
+        "overrides": OVERRIDES,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(run: Play, home: Path) -> Ended:
+    """The demo's profile, its speculative arm left serving."""
+    reports = str(home / "doctor-reports")
+    ended = run("site.yml", profile=PROFILE, overrides=OVERRIDES, report_folder=reports, serve_arm="speculative")
+    assert ended.status == 0, ended.output[-3000:]
+    return ended
+
+
+@pytest.fixture(scope="module")
+def doctor(served: Ended, variables: dict[str, Any]) -> Doctor:
+    """Ask the doctor; return the exit status, and the checks by name."""
+
+    def ask(*words: str, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
+        done = asked("--json", "--profile", PROFILE, *words, **{**variables, **more})
+        checks = json.loads(done.stdout)["checks"]
+        assert all(set(check) == FIELDS for check in checks)
+        return done.returncode, {check["name"]: check for check in checks}
+
+    return ask
+
+
+def ills(checks: dict[str, dict[str, str]]) -> set[str]:
+    # How much room this machine has is not this test's.
+    return {name for name, check in checks.items() if check["status"] in ("warn", "fail")} - {"disk"}
+
+
+def test_a_run_ends_with_the_doctors_lines(served: Ended) -> None:
+    behind = served.output.split("PLAY RECAP")[1]
+    head = next(line for line in behind.splitlines() if line.startswith("doctor of localhost: "))
+    assert "fail" not in head
+    lines = behind.partition(head)[2].splitlines()
+    assert any(re.match(r"  ok +speculation +\d+ tokens drafted, \d+ accepted", line) for line in lines)
+    assert any(re.match(r"  ok +key required +401 ", line) for line in lines)
+    assert any(re.match(r"  not here +firewall +a rental", line) for line in lines)
+
+
+def test_nothing_is_found_where_all_is_well(doctor: Doctor, home: Path, figure: Callable[[str], None]) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        files = (path for path in (home / "home").rglob("*") if path.is_file() and path.suffix not in (".log", ".pyc"))
+        return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+    before = state()
+    _, checks = doctor()
+    assert ills(checks) == set()
+    for name in ("engine answers", "speculation", "key required", "API key", "served", "log rotation"):
+        assert checks[name]["status"] == "ok", checks[name]
+    # It reads, and nothing else: what the engine itself prints is not counted.
+    assert state() == before
+    figure(f"doctor: {sum(check['status'] == 'ok' for check in checks.values())} checks are well on this machine")
+
+
+@contextmanager
+def changed(path: Path, text: str | None) -> Iterator[None]:
+    """A file with another text, or gone, until the block ends."""
+    kept, mode = path.read_bytes(), path.stat().st_mode
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
+        path.chmod(mode)
+
+
+def test_a_key_that_everybody_may_read(doctor: Doctor, home: Path) -> None:
+    key = home / "home/secrets/api_key"
+    key.chmod(0o644)
+    try:
+        status, checks = doctor(doctor_parts=["server"])
+    finally:
+        key.chmod(0o600)
+    assert (status, ills(checks)) == (2, {"API key"})
+    assert "mode 0644" in checks["API key"]["found"]
+    assert "chmod 600" in checks["API key"]["do"]
+
+
+def test_another_key_than_the_servers(doctor: Doctor, home: Path) -> None:
+    with changed(home / "home/secrets/api_key", "another-key-of-forty-letters-0123456789\n"):
+        (home / "home/secrets/api_key").chmod(0o600)
+        status, checks = doctor(doctor_parts=["server"])
+    assert (status, ills(checks)) == (2, {"engine answers"})
+    assert "401" in checks["engine answers"]["found"]
+
+
+def test_weights_that_changed_since(doctor: Doctor, home: Path) -> None:
+    # Other tests keep theirs beside those of this profile.
+    asked_for = wanted(PROFILE, "local", home=str(home / "home"), models_dir=str(home / "models"))
+    weights = Path(asked_for["weights"][-1]["path"])
+    kept = weights.stat()
+    os.utime(weights, ns=(kept.st_atime_ns, kept.st_mtime_ns + 1_000_000_000))
+    try:
+        status, checks = doctor(doctor_parts=["weights"])
+    finally:
+        os.utime(weights, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert status == 2
+    (name,) = ills(checks)
+    assert name.startswith("weights ")
+    assert weights.name in checks[name]["found"]
+
+
+def test_a_port_that_somebody_else_has(doctor: Doctor, port: int) -> None:
+    # The other arm's, where the next measurement will fail.
+    with socket.create_server(("127.0.0.1", port + 1)):
+        status, checks = doctor(doctor_parts=["box"])
+    assert (status, ills(checks)) == (2, {"ports from inside"})
+    assert f"port {port + 1} is taken by pid {os.getpid()}" in checks["ports from inside"]["found"]
+
+
+def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: dict[str, Any]) -> None:
+    done = asked(
+        "--json", "--profile", "cpu-smollm2-draft", **{**variables, "doctor_parts": ["server"], "overrides": {}}
+    )
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 2
+    assert f"make doctor PROFILE={PROFILE}" in checks["served"]["do"]
+    assert checks["engine answers"]["status"] == "not here"
+
+
+def test_nothing_served_is_said(served: Ended, run: Play, doctor: Doctor, variables: dict[str, Any]) -> None:
+    assert run("playbooks/stop.yml", profile=PROFILE).status == 0
+    status, checks = doctor(doctor_parts=["server"])
+    assert (status, ills(checks)) == (2, {"served"})
+    # A playbook fails by the doctor, and its lines stand at the end.
+    ended = play("playbooks/doctor.yml", profile=PROFILE, **variables)
+    assert ended.status != 0
+    assert re.search(rf"^  fail +served +.*; needed: an arm of {PROFILE}; do: make logs", ended.output, re.MULTILINE)
+    # As lines, for people.
+    done = asked("--profile", PROFILE, **{**variables, "doctor_parts": ["server"]})
+    assert done.returncode == 2
+    assert done.stdout.startswith("doctor of localhost: 1 check fails")
+    assert done.stderr == ""
+
+
+def test_a_bare_home_and_wrong_words(tmp_path: Path) -> None:
+    bare = {"drafthouse_home": str(tmp_path / "h"), "drafthouse_models_dir": str(tmp_path / "m"), "drafthouse_port": 1}
+    done = asked("--json", "--profile", PROFILE, **bare)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 2
+    assert checks["engine's environment"]["status"] == "fail"
+    assert not (tmp_path / "h").exists()
+    wrong = asked("--json", "--profile", PROFILE, **bare, doctor_parts=["wheights"])
+    (check,) = json.loads(wrong.stdout)["checks"]
+    assert (wrong.returncode, check["do"]) == (2, "write 'weights'")
+    none = asked("--profile", "no-such-profile", **bare)
+    assert none.returncode == 2
+    assert "no profile 'no-such-profile'" in none.stdout
+    nowhere = asked("--inventory", "laptop")
+    assert nowhere.returncode == 2
+    assert "found: no inventory 'laptop'" in nowhere.stderr
+
+
+def test_a_box_that_is_away_is_a_check_too(tmp_path: Path) -> None:
+    host = {
+        "ansible_host": "127.0.0.1",
+        "ansible_port": 1,
+        "ansible_user": "nobody",
+        "ansible_ssh_common_args": "-F none",
+    }
+    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"away": host}}}))
+    site = {
+        "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_home": "/h",
+        "drafthouse_models_dir": "/m", "drafthouse_host": "127.0.0.1", "drafthouse_port": 8000,
+    }  # fmt: skip
+    done = asked("--inventory", str(tmp_path / "hosts.yml"), "--json", "--profile", PROFILE, **site)
+    (check,) = json.loads(done.stdout)["checks"]
+    assert (done.returncode, check["name"], check["host"], check["status"]) == (2, "reachable", "away", "fail")

@@ -1,0 +1,121 @@
+"""The role watchdog on hosts: by systemd on a workstation, by a supervisor on a rental; it comes back with the box."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts.hosts import Ended, Host, Lab
+from tests.hosts.test_kills import SETTINGS
+
+PROFILE = "cpu-smollm2-ngram"
+WATCHDOG = {"mode": "restart", "every_s": 1}
+PATIENCE_S = 90
+
+
+def pids(box: Host) -> list[str]:
+    return box.exec("pgrep", "-f", "drafthouse_watchdog.watchdog_run", check=False).stdout.split()
+
+
+def journal(box: Host, home: str) -> list[dict[str, Any]]:
+    text = box.exec("cat", f"{home}/watchdog/journal.jsonl").stdout
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def awaited(true: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, f"no {what}"
+        time.sleep(0.5)
+
+
+@pytest.fixture(scope="module", params=sorted(SETTINGS))
+def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A box on which site.yml has served, with the watchdog asked for."""
+    setting = SETTINGS[request.param]
+    host = lab.start(request.param)
+    given: dict[str, Any] = {
+        "profile": PROFILE, "serve_arm": "speculative", "report_folder": str(tmp_path_factory.mktemp("reports")),
+    }  # fmt: skip
+    overrides: dict[str, Any] = {"experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": {"others": 1}}}
+    if host.kind.engine:
+        given["drafthouse_engine_image"] = lab.load_engine(host)
+        overrides["runtimes"] = ["docker"]
+    site = {**setting.site, "drafthouse_watchdog": WATCHDOG}
+    inventory = lab.inventory([host], like=setting.like, group_vars=site)
+
+    def play(playbook: str, **more: Any) -> Ended:
+        return lab.play(playbook, inventory, **{**given, "overrides": overrides, **more})
+
+    done = play("site.yml")
+    assert done.status == 0, done.output[-3000:]
+    yield host, setting.home, play
+    host.remove()
+
+
+def test_one_of_them_watches(box: Any) -> None:
+    host, home, _ = box
+    awaited(lambda: len(pids(host)) == 1, "watchdog")
+    assert journal(host, home)[0]["code"] == "watching"
+    order = json.loads(host.exec("cat", f"{home}/watchdog/order.json").stdout)
+    assert order["points"]
+    awaited(lambda: host.exec("test", "-s", f"{home}/watchdog/state.json", check=False).returncode == 0, "state")
+
+
+def test_a_second_run_changes_nothing(box: Any) -> None:
+    host, _, play = box
+    before = pids(host)
+    done = play("playbooks/watchdog.yml")
+    assert (done.status, done.changed) == (0, 0), done.output[-3000:]
+    assert pids(host) == before
+
+
+def test_a_killed_one_comes_back(box: Any) -> None:
+    host, _, _ = box
+    before = pids(host)
+    host.exec("kill", "-9", *before)
+    awaited(lambda: pids(host) and pids(host) != before, "new watchdog")
+
+
+def test_it_comes_back_with_a_workstation(box: Any) -> None:
+    host, home, _ = box
+    if not host.kind.systemd:
+        pytest.skip("a rental has no systemd: what ran comes back with the next run")
+    assert host.exec("systemctl", "is-enabled", "drafthouse-watchdog").stdout.strip() == "enabled"
+    before = len(journal(host, home))
+    host.restart()
+    awaited(lambda: len(pids(host)) == 1, "watchdog after the restart")
+    awaited(lambda: len(journal(host, home)) > before, "line of the journal")
+
+
+def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path: Path) -> None:
+    """What `carry_out` calls, on the box and with what lies there."""
+    host, home, _ = box
+    program = (
+        "import sys; from pathlib import Path; from drafthouse_watchdog.watchdog_switch import serve; "
+        "serve(Path(sys.argv[1]), 'restart', sys.argv[2], 'test')"
+    )
+    for phase, arm in (("off", "baseline"), ("trial", "speculative")):
+        host.exec(
+            "env", f"PYTHONPATH={home}/watchdog/program", f"{home}/venv/bin/python", "-c", program, home, phase,
+            timeout=300,
+        )  # fmt: skip
+        last = json.loads(host.exec("tail", "-n1", f"{home}/served/history.jsonl").stdout)
+        assert (last["event"], last["arm"]) == ("switched", arm)
+        assert len(host.exec("pgrep", "-f", "bin/llama-server.* --model").stdout.split()) == 1
+    # It was changed behind its back: it sees that, and leaves the server alone.
+    awaited(lambda: any(line["code"] == "restarted" for line in journal(host, home)), "word of it")
+
+
+def test_absent_leaves_nothing(box: Any) -> None:
+    host, home, play = box
+    done = play("playbooks/watchdog.yml", drafthouse_watchdog=None)
+    assert done.status == 0, done.output[-3000:]
+    assert pids(host) == []
+    for path in (f"{home}/watchdog", "/etc/systemd/system/drafthouse-watchdog.service"):
+        assert host.exec("test", "-e", path, check=False).returncode == 1
