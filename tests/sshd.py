@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
@@ -68,8 +69,11 @@ def children(pid: int) -> list[int]:
 
 
 @contextmanager
-def running_sshd() -> Iterator[Sshd]:
-    """Run it in the foreground, as nobody where we are root: so it needs neither a user of its own nor privileges."""
+def running_sshd(*, shell: bool = False) -> Iterator[Sshd]:
+    """Run it in the foreground, as nobody where we are root: so it needs neither a user of its own nor privileges.
+
+    ``shell``: commands are run there, for which nobody gets a shell; skips where that cannot be had.
+    """
     program = real_sshd()
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     folder = Path(tempfile.mkdtemp(prefix="dh-sshd-"))
@@ -83,7 +87,7 @@ def running_sshd() -> Iterator[Sshd]:
     if os.geteuid() == 0:
         for name in ("host", "other_host"):
             shutil.chown(folder / name, user)
-    server = start(program, folder, user)
+    server = start(program, folder, user, shell=shell)
     found = Sshd(folder, server[0], user, key, server[1])
     try:
         yield found
@@ -93,7 +97,7 @@ def running_sshd() -> Iterator[Sshd]:
 
 
 def start(
-    program: Path, folder: Path, user: str, port: int = 0, host_key: str = "host"
+    program: Path, folder: Path, user: str, port: int = 0, host_key: str = "host", *, shell: bool = False
 ) -> tuple[int, subprocess.Popen[bytes]]:
     """Start it on ``port``, or on a free one; return the port and the process."""
     with socket.socket() as probe:
@@ -110,13 +114,12 @@ def start(
     )
     config.chmod(0o644)
     libraries = f"{_CACHE}/lib/x86_64-linux-gnu:{_CACHE}/usr/lib/x86_64-linux-gnu"
+    words = [str(program), "-D", "-e", "-f", str(config)]
+    if os.geteuid() == 0:
+        words = [*_as(user, folder, shell), *words]
     process = subprocess.Popen(
-        [str(program), "-D", "-e", "-f", str(config)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": libraries},
-        user=user if os.geteuid() == 0 else None,
-        group=pwd.getpwnam(user).pw_gid if os.geteuid() == 0 else None,
-        extra_groups=[] if os.geteuid() == 0 else None,
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "LD_LIBRARY_PATH": libraries},
     )  # fmt: skip
     end = time.monotonic() + 10
     while True:
@@ -129,3 +132,18 @@ def start(
                 pytest.skip(f"sshd does not run here: {said.strip()}")
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def _as(user: str, folder: Path, shell: bool) -> list[str]:
+    """Return what runs a command as ``user``; with ``shell`` in a look of its own at /etc/passwd, where it has one."""
+    entry = pwd.getpwnam(user)
+    become = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+    if not shell:
+        return become
+    passwd = folder / "passwd"
+    passwd.write_text(f"root:x:0:0:root:/root:/bin/sh\n{user}:x:{entry.pw_uid}:{entry.pw_gid}:{user}:/:/bin/sh\n")
+    passwd.chmod(0o644)
+    # A terminal must be of the group that sshd wants: nobody may not give it another one.
+    own = f"newinstance,ptmxmode=666,mode=620,gid={grp.getgrnam('tty').gr_gid}"
+    mounts = f"mount --bind {passwd} /etc/passwd && mount -t devpts -o {own} devpts /dev/pts"
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *become]

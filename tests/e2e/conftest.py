@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -79,14 +80,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def port() -> int:
-    """A port, and the one behind it, that nobody holds."""
+    """A port, and the one behind it, that nobody holds, nor gets for a connection of his own while the tests run."""
     while True:
+        # Below Linux' ports for outgoing connections (32768 and up): from those the kernel gives away the second one.
+        number = random.randrange(20_000, 32_000, 2)
         with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            number = int(one.getsockname()[1])
             try:
+                one.bind(("127.0.0.1", number))
                 other.bind(("127.0.0.1", number + 1))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return number
 

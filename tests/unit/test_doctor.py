@@ -43,6 +43,10 @@ GPU_BOX = wanted()
 CPU_BOX = wanted(CPU_PROFILE, "local")
 BEHIND_GATEWAY = wanted(gateway=True, gateway_name="llm.example.org")
 OPENED = wanted(allow_cidrs=["192.0.2.0/24"])
+WATCHED = wanted(
+    allow_cidrs=["192.0.2.0/24"], monitoring={"enabled": True, "listen": "0.0.0.0"}, watchdog={"mode": "restart"}
+)
+PROMETHEUS, NODE = 9490, 9491
 
 MISMATCH = {
     "status": 18,
@@ -68,10 +72,27 @@ def with_gateway(facts: dict[str, Any]) -> dict[str, Any]:
     return ill(facts, {"firewall/families/4": family, "firewall/families/6": family})
 
 
+def watched(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same box, whose firewall lets some into Prometheus and Grafana; the neighbour is one of them."""
+    seen = [
+        {"address": "192.0.2.7", "port": port, "is": port, "answers": port != NODE, "source": "192.0.2.9"}
+        for port in (8000, PROMETHEUS, NODE)
+    ]
+    family, every = rules([8000, PROMETHEUS, 9494]), ["0.0.0.0"]
+    return ill(
+        facts,
+        {
+            "firewall/families/4": family, "firewall/families/6": family, "outside/doors": seen,
+            "listening": {"8000": every, str(PROMETHEUS): every, str(NODE): ["127.0.0.1"]},
+        },
+    )  # fmt: skip
+
+
 WELL = {
     "workstation": (GPU_BOX, well(GPU_BOX)),
     "this machine": (CPU_BOX, ill(well(CPU_BOX), {"firewall/not_here": "a rental is its provider's to filter"})),
     "gateway": (BEHIND_GATEWAY, with_gateway(well(BEHIND_GATEWAY))),
+    "watched": (WATCHED, watched(well(WATCHED))),
 }
 
 
@@ -92,7 +113,7 @@ def test_every_check_is_ok_somewhere() -> None:
     assert fallible <= ever | {name for name in fallible if name.startswith("weights")}
 
 
-GPU, CPU, GATE, OPEN = "workstation", "this machine", "gateway", "opened"
+GPU, CPU, GATE, OPEN, WATCH = "workstation", "this machine", "gateway", "opened", "watched"
 # box, what is ill, the check, its status, what it must have found, what it must advise
 FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"box/gpus": [], "driver/smi": NO_SMI}, "GPU", FAIL, "no working driver", "nvidia-smi"),
@@ -175,6 +196,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
      "counters"),
     (GPU, {"served/0/arm": "baseline"}, "speculation", FAIL, "baseline arm drafted 48", "make with"),
     (CPU, {"asked/after": STILL}, "speculation", WARN, "nothing drafted", "lookup"),
+    (CPU, {"asked/after": STILL, "asked/speculates": True}, "speculation", WARN, "nothing drafted", "lookup"),
+    (CPU, {"asked/after": STILL, "asked/speculates": False}, "speculation", FAIL, "runs without", "make render"),
     (GATE, {"gateway/problem": PROBLEM}, "gateway", FAIL, "mode 0644", "chmod"),
     (GATE, {"gateway/not_after": None, "gateway/tls_error": "certificate has expired"}, "certificate", FAIL, "expired",
      "playbooks/gateway.yml"),
@@ -182,6 +205,16 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"outside/doors/0/answers": True}, "ports from outside", FAIL, "8000 is open, not closed", "host.yml"),
     (OPEN, {"outside/doors/0/answers": False}, "ports from outside", FAIL, "8000 is closed, not open", "host.yml"),
     (GPU, {"outside/problem": PROBLEM}, "ports from outside", WARN, "mode 0644", "chmod"),
+    (WATCH, {"firewall/families/4": rules([8000, 9494])}, "firewall", FAIL, "port 9490 is not guarded", "host.yml"),
+    (WATCH, {"listening/9491": ["0.0.0.0"]}, "ports from inside", FAIL, "9491 (node) listens on 0.0.0.0",
+     "playbooks/monitoring.yml"),
+    (WATCH, {"outside/doors/1/source": "198.51.100.1", "outside/doors/0/answers": False}, "ports from outside", FAIL,
+     "9490 is open, not closed", "host.yml"),
+    (WATCH, {"outside/doors/2/answers": True}, "ports from outside", FAIL, "9491 is open, not closed", "host.yml"),
+    (WATCH, {"monitoring/problem": PROBLEM}, "monitoring", FAIL, "mode 0644", "chmod"),
+    (WATCH, {"watchdog/runs": False}, "watchdog", FAIL, "does not run", "make logs ONLY=watchdog"),
+    (WATCH, {"watchdog/written": NOW - 900}, "watchdog", FAIL, "900 s ago", "playbooks/watchdog.yml"),
+    (WATCH, {"watchdog/written": None}, "watchdog", WARN, "has not looked yet", "ask again"),
 ]  # fmt: skip
 
 
@@ -219,6 +252,8 @@ def test_what_cannot_be_asked_is_not_called_well() -> None:
     nothing = checks(asked, ill(facts, {"served": []}), "server")
     for name in ("key required", "engine answers", "speculation"):
         assert nothing[name].status == NOT_HERE
+    watched_box, unread = WELL["watched"][0], {"served": [], "monitoring/problem": PROBLEM}
+    assert checks(watched_box, ill(WELL["watched"][1], unread), "server")["monitoring"].status == NOT_HERE
     without_key = checks(asked, ill(facts, {"key/problem": PROBLEM, "asked/chats": []}), "server")
     assert without_key["engine answers"].status == NOT_HERE
     loading = {"asked/health": {"status": 503, "error": ""}, "asked/without_key/status": 503, "asked/chats": []}
@@ -294,6 +329,8 @@ def test_doors_are_our_own_alone() -> None:
     # One that tells nothing is knocked on nowhere, a whole rented machine either.
     assert doors(behind, ["198.51.100.1"], first_process_facts({})) == []
     assert doors({**GPU_BOX, "rented_vm": True}, ["198.51.100.1"], None) == []
+    # Also what must not be reached: the exporters.
+    assert [door["port"] for door in doors(WATCHED, ["192.0.2.7"], None)] == [8000, 9490, 9492, 9491, 9493, 9494]
 
 
 def test_a_second_address_that_is_out_of_reach_proves_nothing() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.at_rest import Note, verified, write_note
+from ansible_collections.drafthouse.core.plugins.module_utils.box import read_box
 from ansible_collections.drafthouse.core.plugins.module_utils.doctor import diagnose
 from ansible_collections.drafthouse.core.plugins.module_utils.doctor_asking import ask, read_served_key
 from ansible_collections.drafthouse.core.plugins.module_utils.doctor_facts import listening, read
@@ -41,6 +42,7 @@ class Engine:
     drafts_from: int = 1  # the chat from which on its counters move; 0 never
     status: int = 200
     hangs: bool = False
+    slots: list[dict[str, Any]] = field(default_factory=lambda: [{"id": 0, "speculative": True}])
     asked: list[tuple[str, str]] = field(default_factory=list)
     chats: int = 0
 
@@ -63,6 +65,8 @@ def served(engine: Engine) -> Iterator[int]:
             if engine.hangs:
                 time.sleep(3)
             allowed = given == f"Bearer {KEY}"
+            if self.path == "/slots":
+                return self.say(200 if allowed else 401, json.dumps(engine.slots))
             if self.path == "/health":
                 return self.say(200, "{}")
             if self.path == "/metrics":
@@ -175,6 +179,14 @@ def test_it_asks_more_where_nothing_was_drafted_and_no_more_than_three(tmp_path:
     assert "1000" in found["before"]
 
 
+def test_its_slots_tell_whether_it_speculates(tmp_path: Path) -> None:
+    assert answered(Engine(), tmp_path)["speculates"] is True
+    assert answered(Engine(slots=[{"id": 0, "speculative": False}]), tmp_path)["speculates"] is False
+    # Switched off with --no-slots, or of a version that says nothing of it.
+    assert answered(Engine(slots=[]), tmp_path)["speculates"] is None
+    assert answered(Engine(slots=[{"id": 0, "prompt": "a secret"}]), tmp_path)["speculates"] is None
+
+
 def test_one_that_fails_is_not_asked_again(tmp_path: Path) -> None:
     engine = Engine(status=500)
     (chat,) = answered(engine, tmp_path)["chats"]
@@ -248,12 +260,32 @@ def test_no_key_of_another_program_is_shown(tmp_path: Path) -> None:
             port = int(other.stdout.readline())
             given = {"parts": ["box"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
             facts = read(at(port, tmp_path), {**given, "firewall": False})
+            # What every play knows of the box, and a support bundle has in it.
+            (known,) = read_box([], [port], str(tmp_path / "none"))["ports"].values()
         finally:
             other.kill()
     who = facts["box"]["ports"][str(port)]
     assert (who["pid"], who["ours"]) == (other.pid, False)
     assert who["command"].endswith("serve.py --api-key (secret)")
-    assert "anothers-key" not in json.dumps(facts)
+    assert "anothers-key" not in json.dumps([facts, known])
+    assert known == who
+
+
+def test_whether_the_watchdog_runs_and_when_it_last_looked(tmp_path: Path) -> None:
+    asked = {**at(8000, tmp_path), "watchdog": "report"}
+    folder = tmp_path / "watchdog"
+
+    def look() -> Any:
+        given = {"parts": ["server"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
+        return read(asked, {**given, "firewall": False})["watchdog"]
+
+    assert look() == {"runs": False, "written": None}
+    folder.mkdir()
+    (folder / "state.json").write_text("{}")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert look() == {"runs": True, "written": (folder / "state.json").stat().st_mtime}
+    assert look()["runs"] is False
 
 
 def test_knocking(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,8 +34,11 @@ TALKATIVE = (
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "a home"
+def home() -> Iterator[Path]:
+    # Not below pytest's own folder, which is its owner's alone: sshd's user reads here, too.
+    parent = Path(tempfile.mkdtemp(prefix="dh-logs-"))
+    parent.chmod(0o755)
+    folder = parent / "a home"
     for name, lines in (
         ("logs/speculative.log", 5),
         ("logs/baseline.log", 1),
@@ -42,7 +47,8 @@ def home(tmp_path: Path) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"line {number} of {path.stem}\n" for number in range(lines)))
-    return folder
+    yield folder
+    shutil.rmtree(parent)
 
 
 def shown(home: Path, **wish: Any) -> list[str]:
@@ -100,7 +106,7 @@ def local(home: Path) -> dict[str, Any]:
 
 
 def test_this_machine_and_a_box_over_ssh(home: Path, tmp_path: Path, started: Callable[..., Any]) -> None:
-    with running_sshd() as sshd:
+    with running_sshd(shell=True) as sshd:
         hosts = {"here": local(home), "there": over(sshd, home)}
         process = started(inventory(tmp_path, hosts), "--lines", "1", "--only", "speculat", state=tmp_path / "state")
         out, error = process.communicate(timeout=60)
@@ -140,7 +146,7 @@ def followers(home: Path) -> list[str]:
 def test_follow_shows_what_comes_and_leaves_nothing_behind(
     home: Path, tmp_path: Path, started: Callable[..., Any], remote: bool
 ) -> None:
-    with running_sshd() as sshd:
+    with running_sshd(shell=True) as sshd:
         hosts = {"box": over(sshd, home) if remote else local(home)}
         words = ("--follow", "--lines", "1", "--only", "speculat")
         process = started(inventory(tmp_path, hosts), *words, state=tmp_path / "state")

@@ -46,6 +46,9 @@ HF = "hf_" + "AbCdEfGhIj" * 3
         (f"Authorization: Bearer {PLAIN}", PLAIN),
         (f"authorization: Basic {BASIC}", BASIC),
         (f"sent with bearer {PLAIN}", PLAIN),
+        ("Authorization: Bearer ab1", "ab1"),
+        (f"key=${{API_KEY:-{PLAIN}}}", PLAIN),
+        (json.dumps(f'echo "${{API_KEY:-{PLAIN}}}"'), PLAIN),
         (f"Cookie: session={PLAIN}; other={PLAIN}", PLAIN),
         (f"Set-Cookie: a={PLAIN}", PLAIN),
         (f"index-url = https://user:{PLAIN}@pypi.example.org/simple", PLAIN),
@@ -170,6 +173,9 @@ def test_a_known_secret_goes_inside_a_longer_base64(before: str) -> None:
         "-----BEGIN CERTIFICATE-----\nMIIBhTCCASugAwIBAgIQ\n-----END CERTIFICATE-----",
         "env.DRAFTHOUSE_GATEWAY_KEY is set; export VLLM_API_KEY=$KEY",
         "found: port 8000 is taken (pid 7: python3 -m http.server)",
+        '"bytes_per_token": 539845664, "kv_per_token": 23040',
+        "[[ -z \"${DRAFTHOUSE_API_KEY:-}\" ]] || printf 'Authorization: Bearer %s\\n' \"${DRAFTHOUSE_API_KEY:-none}\"",
+        "DRAFTHOUSE_API_KEY=... ./smoke.sh; /opt/drafthouse/secrets/api_key:/opt/drafthouse/secrets/api_key:ro",
         "author: Drafthouse, tokenizer: Qwen/Qwen3-32B, keyword: x",
     ],
 )  # fmt: skip
@@ -189,6 +195,9 @@ def test_json_stays_json() -> None:
     assert said["api_key"] == said["token"] == said["nested"]["auth"] == GONE
     assert said["list"][1] == GONE
     assert said["max_tokens"] == 5
+    # Shell and more JSON inside it: what escapes a quote is not taken with the value.
+    for text in ('[ -z "${API_KEY:-}" ]; api_key=abcdef"', json.dumps(data), "api_key=abcdef\\", f"Bearer {SECRET}"):
+        json.loads(redactor([SECRET])(json.dumps({"text": text, "again": json.dumps({"text": text})})))
 
 
 def test_names_of_secrets() -> None:
@@ -232,8 +241,8 @@ def test_a_large_log_takes_no_time() -> None:
         "2026-11-22 10:00:00 INFO slot 0: draft tokens accepted 12 of 16, key value cache usage: 0.43, n_past = 4096\n"
     )
     hexes = "".join(f"{number:064x} layer\n" for number in range(4000))
-    text = line * 20_000 + hexes + "A" * 100_000 + "\n" + "word_" * 50_000
+    text = line * 5_000 + hexes + "A" * 100_000 + "\n" + "word_" * 50_000
     begun = time.process_time()
     said = redactor([SECRET])(text)
-    assert time.process_time() - begun < 20
-    assert said.count("draft tokens accepted 12 of 16") == 20_000
+    assert time.process_time() - begun < 10
+    assert said.count("draft tokens accepted 12 of 16") == 5_000

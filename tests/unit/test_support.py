@@ -86,11 +86,17 @@ def home(tmp_path: Path) -> Path:
         "gateway/logs/gateway.log",
         "supervisor/supervisord.log",
         "watchdog/logs/watchdog.log",
+        "monitoring/logs/prometheus.log",
     ):
         put(home / name, LEAKY_LOG)
     put(home / "served/history.jsonl", json.dumps({"at": 1, "event": "served", "why": f"key {API_KEY}"}) + "\n")
     put(home / "watchdog/journal.jsonl", json.dumps({"at": 1, "why": f"token={HF}"}) + "\n")
     put(home / "watchdog/state.json", json.dumps({"api_key": API_KEY}))
+    bearer = f"authorization: {{credentials: {API_KEY}}}"
+    put(home / "monitoring/prometheus.yml", f"scrape_configs:\n- job_name: engine\n  {bearer}\n")
+    put(home / "monitoring/programs/prometheus/serve.sh", f"GF_SECURITY_ADMIN_PASSWORD='{API_KEY}' exec prometheus\n")
+    put(home / "monitoring/grafana/datasources/drafthouse.yml", f"secureJsonData:\n  password: {PASSPHRASE}\n")
+    put(home / "monitoring/data/wal/00000001", API_KEY)
     put(home / "run/speculative.ready.json", json.dumps({"ready_s": 3.5}))
     put(home / "serve/p/speculative/serve.sh", f"export VLLM_API_KEY='{API_KEY}'\nexec vllm serve --hf-token {HF}\n")
     put(home / "supervisor/supervisord.conf", f'environment = HF_TOKEN="{HF}",LANG="C"\ncommand = serve\n')
@@ -155,7 +161,8 @@ def test_the_bundle_has_what_a_helper_needs(bundle: Path, resolved: dict[str, An
         "box/supervisor/supervisord.log", "box/watchdog/logs/watchdog.log", "box/served/history.jsonl",
         "box/watchdog/journal.jsonl", "box/watchdog/state.json", "box/serve/p/speculative/serve.sh",
         "box/gateway/Caddyfile", "box/supervisor/supervisord.conf", "box/gateway/tls/certificate.pem",
-        "box/run/speculative.ready.json",
+        "box/run/speculative.ready.json", "box/monitoring/logs/prometheus.log", "box/monitoring/prometheus.yml",
+        "box/monitoring/programs/prometheus/serve.sh", "box/monitoring/grafana/datasources/drafthouse.yml",
         "box/versions.txt", "box/system/etc/os-release", "box/system/etc/docker/daemon.json",
     ):  # fmt: skip
         assert found.get(name), name
@@ -166,6 +173,8 @@ def test_the_bundle_has_what_a_helper_needs(bundle: Path, resolved: dict[str, An
     assert found["rendered/speculative/serve.sh"] == resolved["arms"]["speculative"]["files"][0]["content"]
     assert json.loads(found["doctor.json"])["checks"][0]["status"] == "fail"
     assert "my-box" not in found["report.json"]
+    assert "job_name: engine" in found["box/monitoring/prometheus.yml"]
+    assert not [name for name in found if name.startswith("box/monitoring/data")]
     for name in ("resolved.json", "report.json", "box/watchdog/state.json", "box/run/speculative.ready.json"):
         json.loads(found[name])
 
@@ -183,17 +192,12 @@ def test_only_its_owner_may_read_it(bundle: Path) -> None:
 
 
 def test_a_logs_end_has_whole_lines_alone(tmp_path: Path) -> None:
-    line = f"x{HF}"
     # The cut goes through the middle of a secret: what is left of it would have no shape any more.
-    log = put(tmp_path / "a.log", "\n".join([line] + ["y" * 99] * (BYTES // 100)) + "\n")
-    with log.open("r+b") as stream:
-        stream.seek(0, 2)
-        over = stream.tell() - BYTES
-        stream.seek(over - 10)
-        stream.write(b"\n" + line.encode()[:30] + b"\n")
-    text = tail(log)
-    assert text
-    assert set(text.splitlines()) == {"y" * 99}
-    assert len(text.splitlines()) == LINES
+    body = f"{'y' * 99}\n" * (BYTES // 100 + 1)
+    log = put(tmp_path / "a.log", f"{HF}\n{body[16 - BYTES :]}")
+    whole = tail(log, lines=BYTES)
+    assert set(whole) == {"y", "\n"}
+    assert len(whole) == BYTES - 16
+    assert tail(log).splitlines() == ["y" * 99] * LINES
     assert tail(put(tmp_path / "b.log", "one\ntwo\n"), lines=1) == "two\n"
     assert tail(tmp_path / "gone.log") == ""

@@ -12,24 +12,29 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from .first_process import facts, first_environment
+from .redact import redactor
 from .runtimes import published_ports
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
 _LISTEN = "0A"  # the state's number in /proc/net/tcp
+_without_shapes = redactor()
 
 
-def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str) -> dict[str, Any]:
+def read_box(
+    paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str, redact: Callable[[str], str] = _without_shapes
+) -> dict[str, Any]:
     """Return the facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
-    of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes.
+    of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
+    lines are told as ``redact`` leaves them: a key may stand in another program's.
     """
     published = published_ports()
     return {
@@ -58,7 +63,7 @@ def read_box(paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str
         "has_systemd": Path("/run/systemd/system").is_dir(),
         "first_process": facts(first_environment()),
         "writable": {path: _writable(path) for path in paths},
-        "ports": {str(port): _listener(port, supervisor_pidfile, published) for port in ports},
+        "ports": {str(port): _listener(port, supervisor_pidfile, published, redact) for port in ports},
     }
 
 
@@ -146,7 +151,9 @@ def _writable(path: str) -> bool:
     return os.access(_existing(path), os.W_OK | os.X_OK)
 
 
-def _listener(port: int, supervisor_pidfile: str, published: set[int]) -> dict[str, Any] | None:
+def _listener(
+    port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str]
+) -> dict[str, Any] | None:
     """Return who listens on ``port``: None, or {pid, command, ours} (pid None where it is not to be seen)."""
     inodes = _listening_inodes(port)
     if not inodes:
@@ -155,7 +162,7 @@ def _listener(port: int, supervisor_pidfile: str, published: set[int]) -> dict[s
         if _open_files(folder) & inodes:
             pid = int(folder.name)
             words = _bytes(folder / "cmdline").split(b"\0")
-            command = " ".join(word.decode(errors="replace") for word in words if word)
+            command = redact(" ".join(word.decode(errors="replace") for word in words if word))
             ours = port in published or _is_below(pid, supervisor_pidfile)
             return {"pid": pid, "command": command[:200], "ours": ours}
     return {"pid": None, "command": "a process of another user", "ours": port in published}

@@ -32,6 +32,8 @@ _CHAT = "/v1/chat/completions"
 # The lines that `counters.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
 _DIALECT = re.compile(r"^(vllm|llamacpp):|^trtllm[_:]")
 _SPECULATION = "spec_decode"
+# llama.cpp has counters of drafts with and without speculation; a lookup that finds nothing looks like none.
+_WITH_SLOTS = "llamacpp"
 
 
 def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
@@ -45,7 +47,7 @@ def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
 def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
     """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
     base = f"http://{wants['site']['host']}:{wants['site']['port']}"
-    found: Data = {"chats": [], "before": "", "after": "", "counters_error": ""}
+    found: Data = {"chats": [], "before": "", "after": "", "counters_error": "", "speculates": None}
     found["health"] = _got(base + wants["engine"]["health"], "")[0]
     if found["health"]["status"] is None:
         # One that hangs is not waited for three times.
@@ -56,6 +58,8 @@ def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
     found["with_key"] = {**with_key, "models": _models(text)}
     if not key or found["health"]["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
         return found
+    if wants["engine"]["id"] == _WITH_SLOTS:
+        found["speculates"] = _speculates(_got(f"{base}/slots", key)[1])
     metrics = base + wants["engine"]["metrics"]
     found["before"], found["counters_error"] = _counters(metrics, key)
     for body in wants["asks"]:
@@ -70,8 +74,9 @@ def _drafting(text: str) -> list[str]:
     return [line for line in text.splitlines() if _SPECULATION in line]
 
 
-def _got(url: str, key: str, timeout_s: float = _LOOK_S, body: bytes | None = None) -> tuple[Data, str]:
+def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Data, str]:
     """Return {status, error} of one request, and the text of its answer. The key is in neither."""
+    timeout_s = _LOOK_S if timeout_s is None else timeout_s
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
@@ -96,6 +101,15 @@ def _models(text: str) -> list[str]:
         return [str(entry["id"]) for entry in json.loads(text)["data"]]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+def _speculates(text: str) -> bool | None:
+    """Return whether a slot of llama.cpp's speculates, None where it does not tell (--no-slots)."""
+    try:
+        said = [slot["speculative"] for slot in json.loads(text)]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return any(said) if said else None
 
 
 def _counters(url: str, key: str) -> tuple[str, str]:

@@ -78,6 +78,7 @@ def _faults(wants: Data, facts: Data) -> list[str]:
     """Return what differs from the rules that the role confirmed."""
     faults = []
     guarded = {wants["site"]["port"], *([wants["gateway"]["port"]] if wants["gateway"] else [])}
+    guarded |= set(wants["monitoring"]["open_ports"])
     for family, one in sorted(facts["families"].items()):
         if one["error"]:
             faults.append(f"IPv{family}: {one['error']}")
@@ -136,6 +137,12 @@ def _ports(wants: Data, facts: Data) -> list[Check]:
         found = f"port {site['port']} listens on {', '.join(wide)}"
         needed = "loopback alone: nobody stands in drafthouse_allow_cidrs, or a gateway is in front"
         return [fail(name, found, needed, f"{_RUN}, which starts it anew")]
+    for what, port in wants["monitoring"]["ports"].items():
+        wide = [text for text in facts["listening"].get(str(port), []) if not ipaddress.ip_address(text).is_loopback]
+        if wide and port not in wants["monitoring"]["open_ports"]:
+            found = f"port {port} ({what}) listens on {', '.join(wide)}"
+            do = "end that program where it is none of ours; run playbooks/monitoring.yml"
+            return [fail(name, found, "loopback alone: drafthouse_monitoring says no other address", do)]
     said = f"port {site['port']} on {', '.join(listening)}" if listening else f"nobody listens on {site['port']}"
     return [ok(name, said, "our own servers, where they shall listen")]
 
@@ -152,7 +159,7 @@ def doors(wants: Data, addresses: Sequence[str], rented: Data | None) -> list[di
     what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
     """
     gateway, mapped = wants["gateway"], (rented or {}).get("ports") or {}
-    ports = [*wants["ports"], *([gateway["port"]] if gateway else [])]
+    ports = [*wants["ports"], *([gateway["port"]] if gateway else []), *wants["monitoring"]["ports"].values()]
     if rented is not None or wants["rented_vm"]:
         address = (rented or {}).get("address") or addresses[0]
         return [{"address": address, "port": mapped[str(port)], "is": port} for port in ports if str(port) in mapped]
@@ -190,6 +197,8 @@ def _wanted(wants: Data, port: int, source: str) -> str | None:
         return _OPEN if gateway and port == gateway["port"] else _CLOSED
     if not _allowed(site.get("allow_cidrs") or [], source):
         return _CLOSED
+    if port in wants["monitoring"]["ports"].values():
+        return _OPEN if port in wants["monitoring"]["open_ports"] else _CLOSED
     if gateway:
         return _OPEN if port == gateway["port"] else _CLOSED
     # Beside the served arm's port the other arm's is guarded alike, and used only while arms are measured.

@@ -26,19 +26,23 @@ from .docker_api import DockerApi, EngineError
 from .doctor_asking import ask, ask_gateway, read_served_key
 from .doctor_weights import read_weights
 from .driver_facts import read_driver, said
+from .monitoring_ready import wait_for_monitoring
 from .problems import HouseError, Problem
 from .put_back import drift
 from .python_env import STAMP
 from .runtimes import LABEL, runtime_of
 from .supervisor import Supervisor
 from .support_facts import redactor_of
-from .watchdog_switch import is_measured
+from .watchdog_files import FOLDER as WATCHDOG
+from .watchdog_files import STATE
+from .watchdog_switch import is_held, is_measured
 
 Data = dict[str, Any]
 Wants = Mapping[str, Any]
 
 _UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
 _DOCKER_S = 20.0
+_LOOK_AGAIN_S = 30.0  # two of Prometheus's looks: of an engine just started it may know only the one before
 _LISTEN = "0A"  # the state's number in /proc/net/tcp
 _NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
@@ -97,12 +101,9 @@ def _driver(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
 def _box(wants: Wants) -> Data:
     site = wants["site"]
     pidfile = f"{site['home']}/supervisor/supervisord.pid"
-    box = read_box([site["home"], site["models_dir"]], wants["ports"], pidfile)
-    redact = redactor_of(Path(site["home"]))
-    for who in filter(None, box["ports"].values()):
-        # The whole command line of a program that is not ours: a key may stand in it.
-        who["command"] = redact(who["command"])
-    return {"box": box}
+    return {
+        "box": read_box([site["home"], site["models_dir"]], wants["ports"], pidfile, redactor_of(Path(site["home"])))
+    }
 
 
 # --- the runtime ------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def _of_the_box(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
         **({} if "box" in facts else _box(wants)),
         "disk": {path: _space(path) for path in there},
         "firewall": _firewall(wants, bool(given["firewall"])),
-        "listening": {str(port): listening(port) for port in wants["ports"]},
+        "listening": {str(port): listening(port) for port in [*wants["ports"], *wants["monitoring"]["ports"].values()]},
     }
 
 
@@ -324,7 +325,29 @@ def _server(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
         "key": trouble,
         "asked": ask(wants, key, float(given["timeout_s"])),
         "gateway": ask_gateway(wants, key, wants["certificate"]) if wants["gateway"] else {},
+        "monitoring": _monitoring(wants["monitoring"]),
+        "watchdog": _watchdog(Path(wants["site"]["home"]) / WATCHDOG) if wants["watchdog"] else {},
     }
+
+
+def _monitoring(wished: Mapping[str, Any]) -> Data:
+    """Return what is wrong with it, as a problem or None, and how many rules it has evaluated."""
+    if not wished["prometheus"]:
+        return {}
+    given = {"grafana": wished["grafana"], "log": "make logs ONLY=prometheus", "timeout_s": _LOOK_AGAIN_S}
+    try:
+        return {"problem": None, "rules": wait_for_monitoring(wished["prometheus"], wished["jobs"], **given).rules}
+    except HouseError as error:
+        return {"problem": error.problems[0].as_dict(), "rules": 0}
+
+
+def _watchdog(folder: Path) -> Data:
+    """Return whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
+    try:
+        written = (folder / STATE).stat().st_mtime
+    except OSError:
+        written = None
+    return {"runs": is_held(folder / "lock"), "written": written}
 
 
 def _served(wants: Wants, facts: Data) -> list[Data]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .counters import Snapshot, difference, parse_counters
+from .doctor_watchers import WATCHERS, watchers_checks
 from .doctor_words import Check, fail, not_here, of_problem, ok, warn
 from .wording import count
 
@@ -74,13 +75,14 @@ def server_checks(wants: Data, facts: Data) -> list[Check]:
             _answers(wants, facts, at_port),
             _speculation(wants, facts["asked"], at_port["arm"]),
         ]
-    return [*checks, *_gateway(wants, facts["gateway"], facts["clock"]["time"])]
+    checks += _gateway(wants, facts["gateway"], facts["clock"]["time"])
+    return [*checks, *watchers_checks(wants, facts, at_port is not None)]
 
 
 def _meanwhile(wants: Data, key: Data) -> list[Check]:
     """Return the checks while arms come and go: what is asked of them now would be measured, too."""
     why = "a measurement or a change of ours is under way on this box"
-    names = ("key required", "engine answers", "speculation", "gateway", "certificate")
+    names = ("key required", "engine answers", "speculation", "gateway", "certificate", *WATCHERS)
     return [
         warn("served", why, f"an arm of {wants['profile']}, left alone", "ask again when it has ended"),
         _key(wants, key),
@@ -182,10 +184,12 @@ def _speculation(wants: Data, asked: Data, arm: str) -> Check:
         return warn(
             name, f"neither counters nor answers tell: {asked['counters_error'] or 'no such lines'}", needed, do
         )
-    if after["present"] and wants["method"]["kind"] == _LOOKUP:
+    without = asked["speculates"] is False
+    if after["present"] and wants["method"]["kind"] == _LOOKUP and not without:
         do = "see its counters under the traffic that it is for; a lookup drafts only what it finds again"
         return warn(name, f"nothing drafted in {requests} that repeat their text", needed, do)
     said = "its counters did not move" if after["present"] else "it has no counters of drafts: it runs without"
+    said = "none of its slots speculates: it runs without" if without else said
     do = f"compare serve.sh on the box with make render PROFILE={wants['profile']}; {_MAKE}"
     return fail(name, f"{said}, {requests}", needed, do)
 

@@ -11,7 +11,9 @@ from typing import Any
 from .client import Ask
 from .gateway import certificate_file
 from .measure import ask_fields
+from .monitoring import jobs, near
 from .suites import expand
+from .watchdog_site import REPORT
 
 Data = dict[str, Any]
 
@@ -35,6 +37,8 @@ def wants(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> Data:
         "site": dict(site),
         "ports": list(resolved["ports"]),
         "gateway": gateway,
+        "monitoring": _monitoring(resolved["monitoring"]),
+        "watchdog": str((site.get("watchdog") or {}).get("mode", REPORT)) if "watchdog" in site else "",
         # The one that was made on the box; an authority's is trusted as any other.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",
         "engine": {
@@ -48,6 +52,24 @@ def wants(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> Data:
         "served_name": resolved["target"]["served_name"],
         "key_file": resolved["key_file"],
         "asks": asks_of(resolved, own_suite),
+    }
+
+
+def _monitoring(wished: Mapping[str, Any] | None) -> Data:
+    """Return where its programs listen, which ports of them are opened to others, and what Prometheus must read.
+
+    ``prometheus`` is its address on the box, '' where there is no monitoring.
+    """
+    if not wished:
+        return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
+    at, ports = near(wished["listen"]), wished["ports"]
+    there = [*wished["programs"], *(["dcgm"] if wished["gpu"] else []), *(["grafana"] if wished["grafana"] else [])]
+    return {
+        "prometheus": f"http://{at}:{ports['prometheus']}",
+        "grafana": f"http://{at}:{ports['grafana']}" if wished["grafana"] else "",
+        "jobs": jobs(wished),
+        "ports": {name: ports[name] for name in there},
+        "open_ports": list(wished["open_ports"]),
     }
 
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .runtimes import LABEL
-from .support_facts import UNITS
+from .support_facts import LABELS, UNITS
 from .tunnel import Way, options, way_to
 
-_LABELS = (LABEL, "drafthouse.gateway")
 # Below the box's home: engines, gateway, both supervisors, and what watches beside them.
 _FILES = (
     "logs/*.log",
@@ -25,7 +23,9 @@ _FILES = (
     "supervisor/supervisord.log",
     "gateway/supervisor/supervisord.log",
     "monitoring/logs/*.log",
+    "monitoring/supervisor/supervisord.log",
     "watchdog/logs/*.log",
+    "watchdog/supervisor/supervisord.log",
 )
 
 
@@ -47,7 +47,7 @@ def script(home: str, wish: Wish) -> str:
     behind = " &" if wish.follow else ""
     patterns = " ".join(f"{shlex.quote(home)}/{pattern}" for pattern in _FILES)
     names = "; ".join(
-        f"docker ps --all --filter label={label} --format '{{{{.Names}}}}' 2>/dev/null" for label in _LABELS
+        f"docker ps --all --filter label={label} --format '{{{{.Names}}}}' 2>/dev/null" for label in LABELS
     )
     return f"""\
 only={shlex.quote(wish.only)}
@@ -56,7 +56,11 @@ prefixed() {{ sed -u "s|^|$1: |"; }}
 for file in {patterns}; do
   [ -f "$file" ] || continue
   name=$(basename "$file" .log)
-  case "$file" in */gateway/supervisor/*) name="gateway-$name" ;; esac
+  case "$file" in
+    */gateway/supervisor/*) name="gateway-$name" ;;
+    */monitoring/supervisor/*) name="monitoring-$name" ;;
+    */watchdog/supervisor/*) name="watchdog-$name" ;;
+  esac
   named "$name" || continue
   [ -r "$file" ] || {{ echo "$file may not be read: set ansible_become, or connect as its owner" >&2; continue; }}
   {{ tail -n {wish.lines} {follow_file} "$file" 2>/dev/null | prefixed "$name"; }}{behind}

@@ -97,7 +97,7 @@ def monitoring_of(
         "alertmanager": str(wished.get("alertmanager", "")),
         "grafana": grafana,
         "profile": profile,
-        "target": f"{_near(site['host'])}:{site['port']}",
+        "target": f"{near(site['host'])}:{site['port']}",
         "health": engine["health"],
         "dialect": metrics["dialect"] if _has_counters(metrics, arms) else "",
         "path": metrics.get("path", "/metrics"),
@@ -109,7 +109,7 @@ def monitoring_of(
     }
 
 
-def _near(listen: str) -> str:
+def near(listen: str) -> str:
     """Return the address at which the box itself reaches what listens there, as a URL has it."""
     near = _LOOPBACK if listen in ("0.0.0.0", "::") else listen  # noqa: S104
     return f"[{near}]" if ":" in near else near
@@ -219,7 +219,7 @@ class Settings:
     @property
     def listens_at(self) -> str:
         """Where Prometheus is asked on the box itself."""
-        return _near(self.wished["listen"])
+        return near(self.wished["listen"])
 
     @property
     def watched(self) -> Watched:

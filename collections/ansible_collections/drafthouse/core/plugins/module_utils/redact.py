@@ -22,10 +22,10 @@ GONE = "(secret)"
 SHORTEST = 6
 _MOST_BYTES = 65536  # of a key file
 
-# The last word of a name tells: API_KEY, apiKey, hf_token, password; not max_tokens, key_file, tokenizer.
+# The last word of a name tells: API_KEY, apiKey, hf_token, password; not max_tokens, key_file, bytes_per_token.
 _LAST = (
-    r"key|token|secret|password|passwd|passphrase|pwd|credential|credentials|auth|authorization|apikey|accesskey|pat"
-    r"|cookie|jwt|bearer|signature|(?:api|access)[_-]?keys|(?:api|auth|access)[_-]?tokens|passwords|(?<=[_.\-])(?:pass|pw)"
+    r"key|(?<!per[_-])token|secret|password|passwd|passphrase|pwd|credential|credentials|auth|authorization|apikey"
+    r"|accesskey|pat|cookie|jwt|bearer|signature|(?:api|access)[_-]?keys|(?:api|auth|access)[_-]?tokens|passwords|(?<=[_.\-])(?:pass|pw)"
 )
 # Of a shell, and in every environment: paths, which would be taken out everywhere.
 _NO_SECRET = ("PWD", "OLDPWD")
@@ -34,7 +34,12 @@ _SECRET_NAME = re.compile(rf"(?i)(?:{_LAST})(?:[_-]?\d{{1,2}})?$")
 # Where a word begins, also behind a line's end as JSON writes it and behind a sign as URLs do.
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 # What such a name may have as a value and is no secret.
-_PLAIN = re.compile(r"(?i)^(true|false|null|none|yes|no|on|off|0|1|\(secret\)|\(key\)|\{\{.*|\$\{?\w+\}?|\$\(.*)$")
+_SCHEME = r"(?:(?:bearer|basic|token)[ +]+)?"
+_PLAIN = re.compile(
+    rf"(?i)^{_SCHEME}(true|false|null|none|yes|no|on|off|0|1|\.{{3}}|%s(?:\\+n)?|\(secret\)|\(key\)"
+    r"|\{\{.*|\$\{?\w+\}?|\$\(.*|\S*/secrets/api_key(?::r[ow])?)$"
+)
+_DONE = re.compile(rf"(?i){_SCHEME}{re.escape(GONE)}")
 
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|\Z)", re.DOTALL)
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----")
@@ -79,10 +84,11 @@ _IN_QUERY = re.compile(
 # to its end, another one to a blank or a quote. Headers and arguments also come as lists of values.
 _VALUE = (
     r"(?P<value>\[[^\[\]]*\]|\[[^\[\]\n]*|\"(?:[^\"\\\n\0]|\\.)*\"?|'(?:[^'\\\n\0]|\\.)*'?"
-    r"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*(?:(?P=escaped))?|[^\s\"'\0]+)"
+    rf"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*(?:(?P=escaped))?|{_SCHEME}[^\s\"'\0]+)"
 )
 _ASSIGNED = re.compile(
-    rf"(?i)(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>{_NAME})(?P<close>(?:\\*[\"'])?)[ \t]*(?::|=>?|%3[AaDd])[ \t]*)"
+    rf"(?i)(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>{_NAME})(?P<close>(?:\\*[\"'])?)"
+    rf"[ \t]*(?::[-=?+]?|=>?|%3[AaDd])[ \t]*)"
     rf"(?!\{{){_VALUE}"
 )
 # An argument behind its option: in a list of JSON's or YAML's, in /proc, or on the next line of a shell's.
@@ -228,7 +234,7 @@ def _dense(found: re.Match[str]) -> bool:
 
 def _value_gone(found: re.Match[str]) -> str:
     value = found["value"]
-    if value.strip("\"'\\").startswith(GONE):
+    if _DONE.match(value.strip("\"'\\")):
         return found[0]
     if value.startswith("["):
         inner = value.strip("[]\"'\\, \t\r\n")
@@ -238,8 +244,8 @@ def _value_gone(found: re.Match[str]) -> str:
         quote = quotes[0] if quotes else found["close"]
         return f"{found['head']}[{quote}{GONE}{quote}{']' * value.endswith(']')}"
     quote = found["escaped"] or (value[0] if value[0] in "\"'" else "")
-    # What closes a list or an object around a bare value is none of it.
-    core = value if quote else value.rstrip(",;)}]")
+    # What closes a list or an object around a bare value is none of it, nor what escapes the quote behind it.
+    core = value if quote else value.rstrip(",;)}]\\")
     if not core.strip("\"'\\") or _PLAIN.match(core.strip("\"'\\")):
         return found[0]
     # A bare number in JSON becomes a text, so that it is JSON still.

@@ -21,15 +21,19 @@ from .runtimes import LABEL, PREFIX, ContainerRuntime
 LINES, BYTES = 500, 512 * 1024
 #: Our units, as systemctl takes them.
 UNITS = "drafthouse-*.service"
+#: The labels of our containers: engines, gateway, monitoring.
+LABELS = (LABEL, "drafthouse.gateway", "drafthouse.monitoring")
 _LOGS = (
     "logs/*.log",
     "gateway/logs/*.log",
     "supervisor/supervisord.log",
     "gateway/supervisor/supervisord.log",
     "watchdog/logs/*.log",
+    "watchdog/supervisor/supervisord.log",
     "monitoring/logs/*.log",
+    "monitoring/supervisor/supervisord.log",
     "served/history.jsonl",
-    "watchdog/journal.jsonl",
+    "watchdog/journal*.jsonl",
 )
 _FILES = (
     "serve/*/*/*",
@@ -40,6 +44,13 @@ _FILES = (
     "gateway/tls/certificate.pem",
     "watchdog/order.json",
     "watchdog/state.json",
+    "watchdog/serve.sh",
+    "watchdog/supervisor/supervisord.conf",
+    "monitoring/*.yml",
+    "monitoring/dcgm.csv",
+    "monitoring/programs/*/serve.sh",
+    "monitoring/grafana/*/*",
+    "monitoring/supervisor/supervisord.conf",
     "run/*.json",
 )
 _OF_THE_SYSTEM = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
@@ -147,7 +158,7 @@ def _of_docker() -> Iterator[tuple[str, str]]:
     if not Path("/var/run/docker.sock").exists():
         return
     yield "box/docker/version.txt", said(("docker", "version"), any_status=True)
-    for label in (LABEL, "drafthouse.gateway"):
+    for label in LABELS:
         listed = said(("docker", "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}"))
         for name in listed.split():
             yield f"box/docker/{name}.json", said(("docker", "inspect", name))

@@ -115,12 +115,17 @@ def phase_served(home: Path, now: Mapping[str, Any]) -> bool:
 
 
 def is_measured(home: Path, locks: str | None = None) -> bool:
-    """Tell whether a measurement of ours is under way: somebody holds its lock.
+    """Tell whether a measurement of ours is under way: somebody holds its lock."""
+    return is_held(home / "benchmark.lock", locks)
+
+
+def is_held(file: Path, locks: str | None = None) -> bool:
+    """Tell whether a process holds the lock of a file.
 
     Read from the kernel's list: who tries the lock itself could be taken for an orphaned run, and ended.
     """
     try:
-        inode = (home / "benchmark.lock").stat().st_ino
+        inode = file.stat().st_ino
         text = Path("/proc/locks").read_text("utf-8") if locks is None else locks
     except OSError:
         return False

@@ -37,7 +37,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.box import read_box
 from ..module_utils.problems import HouseError
 from ..module_utils.put_back import drift
+from ..module_utils.redact import redactor
 from ..module_utils.releases import current, read_release
+from ..module_utils.support_facts import redactor_of
 
 
 def main() -> None:
@@ -52,9 +54,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    box = read_box(module.params["paths"], module.params["ports"], module.params["supervisor_pidfile"])
-    box["present"] = [path for path in module.params["present"] if Path(path).exists()]
-    box["served"] = _served(module.params["home"])
+    given = module.params
+    home = given["home"]
+    redact = redactor_of(Path(home)) if home else redactor()
+    box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact)
+    box["present"] = [path for path in given["present"] if Path(path).exists()]
+    box["served"] = _served(home)
     module.exit_json(changed=False, box=box)
 
 
