@@ -183,7 +183,7 @@ test-vast: venv-dev ## vast.ai by a server of our own whose instances are real c
 	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast
 
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json
-	@npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'no axe-core: its tests are skipped by name'
+	@npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'nothing from npm: the tests of axe-core and of Grafana'\''s types are skipped by name'
 
 test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report in a real browser, read by axe (chromium, npm; it says what it skips without)
 	@pytest tests/pages

@@ -14,7 +14,7 @@ _NOT_RUN = (
     "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-engines)",
     "TensorRT-LLM and ArcticInference themselves (their YAML by a schema of our own, their flags by vLLM's parser)",
     "NVIDIA's driver and toolkit, Docker's and NVIDIA's own package repositories (make test-hosts: made packages)",
-    "Grafana and NVIDIA's DCGM exporter (the dashboard by a schema of our own, its queries by the real Prometheus)",
+    "Grafana and NVIDIA's DCGM exporter (the dashboard by the types that Grafana publishes, its queries by Prometheus)",
     "downloads from the Hugging Face hub itself (its client runs against a server of the tests)",
 )
 

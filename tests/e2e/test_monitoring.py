@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import 
 
 from tests.e2e.conftest import Ended, play
 from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
-from tests.gateway import free_port
-from tests.prometheus import answered, awaited, real, series
+from tests.prometheus import answered, awaited, ports_in_a_row, real, series
 
 KEY = "e2e-key-of-the-monitoring-0001"
 PACE = {"interval_s": 1, "window_s": 10, "hold_s": 10}
@@ -45,10 +46,9 @@ def engine(home: Path) -> Iterator[LlamaServer]:
 
 @pytest.fixture(scope="module")
 def wished(home: Path, engine: LlamaServer) -> dict[str, Any]:
-    first = min(free_port(), 65_000)  # of five in a row
     site = {
         "box_kind": "workstation", "runtime": "process", "home": str(home), "host": "127.0.0.1", "port": engine.port,
-        "monitoring": {"enabled": True, "port": first},
+        "monitoring": {"enabled": True, "port": ports_in_a_row(5)},
     }  # fmt: skip
     catalogue = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
     found = monitoring_of(site, "a-profile", catalogue, {}, gpu=False, gateway=None)
@@ -87,6 +87,24 @@ def url(role: Role, wished: dict[str, Any]) -> str:
     return f"http://127.0.0.1:{wished['ports']['prometheus']}"
 
 
+@contextlib.contextmanager
+def traffic(engine: LlamaServer) -> Iterator[None]:
+    """Ask the engine again and again while the block runs."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            engine.greedy(COPY, 48, KEY)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        asking.join()
+
+
 def programs(home: Path) -> dict[str, int]:
     return {name: info["pid"] for name, info in Supervisor(home / "monitoring/supervisor").programs().items()}
 
@@ -98,13 +116,19 @@ def test_a_real_engine_gives_data_to_every_rule_and_query(url: str, home: Path, 
     asked = {target["expr"] for panel in board["panels"] for target in panel.get("targets", [])}
     assert asked <= recorded
 
-    def all_there() -> bool:
-        engine.greedy(COPY, 48, KEY)
-        return all(series(url, name) for name in recorded)
+    empty = sorted(recorded)
 
-    awaited(all_there, SPEAK_S, "data of every rule")
-    assert 0 < float(series(url, "drafthouse:acceptance_rate:ratio")[0]["value"][1]) <= 1
-    assert {one["metric"]["profile"] for one in series(url, "drafthouse:output_tokens:rate")} == {"a-profile"}
+    def all_seen() -> bool:
+        empty[:] = [name for name in empty if not series(url, name)]
+        return not empty
+
+    # Beside the questions: an engine that is slow here counts at the end of a request, and is read after it.
+    with traffic(engine), contextlib.suppress(AssertionError):
+        awaited(all_seen, SPEAK_S, "data of every rule")
+    assert empty == []
+    (rate,) = series(url, "max_over_time(drafthouse:acceptance_rate:ratio[5m])")
+    assert 0 < float(rate["value"][1]) <= 1
+    assert rate["metric"]["profile"] == "a-profile"
 
 
 def test_the_key_stands_in_no_file_of_its_own(url: str, home: Path) -> None:
@@ -112,6 +136,7 @@ def test_the_key_stands_in_no_file_of_its_own(url: str, home: Path) -> None:
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.soak
 def test_a_second_run_changes_nothing(url: str, role: Role, home: Path) -> None:
     before = programs(home)
     assert set(before) == {"prometheus", "blackbox", "node"}
@@ -120,6 +145,7 @@ def test_a_second_run_changes_nothing(url: str, role: Role, home: Path) -> None:
     assert programs(home) == before
 
 
+@pytest.mark.soak
 def test_other_limits_are_taken_up_and_make_an_alert(url: str, role: Role, home: Path) -> None:
     done = role(monitoring_limits={"memory": 0.0001})
     assert done.status == 0, done.output
@@ -132,6 +158,7 @@ def test_other_limits_are_taken_up_and_make_an_alert(url: str, role: Role, home:
     awaited(lambda: not answered(url, "alerts")["alerts"], SPEAK_S, "end of the alert")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("changed", "where"),
     [

@@ -383,9 +383,13 @@ class Lab:
         if kind.systemd:
             # What `--security-opt systempaths=unconfined` means; the SDK has no word for it.
             settings |= {"MaskedPaths": [], "ReadonlyPaths": [], "CgroupnsMode": "host"}
+        # As systemd has it on a machine, and leaves to whoever made a container: what is mounted in one name space is
+        # seen in the others. Without it no unit gets its credentials.
+        command = ["sh", "-c", "mount --make-rshared / && exec /usr/local/sbin/boot"] if kind.systemd else None
         endpoint = api.create_endpoint_config(ipv4_address=addresses[0], ipv6_address=addresses[1])
         made = api.create_container(
             image,
+            command,
             name=f"{self.name}-{name}",
             hostname=name,
             volumes=volumes,

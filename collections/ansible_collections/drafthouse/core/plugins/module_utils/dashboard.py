@@ -1,8 +1,8 @@
 """The dashboard of Grafana, made from one table. Pure; the controller's part.
 
 A panel shows recorded series (`metric_rules.py`) by their names and nothing else; one whose series this box does not
-have is left out. The JSON is Grafana's classic model, which every release from 10 on reads; its shape is held to
-`tests/grafana.schema.json`.
+have is left out. The JSON is Grafana's classic model, which every release from 10 on reads; its shape is held to the
+types that Grafana publishes (`tests/pages/test_grafana.py`) and to `tests/grafana.schema.json`, which is stricter.
 """
 
 from __future__ import annotations
@@ -223,10 +223,21 @@ def _panel(number: int, panel: Panel, shows: Sequence[tuple[str, str]], place: M
     }
 
 
+# Whole, as Grafana's own types ask for them: what is left out here, every release fills in with what it likes.
 _OPTIONS: Mapping[str, dict[str, Any]] = {
-    "stat": {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value"},
+    "stat": {
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "colorMode": "value",
+        "graphMode": "none",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "textMode": "auto",
+        "wideLayout": True,
+        "showPercentChange": False,
+        "percentChangeColorMode": "standard",
+    },
     "timeseries": {
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "multi", "sort": "desc"},
     },
 }
