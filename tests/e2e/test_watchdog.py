@@ -28,14 +28,18 @@ from tests.e2e.conftest import Ended, Play
 from tests.gateway import free_port, real_caddy
 
 PROFILE = "cpu-smollm2-ngram"
-#: Times of a test: a look a second, half a minute of dwell.
-DWELL_S, TRIAL_S = 45, 75
+#: Times of a test: a look a second, and a dwell time of a few starts of the engine.
+DWELL_S, TRIAL_S = 20, 15
 WATCHDOG = {
-    "mode": "restart", "every_s": 1, "look_s": 15, "patience_s": 10, "dwell_s": DWELL_S, "least_drafted": 100,
+    "mode": "restart", "every_s": 1, "look_s": 10, "patience_s": 3, "dwell_s": DWELL_S, "least_drafted": 60,
     "trial_after_s": TRIAL_S, "trial_at_most_s": TRIAL_S, "drain_s": 60,
 }  # fmt: skip
 #: Enough to know what a drafted token costs here; the verdict is not what is looked at.
-OVERRIDES = {"experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}}}
+OVERRIDES = {
+    "experiment": {
+        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 32,
+    },
+}  # fmt: skip
 PATIENCE_S = 240.0
 PARAGRAPH = (
     "The ferry leaves the north pier at seven in the morning, and it carries bread, letters and two bicycles "
@@ -161,10 +165,13 @@ def watched(given: Any, home: Path) -> Iterator[Watched]:
 
 
 def test_text_that_drafts_well_is_left_alone(watched: Watched) -> None:
-    time.sleep(DWELL_S + 30)
+    (watching,) = watched.lines("watching")
+    # From then on it could have changed something.
+    time.sleep(max(0.0, watching["at"] + DWELL_S + 5 - time.time()))
     assert watched.changes() == []
     assert watched.clients.failed == []
     assert watched.clients.answered > 3
+    assert watched.lines("pays")
 
 
 def test_text_that_does_not_is_switched_off_once_and_nobody_notices(
@@ -180,17 +187,31 @@ def test_text_that_does_not_is_switched_off_once_and_nobody_notices(
     assert numbers["acceptance"] < numbers["break_even"]
     assert numbers["gain"] < 1
     before = watched.clients.answered
-    time.sleep(20)
+    time.sleep(5)
     assert watched.clients.answered > before
     assert len(watched.changes()) == 1
     assert watched.clients.failed == []
     figure(
         f"watchdog: {numbers['acceptance']:.0%} accepted, break-even {numbers['break_even']:.0%}, gain "
-        f"{numbers['gain']:.2f}: switched off; {watched.clients.answered} requests, 0 failed, the longest waited "
-        f"{watched.clients.longest_s:.1f} s"
+        f"{numbers['gain']:.2f}: switched off after {decided['at'] - began:.0f} s; {watched.clients.answered} "
+        f"requests, 0 failed, the longest waited {watched.clients.longest_s:.1f} s"
     )
 
 
+def test_when_the_text_drafts_well_again_a_trial_brings_it_back(watched: Watched) -> None:
+    watched.clients.kind = copying
+    changes = watched.await_changes(2)
+    assert changes[-1]["arm"] == "speculative"
+    assert changes[-1]["at"] - changes[0]["at"] >= DWELL_S
+    end = time.monotonic() + PATIENCE_S
+    while not any(line["decision"] == "on" for line in watched.lines("pays")):
+        assert time.monotonic() < end, watched.lines()[-6:]
+        time.sleep(1)
+    assert len(watched.changes()) == 2
+    assert watched.clients.failed == []
+
+
+@pytest.mark.soak
 def test_a_killed_watchdog_goes_on_where_it_was(watched: Watched) -> None:
     before = json.loads((watched.folder / "state.json").read_text())
     watching = len(watched.lines("watching"))
@@ -199,9 +220,8 @@ def test_a_killed_watchdog_goes_on_where_it_was(watched: Watched) -> None:
     while len(watched.lines("watching")) == watching:
         assert time.monotonic() < end
         time.sleep(0.2)
-    time.sleep(3)
     after = json.loads((watched.folder / "state.json").read_text())
-    assert after["memory"]["phase"] == before["memory"]["phase"] == "off"
+    assert after["memory"]["phase"] == before["memory"]["phase"]
     assert after["memory"]["changed_s"] == before["memory"]["changed_s"]
 
 
@@ -216,27 +236,24 @@ def pid_of(watched: Watched) -> int:
     raise AssertionError("no watchdog runs")
 
 
-def test_when_the_text_drafts_well_again_a_trial_brings_it_back(watched: Watched) -> None:
-    watched.clients.kind = copying
-    changes = watched.await_changes(2)
-    assert changes[-1]["arm"] == "speculative"
-    end = time.monotonic() + PATIENCE_S
-    while not any(line["decision"] == "on" for line in watched.lines("pays")):
-        assert time.monotonic() < end, watched.lines()[-6:]
-        time.sleep(1)
-    assert len(watched.changes()) == 2
-    assert watched.clients.failed == []
-
-
-def test_alternating_text_changes_the_server_at_most_once_in_a_dwell_time(watched: Watched) -> None:
-    for kind in (tossing, copying) * 6:
-        watched.clients.kind = kind
-        time.sleep(DWELL_S / 4)
+@pytest.mark.soak
+def test_alternating_text_changes_the_server_at_most_once_in_a_dwell_time(
+    watched: Watched, figure: Callable[[str], None]
+) -> None:
+    """Faster than it looks back, as long as that, and as slowly as it may change the server."""
+    before = len(watched.changes())
+    for period_s, times in ((DWELL_S / 5, 8), (DWELL_S / 2, 6), (DWELL_S, 6)):
+        for kind in (tossing, copying) * (times // 2):
+            watched.clients.kind = kind
+            time.sleep(period_s)
     moments = [change["at"] for change in watched.changes()]
     assert all(later - at >= DWELL_S for at, later in itertools.pairwise(moments)), moments
     assert watched.clients.failed == []
+    figure(f"watchdog, alternating text: {len(moments) - before} changes in 13 dwell times, 0 requests failed")
 
 
+# Daily on a host: tests/hosts/test_watchdog.py.
+@pytest.mark.soak
 def test_a_second_run_changes_nothing_of_it(watched: Watched, given: Any) -> None:
     pid = pid_of(watched)
     done = given("playbooks/watchdog.yml")
@@ -244,9 +261,11 @@ def test_a_second_run_changes_nothing_of_it(watched: Watched, given: Any) -> Non
     assert pid_of(watched) == pid
 
 
+@pytest.mark.soak
 def test_it_goes_when_it_is_asked_for_no_more(watched: Watched, given: Any) -> None:
     done = given("playbooks/watchdog.yml", drafthouse_watchdog=None)
     assert done.status == 0, done.output
     assert not watched.folder.exists()
     with pytest.raises(AssertionError, match="no watchdog runs"):
         pid_of(watched)
+    assert watched.clients.failed == []

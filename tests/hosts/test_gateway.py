@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.drafthouse.core.plugins.module_utils.gateway import door_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.gateway_ready import asked, trust_of
+from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_switch import Door
 
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
@@ -94,6 +98,23 @@ def test_a_second_run_changes_nothing_and_another_key_makes_another_container(
     assert role().status == 0
     assert client.containers.get(NAME).id != before
     assert (status(home, KEY), status(home, f"{KEY}-2")) == (401, 200)
+
+
+def test_a_closed_door_holds_what_comes_and_open_again_it_lets_it_through(role: Role, home: Path) -> None:
+    give_key(home, KEY)
+    assert role(gateway_hold_s=20).status == 0
+    door = Door(door_folder(str(home)))
+    assert door.there
+    for _ in range(2):
+        door.close()
+        with ThreadPoolExecutor() as pool:
+            held = [pool.submit(status, home, KEY) for _ in range(3)]
+            time.sleep(1)
+            waiting = [one.done() for one in held]
+            door.open()
+        assert waiting == [False] * 3
+        assert [one.result() for one in held] == [200] * 3
+    assert status(home, KEY) == 200
 
 
 def test_without_a_key_no_container_is_asked_for(role: Role, home: Path) -> None:

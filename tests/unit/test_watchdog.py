@@ -101,6 +101,20 @@ def test_it_has_patience() -> None:
     assert run.words() == []
 
 
+def test_drafts_that_are_counted_as_a_request_ends_belong_to_the_time_in_which_it_ran() -> None:
+    """llama.cpp's counters stand still while a request runs."""
+    run = Run()
+    run.see(times(GOOD, 400))
+    runs, ends = Window(10.0, drafts=0, tokens=0, load=1.0), traffic(0.02)
+    run.see([runs, runs, runs, runs, ends] * 4)
+    assert run.words() == [OFF]
+    # Nor is a pause such a time.
+    other = Run()
+    other.see(times(GOOD, 400))
+    other.see([IDLE, IDLE, IDLE, IDLE, ends] * 4)
+    assert other.words() == []
+
+
 def test_the_same_acceptance_pays_alone_and_not_in_a_crowd() -> None:
     alone, crowd = Run(), Run()
     alone.see(times(traffic(0.25, load=1), 2000))
@@ -193,11 +207,11 @@ def test_where_it_is_only_watched_it_says_so_when_it_pays_again() -> None:
 @pytest.mark.parametrize("sees", [False, True])
 def test_a_flapping_input_does_not_flap_the_server(period_s: int, sees: bool) -> None:
     run = Run(sees=sees)
-    run.see([*times(GOOD, period_s), *times(BAD, period_s)] * (40_000 // (2 * period_s)))
+    run.see([*times(GOOD, period_s), *times(BAD, period_s)] * (20_000 // (2 * period_s)))
     check_dwell(run)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_whatever_comes_there_is_at_most_one_change_in_a_dwell_time(seed: int) -> None:
     chance = random.Random(f"watchdog {seed}")
     rules = replace(RULES, dwell_s=chance.choice([30, 300, 1000]), trial_after_s=chance.choice([30, 600]))

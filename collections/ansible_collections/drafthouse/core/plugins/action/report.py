@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.house import ROOT
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.problems import HouseError
 from ..module_utils.report_data import build_report, lasting
 from ..module_utils.report_files import write_report
 from ..module_utils.terminal import verdict_table
 from ..module_utils.verdict import INVALID, PAYS
+from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
 
 
-class ActionModule(ActionBase):
+class ActionModule(KeptResultsAction):
     """`drafthouse.core.report`: ``resolved`` is the fact that `drafthouse.core.resolve` set.
 
     Reports go below ``folder``, which is relative to the clone.
@@ -36,7 +33,7 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         resolved = self._task.args["resolved"]
         try:
-            results = {arm: self._result(f"{resolved['result_dir']}/{arm}.json", variables) for arm in resolved["arms"]}
+            results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
         except HouseError as error:
             return failure(error)
         host = str(variables.get("inventory_hostname", ""))
@@ -44,7 +41,7 @@ class ActionModule(ActionBase):
         arms = (results["baseline"], results["speculative"])
         stock = results.get("stock")
         # What is measured of loads is kept while the ladder is climbed; without it the arms are judged all the same.
-        ladder = self._ladder(resolved, variables)
+        ladder = self.ladder(resolved, variables)
         if self._task.check_mode:
             report = build_report(*arms, kept, host, stock, ladder)
             changed, directory = False, "reports (not written)"
@@ -66,28 +63,3 @@ class ActionModule(ActionBase):
             "invalid": verdict["word"] == INVALID,
             "drafthouse_verdict": f"\n{verdict_table(report, width=100)}\nreport: {directory}/report.html",
         }
-
-    def _result(self, path: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Fetch one result from the box."""
-        answer = self._execute_module(
-            module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
-        )
-        if answer.get("failed"):
-            raise HouseError(
-                Problem(
-                    f"no result at {path}",
-                    "both arms measured",
-                    "run playbooks/experiment.yml, or the whole site.yml",
-                )
-            )
-        data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
-        return data
-
-    def _ladder(self, resolved: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """Fetch the loads that were tried, None where the profile asks for none or they were never begun."""
-        if not (resolved.get("experiment") or {}).get("ladder"):
-            return None
-        try:
-            return self._result(f"{resolved['result_dir']}/ladder.json", variables)
-        except HouseError:
-            return None

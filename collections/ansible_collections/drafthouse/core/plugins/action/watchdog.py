@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.house import ROOT, resolved_profile
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.problems import HouseError
 from ..module_utils.watchdog_order import entries, order_of, schedule_overrides
 from ..module_utils.watchdog_site import SCHEDULE
+from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
 
 
-class ActionModule(ActionBase):
+class ActionModule(KeptResultsAction):
     """`drafthouse.core.watchdog`: ``resolved`` is the fact of `drafthouse.core.resolve`, ``overrides`` the run's own.
 
     It returns what `laid_out` says, and ``points``: what a drafted token costs at each load, in target steps.
     """
 
     _supports_check_mode = True
+    needed = "both arms measured: they say from which acceptance on it pays here"
     _VALID_ARGS = frozenset({"resolved", "overrides"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -29,8 +27,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables, resolved = task_vars or {}, self._task.args["resolved"]
         try:
-            results = {arm: self._fetched(resolved, f"{arm}.json", variables) for arm in ("baseline", "speculative")}
-            ladder = self._ladder(resolved, variables)
+            results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
+            ladder = self.ladder(resolved, variables)
             order = order_of(resolved, results, ladder)
             scheduled = None
             if order["mode"] == SCHEDULE:
@@ -44,29 +42,3 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables
         )
         return {**answer, "points": order["points"], "mode": order["mode"]}
-
-    def _fetched(self, resolved: dict[str, Any], name: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Fetch a result from the box."""
-        path = f"{resolved['result_dir']}/{name}"
-        answer = self._execute_module(
-            module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
-        )
-        if answer.get("failed"):
-            raise HouseError(
-                Problem(
-                    f"no result at {path}",
-                    "both arms measured: they say from which acceptance on it pays here",
-                    "run playbooks/experiment.yml, or the whole site.yml",
-                )
-            )
-        data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
-        return data
-
-    def _ladder(self, resolved: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """Fetch the ladder of loads, None where none was begun."""
-        if not (resolved.get("experiment") or {}).get("ladder"):
-            return None
-        try:
-            return self._fetched(resolved, "ladder.json", variables)
-        except HouseError:
-            return None

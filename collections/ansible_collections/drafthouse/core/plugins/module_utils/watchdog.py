@@ -20,6 +20,7 @@ Time is a clock that only the caller moves on, in seconds: a wall clock that is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -197,10 +198,21 @@ def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | N
 
 def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
     """Return the memory with the window's seconds below the lower or above the upper bar."""
-    seconds = window.seconds if window.drafted else 0.0
+    seconds = _drafting_s(memory.windows) if window.drafted else 0.0
     low = 0.0 if gain >= rules.on_above else memory.low_s + (seconds if gain < rules.off_below else 0.0)
     high = 0.0 if gain < rules.off_below else memory.high_s + (seconds if gain >= rules.on_above else 0.0)
     return replace(memory, low_s=low, high_s=high, seen=(counts.tokens, counts.drafted, counts.accepted))
+
+
+def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
+    """Return the seconds of the last window, in which drafts were counted, and of those in which they were made.
+
+    Engines that count a request's drafts as it ends (llama.cpp) show them in one window, and nothing in those before,
+    in which the request ran.
+    """
+    *before, (_, last) = windows
+    ran = itertools.takewhile(lambda one: one.load and not one.drafted, (one for _, one in reversed(before)))
+    return last.seconds + math.fsum(one.seconds for one in ran)
 
 
 def _while_off(

@@ -18,13 +18,13 @@ SETTINGS = Map(
         "drain_s": Value(float, low=0, high=3600),
         "look_s": Value(float, low=10, high=86_400),
         "patience_s": Value(float, low=0, high=86_400),
-        "dwell_s": Value(float, low=30),
+        "dwell_s": Value(float, low=10),
         "least_drafted": Value(int, low=1),
         # The two ranges only touch: with the bars the wrong way round nothing would stand still between them.
         "off_below": Value(float, low=0.1, high=1.03),
         "on_above": Value(float, low=1.03, high=10),
-        "trial_after_s": Value(float, low=30),
-        "trial_at_most_s": Value(float, low=30),
+        "trial_after_s": Value(float, low=10),
+        "trial_at_most_s": Value(float, low=10),
     }
 )
 
