@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.doctor_asking import ask
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
 from tests.doctors import wanted
 from tests.e2e.conftest import Ended, Play, play
+from tests.engines import engine_home, llama_server, packaged_weights
 
 PROFILE = "cpu-smollm2-ngram"
 # The least that a verdict can stand on: what is looked at is the server that is left.
@@ -58,13 +60,13 @@ def served(run: Play, home: Path) -> Ended:
 def doctor(served: Ended, variables: dict[str, Any]) -> Doctor:
     """Ask the doctor; return the exit status, and the checks by name."""
 
-    def ask(*words: str, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    def look(*words: str, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
         done = asked("--json", "--profile", PROFILE, *words, **{**variables, **more})
         checks = json.loads(done.stdout)["checks"]
         assert all(set(check) == FIELDS for check in checks)
         return done.returncode, {check["name"]: check for check in checks}
 
-    return ask
+    return look
 
 
 def ills(checks: dict[str, dict[str, str]]) -> set[str]:
@@ -151,6 +153,19 @@ def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: dic
     assert done.returncode == 2
     assert f"make doctor PROFILE={PROFILE}" in checks["served"]["do"]
     assert checks["engine answers"]["status"] == "not here"
+
+
+@pytest.mark.parametrize("flags", [(), ("--spec-type", "ngram-simple")], ids=["off", "on"])
+def test_its_slots_tell_whether_it_speculates_when_nothing_was_drafted(flags: tuple[str, ...], tmp_path: Path) -> None:
+    # Its counters are there either way, and a lookup that finds nothing leaves them where they are.
+    model, key = str(packaged_weights("smollm2-135m-q4")), "key-of-the-test-0123456789"
+    (tmp_path / "key").write_text(key)
+    words = ("-m", model, "-a", "smollm2-135m", "-np", "1", "-c", "1024", "--metrics")
+    with llama_server(engine_home("llamacpp"), *words, "--api-key-file", str(tmp_path / "key"), *flags) as server:
+        wishes = wanted(PROFILE, "local", port=server.port, home=str(tmp_path))
+        found = ask({**wishes, "asks": []}, key, 30.0)
+    assert found["speculates"] is bool(flags)
+    assert "spec_decode_num_draft_tokens_total 0" in found["before"]
 
 
 def test_nothing_served_is_said(served: Ended, run: Play, variables: dict[str, Any]) -> None:

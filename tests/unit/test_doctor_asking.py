@@ -288,6 +288,21 @@ def test_whether_the_watchdog_runs_and_when_it_last_looked(tmp_path: Path) -> No
     assert look()["runs"] is False
 
 
+def test_a_prometheus_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ansible_collections.drafthouse.core.plugins.module_utils.doctor_facts._LOOK_AGAIN_S", 0.0)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        asked = wanted(
+            CPU_PROFILE, "local", port=8000, home=str(tmp_path),
+            monitoring={"enabled": True, "port": min(closed.getsockname()[1], 65531)},
+        )  # fmt: skip
+        given = {"parts": ["server"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
+        facts = read(asked, {**given, "firewall": False})
+    assert facts["unread"] == {}
+    assert facts["monitoring"]["problem"]["found"].startswith(f"Prometheus at {asked['monitoring']['prometheus']}: ")
+    assert facts["monitoring"]["problem"]["do"] == "read `make logs ONLY=prometheus`"
+
+
 def test_knocking(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as here, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

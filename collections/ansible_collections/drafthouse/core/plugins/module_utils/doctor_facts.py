@@ -334,7 +334,7 @@ def _monitoring(wished: Mapping[str, Any]) -> Data:
     """Return what is wrong with it, as a problem or None, and how many rules it has evaluated."""
     if not wished["prometheus"]:
         return {}
-    given = {"grafana": wished["grafana"], "log": "make logs ONLY=prometheus", "timeout_s": _LOOK_AGAIN_S}
+    given = {"grafana": wished["grafana"], "log": "`make logs ONLY=prometheus`", "timeout_s": _LOOK_AGAIN_S}
     try:
         return {"problem": None, "rules": wait_for_monitoring(wished["prometheus"], wished["jobs"], **given).rules}
     except HouseError as error:
