@@ -19,7 +19,7 @@ export PATH := $(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help venv venv-dev demo test test-load test-engines test-weights test-hosts test-vast test-pages soak lint golden profiles plan render \
+.PHONY: help venv venv-dev demo test test-load test-health test-engines test-weights test-hosts test-vast test-pages soak lint golden profiles plan render \
   translate tune compare reports history rollback upgrade weights verify bundle prune rent destroy tunnel doctor logs bundle-report stop \
   teardown lock docs $(PROFILES)
 
@@ -168,6 +168,9 @@ test-load: venv-dev ## our client, the ladder, the crossover and the gates again
 	@pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load
 	@pytest -m "not soak and alone" tests/load
 
+test-health: venv-dev ## watchdog, monitoring and doctor with the real llama.cpp, Caddy and Prometheus on this machine
+	@pytest -m "not soak" --numprocesses 2 --dist loadfile tests/health
+
 test-engines: venv-dev ## the real vLLM for CPU, and older versions: parsers, configuration checks, real A/B runs
 	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines
 	@pytest -m "not soak and alone" tests/real_engines
@@ -189,7 +192,7 @@ test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report i
 	@pytest tests/pages
 
 soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
-	@pytest -m soak tests/unit tests/load tests/e2e tests/weights tests/real_engines tests/hosts tests/vast
+	@pytest -m soak tests/unit tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .

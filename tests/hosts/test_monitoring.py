@@ -162,7 +162,7 @@ class Box:
         awaited(lambda: name not in self.firing(), seconds, f"end of the alert {name}")
 
 
-# Every day the one whose alerts are the most; what a supervisor does otherwise is in `tests/e2e/test_monitoring.py`.
+# Every day the one whose alerts are the most; what a supervisor does otherwise is in `tests/health/test_monitoring.py`.
 @pytest.fixture(scope="module", params=["workstation-docker", pytest.param("rental", marks=pytest.mark.soak)])
 def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     setting = SETTINGS[request.param]

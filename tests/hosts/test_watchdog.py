@@ -16,7 +16,7 @@ from tests.hosts.test_kills import SETTINGS
 PROFILE = "cpu-smollm2-ngram"
 WATCHDOG = {"mode": "restart", "every_s": 1}
 PATIENCE_S = 90
-#: In the daily lane the workstation, with systemd and Docker: a supervisor has tests/e2e/test_watchdog.py too.
+#: In the daily lane the workstation, with systemd and Docker: a supervisor has tests/health/test_watchdog.py too.
 KINDS = [pytest.param("rental", marks=pytest.mark.soak), "workstation-docker"]
 
 

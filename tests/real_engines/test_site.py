@@ -107,7 +107,7 @@ def test_smoke_gets_an_answer_from_the_arm_that_is_left(served: Served, tmp_path
     assert key not in done.stdout + done.stderr
 
 
-# llama.cpp's are read by the real Prometheus (`tests/e2e/test_monitoring.py`).
+# llama.cpp's are read by the real Prometheus (`tests/health/test_monitoring.py`).
 @pytest.mark.parametrize("served", PROFILES[:1], indirect=True)
 def test_it_shows_all_that_the_monitoring_records_from(served: Served) -> None:
     status, text = ask(f"http://127.0.0.1:{PORT}/metrics")
