@@ -180,7 +180,7 @@ test-weights: venv-dev ## downloads against a hub of our own with every fault, k
 	@pytest -m "not soak and alone" tests/weights
 
 test-hosts: venv-dev ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
-	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/hosts
+	@pytest -m "not soak" --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/hosts
 
 test-vast: venv-dev ## vast.ai by a server of our own whose instances are real containers: offer to report to nothing billing (root, Docker)
 	@pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast

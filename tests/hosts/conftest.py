@@ -12,13 +12,13 @@ from tests.hosts.session import lab, put_first, pytest_sessionfinish, pytest_ses
 __all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
 
 LONG = (
-    *("test_site_workstation.py", "test_kills.py", "test_site_rental.py"),
-    *("test_container_engine.py", "test_driver.py", "test_firewall.py"),
+    *("test_site_workstation.py", "test_change.py", "test_doctor.py", "test_kills.py", "test_monitoring.py"),
+    *("test_site_rental.py", "test_watchdog.py", "test_container_engine.py", "test_driver.py", "test_firewall.py"),
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long ones: of two processes the one with the last of them would end minutes after the other."""
+    """Begin with the long ones: the process with the last of them would end minutes after the others."""
     put_first(items, LONG)
 
 
