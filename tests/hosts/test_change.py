@@ -118,13 +118,16 @@ BROKEN = {
         r"a server that serves \['another'\]", real('argv[argv.index("--alias") + 1] = "another"')
     ),
     "a gate that fails": Broken(
-        "a gate fails|an invalid comparison",
-        # The draft's arm answers otherwise, from the first words on: another position for every word of the context.
-        real('argv += ["--rope-freq-base", "7"] if "--spec-type" in argv else []'),
+        "a gate fails: ",
+        # The draft's arm answers otherwise, and yet drafts: it takes every word of the context for farther away.
+        real('argv += ["--rope-freq-base", "2000"] if "--spec-type" in argv else []'),
     ),
     "a baseline that drafts": Broken(
         "an invalid comparison: .*drafted",
-        real('argv += [] if "--spec-type" in argv else ["--spec-type", "ngram-simple"]'),
+        real(
+            'words = "--spec-type ngram-simple --spec-ngram-simple-size-m 8 --spec-ngram-simple-size-n 3"',
+            'argv += [] if "--spec-type" in argv else words.split()',
+        ),
     ),
     "a port that is taken": Broken(
         f"port {OTHER_PORT} is taken",
@@ -155,14 +158,8 @@ BROKEN = {
         given={"drafthouse_engine_image": "127.0.0.1:1/drafthouse-test/nowhere:1"},
     ),
 }  # fmt: skip
-DAILY = (
-    "a flag that the engine does not know",
-    "an engine that starts and dies after 20 s",
-    "an engine that answers health but no request",
-    "a gate that fails",
-    "a port that is taken",
-    "a disk that is full",
-)
+# One before anything is ended, one that does not start, one that is measured; the others go the ways of these.
+DAILY = ("a flag that the engine does not know", "a gate that fails", "a port that is taken")
 
 
 class Served:
@@ -206,21 +203,6 @@ class Served:
             given["drafthouse_engine_image"] = self.broken_image(broken.server)
         overrides = {**self.job.variables["overrides"], **broken.overrides}
         return self.job.run(broken.playbook, **given, overrides=overrides)
-
-
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few short prompts: what is looked at here is not how fast they are answered."""
-    lines = [
-        {
-            "id": f"mine-{word}", "kind": "mine", "output_tokens": 24,
-            "messages": [{"role": "user", "content": f"Repeat three times: the {word} stands in the {word} wood."}],
-        }
-        for word in ("oak", "elm", "fir", "yew", "ash", "box")
-    ]  # fmt: skip
-    path = tmp_path_factory.mktemp("suite") / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -298,6 +280,7 @@ def test_a_broken_change_leaves_the_old_server_answering(
     figure(f"change, {name}: refused, the old server answers after {float(found[2]):.1f} s")
 
 
+@pytest.mark.soak
 def test_the_next_run_after_all_of_it_changes_nothing(served: Served) -> None:
     again = served.job.run()
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
@@ -317,6 +300,25 @@ def killed_while_it_measures(served: Served, log: Path) -> Iterator[None]:
         yield
 
 
+def test_a_killed_run_leaves_the_old_server_answering(
+    served: Served, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    """Nobody runs anything: the box hears no more of the run, and takes its server back."""
+    with killed_while_it_measures(served, tmp_path / "log"):
+        # What is measured answers at its port, too: it is back when the box has noted it, behind its answer.
+        seconds = awaited(
+            lambda: "heard of no more" in served.history()[-1]["why"], "old server", served.start_s + GRACE_S
+        )
+    assert served.tokens() > 0
+    assert container(served.box)["Config"]["Labels"]["drafthouse.arm"] == "speculative"
+    assert len(served.engines()) == 1
+    assert served.history()[-1]["release"] == served.release
+    settled = served.job.run("playbooks/settle.yml")
+    assert (settled.status, settled.changed) == (0, 0)
+    figure(f"change, killed while it measured: the old server answers after {seconds:.1f} s, without another run")
+
+
+@pytest.mark.soak
 def test_the_next_run_after_a_kill_begins_with_a_server(
     served: Served, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
@@ -327,13 +329,15 @@ def test_the_next_run_after_a_kill_begins_with_a_server(
     assert settled.status == 0, settled.output[-3000:]
     assert served.tokens() > 0
     assert len(served.engines()) == 1
-    assert served.history()[-1]["why"].startswith("found away: ")
+    # On a slow machine the box is quicker than the run.
+    assert re.match("found away: |its run was heard of no more", served.history()[-1]["why"])
     assert seconds <= served.start_s + GRACE_S
     again = served.job.run("playbooks/settle.yml")
     assert (again.status, again.changed) == (0, 0)
     figure(f"change, killed while it measured: the next run has the old server back after {seconds:.1f} s")
 
 
+@pytest.mark.soak
 def test_the_box_starts_with_the_old_server_after_a_kill(
     served: Served, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
@@ -347,6 +351,7 @@ def test_the_box_starts_with_the_old_server_after_a_kill(
     figure(f"change, killed, then the box restarted ({up:.0f} s): the old server answers {seconds:.1f} s later")
 
 
+@pytest.mark.soak
 def test_back_and_forth_is_the_very_same_container(served: Served, figure: Callable[[str], None]) -> None:
     before = container(served.box)
     overrides = {**served.job.variables["overrides"], "serve": {"context": 2048}}
@@ -377,15 +382,18 @@ def test_the_history_is_shown(served: Served) -> None:
     assert (shown.status, shown.changed) == (0, 0)
     table = shown.output.split("PLAY RECAP")[1]
     assert re.search(rf"serves +{served.release} +{PROFILE} +speculative", table)
-    assert "took its place" in table or "back to release" in table
+    for event in served.history()[-20:]:
+        assert event["event"] != "refused" or event["why"][:20] in table
 
 
+@pytest.mark.soak
 def test_a_container_that_was_put_back_comes_back_with_the_box(served: Served) -> None:
     served.box.restart()
     awaited(served.tokens, "server after the restart", served.start_s + GRACE_S)
     assert len(served.engines()) == 1
 
 
+@pytest.mark.soak
 def test_a_stop_is_a_stop(served: Served) -> None:
     assert served.job.run("playbooks/stop.yml").status == 0
     assert served.history()[-1]["event"] == "ended"
@@ -407,6 +415,7 @@ def process_box(first: Callable[..., Served]) -> Served:
     return first("workstation", drafthouse_runtime="process")
 
 
+@pytest.mark.soak
 def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable[[str], None]) -> None:
     up = process_box.box.restart()
     seconds = awaited(process_box.tokens, "server after the restart", process_box.start_s + GRACE_S)
@@ -416,6 +425,7 @@ def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable
     figure(f"change, a process: answers {seconds:.1f} s after the box is up, which took {up:.0f} s")
 
 
+@pytest.mark.soak
 def test_a_process_that_a_killed_run_left_away_comes_back_with_the_box(process_box: Served, tmp_path: Path) -> None:
     with killed_while_it_measures(process_box, tmp_path / "log"):
         process_box.box.restart()
@@ -424,6 +434,7 @@ def test_a_process_that_a_killed_run_left_away_comes_back_with_the_box(process_b
     assert process_box.history()[-1]["release"] == process_box.release
 
 
+@pytest.mark.soak
 def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure: Callable[[str], None]) -> None:
     """The engine's launcher is broken in its environment, which the old server needs too: both reasons are named."""
     (launcher,) = process_box.box.exec(
@@ -446,6 +457,7 @@ def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure:
     figure(f"change, a broken launcher: both reasons named, back after {settled.seconds:.1f} s once it is mended")
 
 
+@pytest.mark.soak
 def test_a_rental_has_a_script_for_its_own_start(first: Callable[..., Served]) -> None:
     served = first("rental")
     served.box.restart()

@@ -179,21 +179,6 @@ def task_of(log: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few short prompts: what is looked at here is not how fast they are answered."""
-    lines = [
-        {
-            "id": f"mine-{word}", "kind": "mine", "output_tokens": 24,
-            "messages": [{"role": "user", "content": f"Repeat three times: the {word} stands in the {word} wood."}],
-        }
-        for word in ("oak", "elm", "fir", "yew", "ash", "box")
-    ]  # fmt: skip
-    path = tmp_path_factory.mktemp("suite") / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-@pytest.fixture(scope="module")
 def fresh(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
     """Give a fresh box of a kind each time."""
 

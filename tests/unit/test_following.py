@@ -79,6 +79,16 @@ def test_a_result_stays_as_it_is(result: dict[str, Any]) -> None:
     assert told(result) == result
 
 
+def test_a_module_that_raised_is_shown_with_its_reason() -> None:
+    """As ansible-core 2.19 leaves it of a job: without it the run would say "Unknown error"."""
+    event = {"msg": "[Errno 28] No space left on device: '/r/x.json'", "__ansible_type": "Event"}
+    said = told({"failed": True, "exception": {"event": event, "__ansible_type": "ErrorSummary"}})
+    assert said["failed"]
+    assert said["problems"][0]["found"].endswith(
+        "broke off on the box: [Errno 28] No space left on device: '/r/x.json'"
+    )
+
+
 class Asked(FollowingAction):
     """Gives the prepared answers, and remembers in which mode each was asked for."""
 

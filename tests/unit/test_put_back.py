@@ -183,7 +183,7 @@ def test_the_box_starts_and_serves_with_what_lies_on_it(box: Box, tmp_path: Path
     box.supervisor.shut_down()
     package = tmp_path / "drafthouse_box"
     package.mkdir()
-    for name, text in {"__init__": "", **needed_by(["put_back"])}.items():
+    for name, text in {"__init__": "", **needed_by(["put_back", "guard"])}.items():
         (package / f"{name}.py").write_text(text)
     program = tmp_path / "start.py"
     program.write_text((ROOT / "roles" / "last_good" / "files" / "start.py").read_text())
@@ -207,7 +207,7 @@ def test_a_box_that_cannot_serve_says_why_when_it_starts(box: Box, capsys: pytes
 
 
 def test_what_is_needed_travels_and_needs_no_library() -> None:
-    for name, text in needed_by(["put_back"]).items():
+    for name, text in needed_by(["put_back", "guard"]).items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 found = [alias.name for alias in node.names]

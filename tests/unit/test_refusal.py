@@ -80,6 +80,9 @@ def test_the_history_gets_the_reason_in_a_line() -> None:
     assert brief("one line") == "one line"
     log = "the baseline arm died (exit status 1); its last lines:\nloading\n\nerror: invalid argument: --x\n"
     assert brief(log) == "the baseline arm died (exit status 1); its last lines: error: invalid argument: --x"
+    # What it says on its other stream, and is no reason, may come last.
+    assert brief(f"{log}DEPRECATED: '--host' twice") == brief(log)
+    assert brief("it died; its last lines:\none\ntwo") == "it died; its last lines: two"
     assert brief("") == ""
     assert len(brief("x" * 1000)) == 300
 

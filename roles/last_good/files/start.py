@@ -1,6 +1,7 @@
 """Serve what should serve on this box: started with it, by systemd or a rented container's own start script.
 
-    start.py HOME
+    start.py HOME            at once
+    start.py HOME --guard    when the run that works on the box is heard of no more
 
 Beside it lies a copy of our own code, as this box was set up with it.
 """
@@ -10,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from drafthouse_box.guard import guard
 from drafthouse_box.put_back import at_start
 
 if __name__ == "__main__":
-    sys.exit(at_start(sys.argv[1]))
+    sys.exit(guard(sys.argv[1]) if "--guard" in sys.argv else at_start(sys.argv[1]))

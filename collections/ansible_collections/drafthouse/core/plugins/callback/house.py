@@ -109,7 +109,9 @@ class CallbackModule(CallbackBase):
             self._display.display(text)
         self._say_checks()
         for name, (variables, why) in self._lost.items():
-            self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
+            # What a rescue has mended is not lost.
+            if name in stats.failures or name in stats.dark:
+                self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
 
     def _keep_lost(self, result: Any) -> None:
         variables = result._host.vars

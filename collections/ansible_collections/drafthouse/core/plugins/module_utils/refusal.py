@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ Data = Mapping[str, Any]
 SUPERSEDED = "superseded"
 # Characters of a reason in the history.
 _LONGEST = 300
+# A line of a log with one of these is the reason sooner than the one below it: two streams end in any order.
+_TELLING = re.compile(r"error|exception|invalid|fail|fatal|cannot|unable|no such|not found|out of memory|killed", re.I)
 
 
 def reason_of(failed: Data) -> Problem:
@@ -30,9 +33,12 @@ def reason_of(failed: Data) -> Problem:
 
 
 def brief(found: str) -> str:
-    """Return what was found in one line, for the history: its first line and its last, which of a log is the reason."""
+    """Return what was found in one line, for the history: its first line, and of a log the reason."""
     lines = [line.strip() for line in found.splitlines() if line.strip()]
-    return " ".join(dict.fromkeys([lines[0], lines[-1]]))[:_LONGEST] if lines else found
+    if not lines:
+        return found
+    reason = next((line for line in reversed(lines[1:]) if _TELLING.search(line)), lines[-1])
+    return " ".join(dict.fromkeys([lines[0], reason]))[:_LONGEST]
 
 
 def is_superseded(failed: Data) -> bool:

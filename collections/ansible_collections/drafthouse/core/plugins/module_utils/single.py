@@ -17,7 +17,7 @@ from .problems import HouseError, Problem
 _PATIENCE_S = 15.0
 _ENDED = Problem(
     "this step was told to end while it worked; a newer run on the same box does that",
-    "one run at a time on a box",
+    "one run at a time on a box, of which the box hears all the time",
     "let the other run end, then run again: it goes on with what is there",
 )
 

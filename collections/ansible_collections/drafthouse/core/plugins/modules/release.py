@@ -104,12 +104,12 @@ def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
 def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Do it; return ``changed`` and the seconds."""
     why, tell = given["why"], Progress(given["progress_file"])
-    if given["state"] == "accepted":
-        served = accept(home, given["resolved"], given["arm"], why, given["keep"], given["lives_s"], tell)
-        return {"changed": served is not None}
     if given["state"] == "ended":
         return {"changed": end(home, why) is not None}
     with only_one(home / "benchmark.lock"):
+        if given["state"] == "accepted":
+            served = accept(home, given["resolved"], given["arm"], why, given["keep"], given["lives_s"], tell)
+            return {"changed": served is not None}
         if given["state"] == "rolled_back":
             return {"changed": True, "seconds": roll_back(home, given["to"], why, tell)[1]}
         away = drift(home)

@@ -31,6 +31,11 @@ _LOST = Problem(
     "its process alive until it is done",
     "see whether the box was restarted or ran out of memory (dmesg), then run again: it goes on with what is there",
 )
+_BROKE = Problem(
+    "a long step broke off on the box",
+    "a step that ends well",
+    "mend what it names (a full disk, a right that is missing), then run again: it goes on with what is there",
+)
 _display = Display()
 
 
@@ -169,8 +174,14 @@ class FollowingAction(ActionBase):
 def told(result: dict[str, Any]) -> dict[str, Any]:
     """Return a job's result, in our words where the job ended without one (killed, or out of memory).
 
-    Ansible's wrapper then leaves the traceback of its own parser, beside ``cmd`` and what it could not parse.
+    Ansible's wrapper then leaves the traceback of its own parser, beside ``cmd`` and what it could not parse. Of a
+    module that raised, ansible-core 2.19 keeps the error in a form that it reads from modules alone: it would say
+    "Unknown error".
     """
+    raised = result.get("exception")
+    if result.get("failed") and "msg" not in result and isinstance(raised, dict):
+        words = str((raised.get("event") or {}).get("msg") or "no reason").strip()
+        return failure(HouseError(replace(_BROKE, found=f"{_BROKE.found}: {words}")))
     if not (result.get("failed") and "cmd" in result and ("data" in result or "outdata" in result)):
         return result
     words = str(result.get("stderr") or "").strip()[-_LAST_WORDS:]

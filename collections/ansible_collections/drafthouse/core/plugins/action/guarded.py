@@ -1,0 +1,68 @@
+"""Have the box bring its last good server back by itself, should this run end without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.guard import BEAT_EVERY_S, beat_command, start_command
+
+# A beat that takes longer comes too late: the box has its server back by then.
+_HANGS_S = 60
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.guarded`: ``resolved`` is the fact of this run. Nothing happens where nothing served before.
+
+    Starts the guard on the box, and a process here that tells it every few seconds that ansible-playbook lives. It ends
+    with that, however that ends; the guard then looks once whether what should serve serves.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"resolved"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Start both."""
+        super().run(tmp, task_vars)
+        resolved = self._task.args["resolved"]
+        if self._task.check_mode or not (resolved["box"].get("served") or {}).get("release"):
+            return {"changed": False}
+        home = resolved["site"]["home"]
+        if self._low_level_execute_command(start_command(home))["rc"] != 0:
+            return {"changed": False, "msg": "this box has no guard yet: the next server that is accepted brings it"}
+        # Tasks are processes of their own, so their parent is ansible-playbook itself.
+        playbook = os.getppid()
+        if os.fork() == 0:
+            try:
+                self._beat(playbook, beat_command(home))
+            finally:
+                os._exit(0)
+        return {"changed": False}
+
+    def _beat(self, playbook: int, command: str) -> None:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        while _lives(playbook):
+            signal.alarm(_HANGS_S)
+            with contextlib.suppress(Exception):  # a connection that is lost may come back
+                self._low_level_execute_command(command)
+            signal.alarm(0)
+            time.sleep(BEAT_EVERY_S)
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether a process runs; one that is killed and not yet waited for does not."""
+    with contextlib.suppress(OSError):  # without /proc, as on macOS
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
