@@ -37,6 +37,8 @@ OVERRIDES: dict[str, Any] = {
 }  # fmt: skip
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 NAME, ARM = "drafthouse-speculative", "speculative"
+# systemd refuses the fourth start within a minute.
+RESTART = "systemctl reset-failed docker.service docker.socket; systemctl restart docker"
 SERVE = f"{HOME}/serve/{PROFILE}/{ARM}/serve.sh"
 KEY = f"{HOME}/secrets/api_key"
 READY_S, ANSWER_S = 120, 240
@@ -466,8 +468,8 @@ GPU_FAULTS = [
     Fault("another GPU", "echo 'NVIDIA L4' >/opt/made/name", f"echo '{GPU_NAME}' >/opt/made/name", "GPU", "NVIDIA L4"),
     Fault("no toolkit", "mv /usr/local/bin/nvidia-ctk /root/", "mv /root/nvidia-ctk /usr/local/bin/", "NVIDIA toolkit",
           "no nvidia-ctk"),
-    Fault("Docker does not know the runtime", "mv /etc/docker/daemon.json /root/ && systemctl restart docker",
-          "mv /root/daemon.json /etc/docker/ && systemctl restart docker", "NVIDIA toolkit", "Docker's runtimes"),
+    Fault("Docker does not know the runtime", f"mv /etc/docker/daemon.json /root/ && {RESTART}",
+          f"mv /root/daemon.json /etc/docker/ && {RESTART}", "NVIDIA toolkit", "Docker's runtimes"),
     Fault("CDI of an older driver", "sed -i s/580.95.05/575.51.03/ /etc/cdi/nvidia.yaml",
           "sed -i s/575.51.03/580.95.05/ /etc/cdi/nvidia.yaml", "CDI", "names driver 575.51.03"),
     Fault("container lost its GPU", f"docker exec {GPU_ARM} touch /lost/yes", f"docker exec {GPU_ARM} rm /lost/yes",
