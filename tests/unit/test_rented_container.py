@@ -67,8 +67,11 @@ def test_an_engine_of_our_own_does_not_get_the_images_libraries() -> None:
 
 
 def test_reading_a_real_process() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], env={**GIVEN, "ODD": "a=b"}, stdin=subprocess.PIPE) as one:
+    # It speaks first: while a program is being put in another one's place it has no environment to read.
+    words, pipe = [sys.executable, "-c", "print(flush=True); input()"], subprocess.PIPE
+    with subprocess.Popen(words, env={**GIVEN, "ODD": "a=b"}, stdin=pipe, stdout=pipe) as one:
         try:
+            assert one.stdout and one.stdout.readline()
             found = first_environment(Path(f"/proc/{one.pid}/environ"))
         finally:
             one.kill()
