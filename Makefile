@@ -161,7 +161,7 @@ endef
 # --- tests ----------------------------------------------------------------------------------------
 
 test: venv-dev ## the tests, a real engine included; ends with pytest's own summary
-	@pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile
+	@pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile
 	@pytest -m "not soak and alone"
 
 test-load: venv-dev ## our client, the ladder, the crossover and the gates against servers of known speed and known faults
