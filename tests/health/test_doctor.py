@@ -74,6 +74,8 @@ def ills(checks: dict[str, dict[str, str]]) -> set[str]:
     return {name for name, check in checks.items() if check["status"] in ("warn", "fail")} - {"disk"}
 
 
+# What needs a server of its own is a long one: the doctor of a workstation is asked every day in tests/hosts/.
+@pytest.mark.soak
 def test_a_run_ends_with_the_doctors_lines(served: Ended) -> None:
     behind = served.output.split("PLAY RECAP")[1]
     head = next(line for line in behind.splitlines() if line.startswith("doctor of localhost: "))
@@ -84,6 +86,7 @@ def test_a_run_ends_with_the_doctors_lines(served: Ended) -> None:
     assert any(re.match(r"  not here +firewall +a rental", line) for line in lines)
 
 
+@pytest.mark.soak
 def test_nothing_is_found_where_all_is_well(doctor: Doctor, home: Path, figure: Callable[[str], None]) -> None:
     def state() -> dict[str, tuple[int, int]]:
         files = (path for path in (home / "home").rglob("*") if path.is_file() and path.suffix not in (".log", ".pyc"))
@@ -113,6 +116,7 @@ def changed(path: Path, text: str | None) -> Iterator[None]:
         path.chmod(mode)
 
 
+@pytest.mark.soak
 def test_several_faults_are_each_found_by_name_with_what_to_do(doctor: Doctor, home: Path, port: int) -> None:
     key = home / "home/secrets/api_key"
     # Other tests keep theirs beside those of this profile.
@@ -136,7 +140,7 @@ def test_several_faults_are_each_found_by_name_with_what_to_do(doctor: Doctor, h
     assert f"port {port + 1} is taken by pid {os.getpid()}" in checks["ports from inside"]["found"]
 
 
-@pytest.mark.soak  # on a workstation every day: tests/hosts/test_doctor.py
+@pytest.mark.soak
 def test_another_key_than_the_servers(doctor: Doctor, home: Path) -> None:
     with changed(home / "home/secrets/api_key", "another-key-of-forty-letters-0123456789\n"):
         (home / "home/secrets/api_key").chmod(0o600)
@@ -145,6 +149,7 @@ def test_another_key_than_the_servers(doctor: Doctor, home: Path) -> None:
     assert "401" in checks["engine answers"]["found"]
 
 
+@pytest.mark.soak
 def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: dict[str, Any]) -> None:
     done = asked(
         "--json", "--profile", "cpu-smollm2-draft", **{**variables, "doctor_parts": ["server"], "overrides": {}}
@@ -168,6 +173,7 @@ def test_its_slots_tell_whether_it_speculates_when_nothing_was_drafted(flags: tu
     assert "spec_decode_num_draft_tokens_total 0" in found["before"]
 
 
+@pytest.mark.soak
 def test_nothing_served_is_said(served: Ended, run: Play, variables: dict[str, Any]) -> None:
     assert run("playbooks/stop.yml", profile=PROFILE).status == 0
     # A playbook fails by the doctor, and its lines stand at the end.

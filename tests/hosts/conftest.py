@@ -15,7 +15,7 @@ __all__ = ["lab", "pytest_sessionfinish", "pytest_sessionstart"]
 
 LONG = (
     *("test_site_workstation.py", "test_change.py", "test_doctor.py", "test_kills.py", "test_monitoring.py"),
-    *("test_site_rental.py", "test_watchdog.py", "test_container_engine.py", "test_driver.py", "test_firewall.py"),
+    *("test_site_rental.py", "test_container_engine.py", "test_driver.py", "test_firewall.py"),
 )
 
 

@@ -159,7 +159,7 @@ BROKEN = {
     ),
 }  # fmt: skip
 # One before anything is ended, one that does not start, one that is measured; the others go the ways of these.
-DAILY = ("a flag that the engine does not know", "a gate that fails", "a port that is taken")
+DAILY = ("a flag that the engine does not know", "a port that is taken")
 
 
 class Served:

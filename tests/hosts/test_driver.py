@@ -404,7 +404,7 @@ def test_h100_on_ubuntu_22_04(bookworm: Box, play: Play) -> None:
     assert "H100 80GB HBM3 (SXM)" in done.output
 
 
-@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+@pytest.mark.parametrize("release", ["bookworm", pytest.param("trixie", marks=pytest.mark.soak)])
 def test_rtx_4090_on_debian(release: str, play: Play, request: pytest.FixtureRequest) -> None:
     """Debian 12 and 13 as they are; the repository has a newer branch under the same names."""
     box: Box = request.getfixturevalue(release)

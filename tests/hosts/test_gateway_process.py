@@ -205,6 +205,7 @@ def test_absent_leaves_nothing(first: Ended, role: Role, home: Path) -> None:
     assert (again.status, again.changed) == (0, 0), again.output
 
 
+@pytest.mark.soak
 def test_an_inventory_asks_for_it_and_asks_no_more(
     engine: Stepping, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,7 @@ def test_its_programs_have_no_rights_on_a_workstation(box: Box) -> None:
         assert int(lines["CapEff"], 16) == 0
 
 
+@pytest.mark.soak
 def test_a_second_run_changes_nothing(box: Box) -> None:
     before = box.pids("config.file=.*prometheus.yml")
     again = box.play("playbooks/monitoring.yml")

@@ -16,8 +16,8 @@ from tests.hosts.test_kills import SETTINGS
 PROFILE = "cpu-smollm2-ngram"
 WATCHDOG = {"mode": "restart", "every_s": 1}
 PATIENCE_S = 90
-#: In the daily lane the workstation, with systemd and Docker: a supervisor has tests/health/test_watchdog.py too.
-KINDS = [pytest.param("rental", marks=pytest.mark.soak), "workstation-docker"]
+# Every day it works on this machine: tests/health/test_watchdog.py.
+pytestmark = pytest.mark.soak
 
 
 def pids(box: Host) -> list[str]:
@@ -36,7 +36,7 @@ def awaited(true: Callable[[], Any], what: str) -> None:
         time.sleep(0.5)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=sorted(SETTINGS))
 def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A box on which site.yml has served, with the watchdog asked for."""
     setting = SETTINGS[request.param]

@@ -65,6 +65,7 @@ def ask(python: str, tmp_path: Path, target: Path, head: Path | None) -> dict[st
     return told
 
 
+@pytest.mark.soak
 def test_vllm_serves_with_it_and_accepts_nothing(
     python: str, target: Path, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

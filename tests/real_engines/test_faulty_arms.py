@@ -78,6 +78,7 @@ def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path,
     assert "loading for ever" in ended.output
 
 
+@pytest.mark.soak
 def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
     run: Play, installed: None, home: Path, suite: str
 ) -> None:

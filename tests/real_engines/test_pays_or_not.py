@@ -46,6 +46,7 @@ def judged(run: Play, folder: Path, profile: str, overrides: dict[str, Any]) -> 
     return data
 
 
+@pytest.mark.soak
 def test_a_lookup_does_not_pay_on_free_writing(run: Play, tmp_path: Path, figure: Callable[[str], None]) -> None:
     free = {
         "suites": ["creative"],
