@@ -26,7 +26,9 @@ OVERRIDES: dict[str, Any] = {
 }  # fmt: skip
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 SERVED = "drafthouse-speculative"
-CONVERGED_S, BACK_S, HEALTHY_S, REFUSED_S, ANSWER_S = 30, 120, 120, 5, 120
+BACK_S, HEALTHY_S, REFUSED_S, ANSWER_S = 120, 120, 5, 120
+# Of this machine's processors: how long it takes hangs on what else runs beside it.
+CONVERGED_CPU_S = 20
 # What lies on a box: packages, files with their hashes, rules, units. Not what any login or any minute changes, and
 # not the name server that Docker gives to the container which the box is.
 LOOK = r"""
@@ -262,7 +264,7 @@ def test_a_second_run_changes_nothing(
     after = state(box), sorted(reports.rglob("*")), inspected(box)["State"]["StartedAt"]
     assert different(before[0], after[0]) == []
     assert before[1:] == after[1:]
-    assert again.seconds < CONVERGED_S
+    assert again.cpu_seconds < CONVERGED_CPU_S
 
 
 def test_check_mode_after_a_run_changes_nothing(serving: Ended, site: Play) -> None:

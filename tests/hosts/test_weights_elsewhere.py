@@ -36,6 +36,7 @@ def sums(host: Host) -> list[str]:
     return sorted(host.run("sh", "-c", words).stdout.splitlines())
 
 
+@pytest.mark.soak
 def test_one_box_fetches_and_the_other_copies(lab: Lab, pair: tuple[Host, Host], figure: Callable[[str], None]) -> None:
     first, second = pair
     inventory = lab.inventory([first, second], like="vastai", group_vars={"profile": PROFILE})
