@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -232,3 +233,16 @@ def make_pair(
         make_result("baseline", requests["baseline"]),
         make_result("speculative", requests["speculative"], drafted=drafted),
     )
+
+
+def broken(whole: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
+    """Return a document with one thing in it changed, or without it where the value is None."""
+    data = copy.deepcopy(whole)
+    place: Any = data
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return data

@@ -5,7 +5,6 @@ They are those of the release whose image the role runs; what Grafana would show
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -18,6 +17,7 @@ import pytest
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from tests.builders import broken
 from tests.unit.test_dashboard import PLACES, board
 
 HERE = Path(__file__).parent
@@ -50,19 +50,6 @@ def compiled(boards: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, li
         found[place[1]].append(line)
     assert bool(lines) == bool(done.returncode), done.stdout + done.stderr
     return found
-
-
-def broken(whole: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
-    """Return the board with one thing in it changed, or without it where the value is None."""
-    data = copy.deepcopy(whole)
-    place: Any = data
-    for step in path[:-1]:
-        place = place[step]
-    if value is None:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    return data
 
 
 def test_the_types_are_of_the_release_that_the_role_runs() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from typing import Any
@@ -19,6 +18,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.metric_rules impor
     alerts,
     recorded,
 )
+
+from tests.builders import broken
 
 SCHEMA = json.loads((ROOT / "tests/grafana.schema.json").read_text("utf-8"))
 PLACES = [
@@ -67,32 +68,21 @@ def test_the_schema_is_one_and_refuses_what_is_none() -> None:
     assert schema_problem(SCHEMA) is None
     whole = board(PLACES[-1])
 
-    def broken(*path: Any, value: Any) -> dict[str, Any]:
-        data = copy.deepcopy(whole)
-        place: Any = data
-        for step in path[:-1]:
-            place = place[step]
-        if value is None:
-            del place[path[-1]]
-        else:
-            place[path[-1]] = value
-        return data
-
     number = next(at for at, panel in enumerate(whole["panels"]) if panel["type"] == "stat")
     for data in (
-        broken("panels", value=None),
-        broken("schemaVersion", value="39"),
-        broken("uid", value="short"),
-        broken("refresh", value="often"),
-        broken("panels", number, "gridPos", "w", value=25),
-        broken("panels", number, "gridPos", value=None),
-        broken("panels", number, "targets", value=[]),
-        broken("panels", number, "targets", 0, "expr", value=None),
-        broken("panels", number, "type", value="graph"),
-        broken("panels", number, "fieldConfig", "defaults", "unit", value="parsecs"),
-        broken("panels", number, "fieldConfig", "defaults", "thresholds", "steps", 0, "value", value=1),
-        broken("panels", number, "queries", value=[]),
-        broken("panels", 0, "collapsed", value=None),
+        broken(whole, "panels", value=None),
+        broken(whole, "schemaVersion", value="39"),
+        broken(whole, "uid", value="short"),
+        broken(whole, "refresh", value="often"),
+        broken(whole, "panels", number, "gridPos", "w", value=25),
+        broken(whole, "panels", number, "gridPos", value=None),
+        broken(whole, "panels", number, "targets", value=[]),
+        broken(whole, "panels", number, "targets", 0, "expr", value=None),
+        broken(whole, "panels", number, "type", value="graph"),
+        broken(whole, "panels", number, "fieldConfig", "defaults", "unit", value="parsecs"),
+        broken(whole, "panels", number, "fieldConfig", "defaults", "thresholds", "steps", 0, "value", value=1),
+        broken(whole, "panels", number, "queries", value=[]),
+        broken(whole, "panels", 0, "collapsed", value=None),
     ):
         assert why_not(data, SCHEMA) is not None
 
