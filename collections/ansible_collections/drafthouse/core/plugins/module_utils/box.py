@@ -19,11 +19,11 @@ from typing import Any
 from .first_process import facts, first_environment
 from .redact import redactor
 from .runtimes import published_ports
+from .tcp_table import listeners
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
-_LISTEN = "0A"  # the state's number in /proc/net/tcp
 _without_shapes = redactor()
 
 
@@ -155,7 +155,7 @@ def _listener(
     port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str]
 ) -> dict[str, Any] | None:
     """Return who listens on ``port``: None, or {pid, command, ours} (pid None where it is not to be seen)."""
-    inodes = _listening_inodes(port)
+    inodes = {inode for _, listens, inode in listeners() if listens == port}
     if not inodes:
         return None
     for folder in Path("/proc").glob("[0-9]*"):
@@ -185,20 +185,6 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _listening_inodes(port: int) -> set[str]:
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            rows = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            columns = row.split()
-            if columns[3] == _LISTEN and int(columns[1].rsplit(":", 1)[1], 16) == port:
-                inodes.add(f"socket:[{columns[9]}]")
-    return inodes
 
 
 def _is_below(pid: int, pidfile: str) -> bool:

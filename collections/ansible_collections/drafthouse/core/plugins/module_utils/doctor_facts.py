@@ -33,6 +33,7 @@ from .python_env import STAMP
 from .runtimes import LABEL, runtime_of
 from .supervisor import Supervisor
 from .support_facts import redactor_of
+from .tcp_table import listeners
 from .watchdog_files import FOLDER as WATCHDOG
 from .watchdog_files import STATE
 from .watchdog_switch import is_held, is_measured
@@ -43,7 +44,6 @@ Wants = Mapping[str, Any]
 _UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
 _DOCKER_S = 20.0
 _LOOK_AGAIN_S = 30.0  # two of Prometheus's looks: of an engine just started it may know only the one before
-_LISTEN = "0A"  # the state's number in /proc/net/tcp
 _NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _LIBCUDA = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
@@ -289,18 +289,7 @@ def _firewall(wants: Wants, wanted: bool) -> Data:
 
 def listening(port: int, proc: str = "/proc") -> list[str]:
     """Return the addresses on which somebody listens on a TCP port, as people write them."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        try:
-            rows = Path(f"{proc}/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            columns = row.split()
-            address, _, number = columns[1].rpartition(":")
-            if columns[3] == _LISTEN and int(number, 16) == port:
-                found.add(_address(address))
-    return sorted(found)
+    return sorted({_address(digits) for digits, listens, _ in listeners(Path(proc)) if listens == port})
 
 
 def _address(digits: str) -> str:

@@ -17,13 +17,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from .tcp_table import listeners
+
 #: A process above this share of one core counts as busy.
 BUSY_PERCENT = 5.0
 #: How long nvidia-smi may take; it is slow on boxes with many GPUs and without persistence mode.
 NVIDIA_SMI_TIMEOUT_S = 20.0
 
 _MIB = 1024 * 1024
-_LISTEN = "0A"
 # Fields that every nvidia-smi since branch 470 knows: one unknown field fails the whole query.
 _GPU_FIELDS = {
     "index": "index",
@@ -144,12 +145,7 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
     among the busy processes by its name.
     """
     wanted = set(ports)
-    sockets: set[str] = set()
-    for table in ("proc/net/tcp", "proc/net/tcp6"):
-        for line in _text(root / table).splitlines()[1:]:
-            columns = line.split()
-            if len(columns) > 9 and columns[3] == _LISTEN and int(columns[1].rpartition(":")[2], 16) in wanted:
-                sockets.add(f"socket:[{columns[9]}]")
+    sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted}
     found = {number for number in processes if _has_socket(root / f"proc/{number}/fd", sockets)}
     grown = True
     while grown:
