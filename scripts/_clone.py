@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # There is no install step: the collection is imported from the clone.
@@ -20,6 +21,19 @@ def run(main: Callable[[], int]) -> None:
         sys.exit(_say(error))
     except BrokenPipeError:
         sys.exit(0)  # the reader (head, less) has seen enough
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help is the script's own docstring: its first paragraph above, the rest below."""
+    intro, _, rest = (doc or "").partition("\n\n")
+    return argparse.ArgumentParser(description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Return a script's own words (the command line's where ``argv`` is None), and those behind the first `--`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    return words[:split], words[split + 1 :]
 
 
 def _say(error: HouseError) -> int:

@@ -25,7 +25,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from _clone import run
+from _clone import apart, parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.doctor_words import FILE, Check, exit_code, report
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
@@ -34,18 +34,14 @@ from ansible_collections.drafthouse.core.plugins.module_utils.terminal import pr
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; further words for ansible-playbook under ``words``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    words, behind = apart(argv)
+    parser = parser_of(__doc__)
     parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
     parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
     parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
-    given = parser.parse_args(words[:split])
-    given.words = words[split + 1 :]
+    given = parser.parse_args(words)
+    given.words = behind
     return given
 
 

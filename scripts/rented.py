@@ -18,12 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import run
+from _clone import apart, parser_of, run
 from _say import say
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import (
@@ -44,19 +43,15 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; the command under ``command``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    words, behind = apart(argv)
+    parser = parser_of(__doc__)
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
     parser.add_argument("--inventory", default="vastai", help="the inventory's name; only vastai's boxes are rented")
     parser.add_argument(
         "--patience-s", type=float, default=PATIENCE_S, help="how long to try to end them (default: %(default)g)"
     )
-    given = parser.parse_args(words[:split])
-    given.command = words[split + 1 :]
+    given = parser.parse_args(words)
+    given.command = behind
     return given
 
 

@@ -29,7 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from _clone import run
+from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
@@ -86,12 +86,8 @@ class Work:
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; what stands behind `--` under ``more``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    words, behind = apart(argv)
+    parser = parser_of(__doc__)
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
     parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
@@ -99,8 +95,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list what would be tried, and start nothing")
     parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds (AGAIN=1)")
     parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
-    given = parser.parse_args(words[:split])
-    given.more = words[split + 1 :]
+    given = parser.parse_args(words)
+    given.more = behind
     return given
 
 

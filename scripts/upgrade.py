@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from _clone import run
+from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
@@ -51,12 +51,8 @@ WORSE = 1
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; what stands behind `--` under ``more``."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    words, behind = apart(argv)
+    parser = parser_of(__doc__)
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("version", help="the version to go to")
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
@@ -65,8 +61,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help="default: 5")
     parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--list", action="store_true", help="show what changes in the flags, and touch nothing")
-    given = parser.parse_args(words[:split])
-    given.more = words[split + 1 :]
+    given = parser.parse_args(words)
+    given.more = behind
     return given
 
 
