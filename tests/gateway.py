@@ -25,6 +25,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.ports import free_port
+
 KEY = "test-key-of-the-gateway-0123456789*"
 NAMED = "named.example.org"
 TEMPLATES = ROOT / "templates"
@@ -36,12 +38,6 @@ def real_caddy() -> str:
         return ensure_caddy("", ROOT / ".cache" / "tools" / "caddy").path
     except HouseError as error:
         pytest.skip(f"no Caddy (apt-get install caddy): {error.problems[0].found}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_certificate(home: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import tempfile
 import urllib.request
@@ -15,6 +14,8 @@ from typing import Any
 
 from ansible_collections.drafthouse.core.plugins.module_utils.last_good import accept
 from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Program, Supervisor, configuration
+
+from tests.ports import free_port
 
 # Answers with its own name. `mute` says that it is healthy and answers no request, `dies` is gone at once, `brief`
 # after seven seconds: supervisord, which starts it again, counts it as started by then.
@@ -119,10 +120,8 @@ class Box:
 @contextmanager
 def little_box() -> Iterator[Box]:
     """A home in a folder with a short name: a socket's path may have 107 letters at most."""
-    with tempfile.TemporaryDirectory(prefix="dh-") as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        box = Box(Path(folder), int(probe.getsockname()[1]))
-        probe.close()
+    with tempfile.TemporaryDirectory(prefix="dh-") as folder:
+        box = Box(Path(folder), free_port())
         for name in ("logs", "secrets", "venv/bin"):
             (box.home / name).mkdir(parents=True)
         for program in ("python", "supervisord"):

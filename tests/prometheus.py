@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import random
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -44,17 +41,6 @@ def checked(*words: str, folder: Path) -> None:
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def ports_in_a_row(number: int) -> int:
-    """Return the first of as many ports that nobody holds, nor gets for a connection of his own meanwhile."""
-    while True:
-        # Below Linux' ports for outgoing connections: 32768 and up.
-        first = random.randrange(20_000, 32_000)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + number):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
 
 
 def write(path: Path, data: Any) -> Path:

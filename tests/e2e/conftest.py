@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +15,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from tests.ports import free_port
 
 BIN = Path(sys.executable).parent
 
@@ -80,17 +80,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def port() -> int:
-    """A port, and the one behind it, that nobody holds, nor gets for a connection of his own while the tests run."""
-    while True:
-        # Below Linux' ports for outgoing connections (32768 and up): from those the kernel gives away the second one.
-        number = random.randrange(20_000, 32_000, 2)
-        with socket.socket() as one, socket.socket() as other:
-            try:
-                one.bind(("127.0.0.1", number))
-                other.bind(("127.0.0.1", number + 1))
-            except OSError:
-                continue
-            return number
+    """A port; the one behind it is free, too."""
+    return free_port(2)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 
-from tests.engines import PROGRAMS, ask, engine_home, free_port, packaged_weights
+from tests.engines import PROGRAMS, ask, engine_home, packaged_weights
+from tests.ports import free_port
 from tests.smoke import answer_of, smoke
 
 PROFILE = "rtx4090-llama32-llamacpp-draft1b"

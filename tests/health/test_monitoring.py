@@ -17,7 +17,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import 
 
 from tests.e2e.conftest import Ended, play
 from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
-from tests.prometheus import answered, awaited, ports_in_a_row, real, series
+from tests.ports import free_port
+from tests.prometheus import answered, awaited, real, series
 
 KEY = "e2e-key-of-the-monitoring-0001"
 PACE = {"interval_s": 1, "window_s": 10, "hold_s": 10}
@@ -48,7 +49,7 @@ def engine(home: Path) -> Iterator[LlamaServer]:
 def wished(home: Path, engine: LlamaServer) -> dict[str, Any]:
     site = {
         "box_kind": "workstation", "runtime": "process", "home": str(home), "host": "127.0.0.1", "port": engine.port,
-        "monitoring": {"enabled": True, "port": ports_in_a_row(5)},
+        "monitoring": {"enabled": True, "port": free_port(5)},
     }  # fmt: skip
     catalogue = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
     found = monitoring_of(site, "a-profile", catalogue, {}, gpu=False, gateway=None)

@@ -25,7 +25,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.releases import re
 from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_files import read_journal
 
 from tests.e2e.conftest import Ended, Play
-from tests.gateway import free_port, real_caddy
+from tests.gateway import real_caddy
+from tests.ports import free_port
 
 PROFILE = "cpu-smollm2-ngram"
 #: Times of a test: a look a second, and a dwell time of a few starts of the engine.

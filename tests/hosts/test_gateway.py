@@ -18,8 +18,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_switch im
 
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
-from tests.gateway import KEY, free_port, give_key, real_caddy
+from tests.gateway import KEY, give_key, real_caddy
 from tests.hosts.hosts import Lab
+from tests.ports import free_port
 
 IMAGE = "drafthouse-test/caddy:debian"
 NAME = "drafthouse-gateway"

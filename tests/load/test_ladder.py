@@ -26,10 +26,10 @@ from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
-from tests.engines import free_port
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
 from tests.fakes.in_process import started
+from tests.ports import free_port
 from tests.unit.test_ladder_plan import suite
 
 pytestmark = pytest.mark.alone

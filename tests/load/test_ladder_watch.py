@@ -18,7 +18,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import Ho
 from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ContainerRuntime, ProcessRuntime, State
 from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Supervisor, configuration
 
-from tests.engines import free_port
+from tests.ports import free_port
 from tests.unit.test_supervisor_ready import SERVER, program, wait
 
 RESOLVED: dict[str, Any] = {"engine": {"health": "/health", "ready_timeout_s": 30}}

@@ -32,8 +32,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import resol
 from ansible_collections.drafthouse.core.plugins.module_utils.schedule import offer
 from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign, settled
 
-from tests.engines import READY_S, ask, engine_home, free_port, packaged_weights
+from tests.engines import READY_S, ask, engine_home, packaged_weights
 from tests.ladders import KIND, known_ladder
+from tests.ports import free_port
 
 pytestmark = pytest.mark.alone
 

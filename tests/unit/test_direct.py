@@ -12,8 +12,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils import experiment
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
 
-from tests.engines import free_port
 from tests.fakes.in_thread import in_thread
+from tests.ports import free_port
 from tests.unit.test_ready_kept import Started, waited
 
 KEY = "sk-secret"

@@ -23,9 +23,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import St
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
 from tests.builders import make_resolved
-from tests.engines import free_port
 from tests.fakes.clock_server import Running
 from tests.fakes.in_process import started
+from tests.ports import free_port
 from tests.unit.test_measure import suite
 
 # Lines of vLLM 0.32.0 on the CPU, as it printed them.

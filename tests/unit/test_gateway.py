@@ -33,7 +33,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import Ho
 from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import State
 
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
-from tests.gateway import KEY, NAMED, TEMPLATES, Gateway, free_port, real_caddy, settings_for, started, with_
+from tests.gateway import KEY, NAMED, TEMPLATES, Gateway, real_caddy, settings_for, started, with_
+from tests.ports import free_port
 
 CHAT = "/v1/chat/completions"
 GOOD = {"Authorization": f"Bearer {KEY}"}

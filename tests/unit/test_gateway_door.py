@@ -18,7 +18,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.gateway import doo
 from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_switch import Door
 
 from tests.fakes import in_process
-from tests.gateway import KEY, TEMPLATES, Gateway, free_port, real_caddy, settings_for, started, with_
+from tests.gateway import KEY, TEMPLATES, Gateway, real_caddy, settings_for, started, with_
+from tests.ports import free_port
 
 #: More than any buffer between a client and the engine takes.
 LONG = 600_000

@@ -26,6 +26,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.refusal import (
 from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction
 
 from tests.little_box import Box, little_box
+from tests.ports import free_port
 
 DIED = Problem("the baseline arm died (exit status 1)", "an engine that stays up", "read the log", "box")
 RESOLVED = {"profile": "small", "engine": {"id": "vllm", "version": "0.33.0"}}
@@ -246,8 +247,5 @@ def test_an_error_whose_text_never_comes() -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     with pytest.raises(HouseError, match="Connection refused"):
-        ask_once(f"http://127.0.0.1:{port}", "m", "", timeout_s=5)
+        ask_once(f"http://127.0.0.1:{free_port()}", "m", "", timeout_s=5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import 
     Supervisor,
     configuration,
 )
+
+from tests.ports import free_port
 
 SERVER = """\
 import http.server, json, sys
@@ -35,10 +36,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def port() -> int:
+    return free_port()
 
 
 @pytest.fixture
@@ -64,27 +63,27 @@ def wait(supervisor: Supervisor, one: Program, port: int, timeout_s: float = 20,
     )  # fmt: skip
 
 
-def test_start_keep_change_stop(tmp_path: Path, supervisor: Supervisor, free_port: int) -> None:
-    one = program(tmp_path, SERVER, "--port", str(free_port), "m")
+def test_start_keep_change_stop(tmp_path: Path, supervisor: Supervisor, port: int) -> None:
+    one = program(tmp_path, SERVER, "--port", str(port), "m")
     wanted = configuration(supervisor.home, [one])
     assert supervisor.converge(wanted, ["arm"], fresh=False) == (["arm"], [])
-    assert 0 <= wait(supervisor, one, free_port) < 20
+    assert 0 <= wait(supervisor, one, port) < 20
     pid = supervisor.programs()["arm"]["pid"]
     assert supervisor.converge(wanted, ["arm"], fresh=False) == ([], [])
     assert supervisor.programs()["arm"]["pid"] == pid
     # A fresh start, and a changed script, are other processes.
     assert supervisor.converge(wanted, ["arm"], fresh=True) == (["arm"], [])
-    wait(supervisor, one, free_port)
+    wait(supervisor, one, port)
     assert supervisor.programs()["arm"]["pid"] != pid
     Path(one.command[0]).write_text(Path(one.command[0]).read_text() + "# changed\n")
     changed = configuration(supervisor.home, [one])
     assert supervisor.converge(changed, ["arm"], fresh=False) == (["arm"], [])
-    wait(supervisor, one, free_port)
+    wait(supervisor, one, port)
     # Another arm instead of the first.
-    other = program(tmp_path, SERVER, "--port", str(free_port), "m", name="other")
+    other = program(tmp_path, SERVER, "--port", str(port), "m", name="other")
     both = configuration(supervisor.home, [other])
     assert supervisor.converge(both, ["other"], fresh=False) == (["other"], ["arm"])
-    wait(supervisor, other, free_port)
+    wait(supervisor, other, port)
     assert supervisor.running() == ["other"]
     supervisor_pid = int((supervisor.home / "supervisord.pid").read_text())
     assert supervisor.shut_down() == ["other"]
@@ -117,22 +116,22 @@ def test_an_engine_that_never_gets_ready(tmp_path: Path, supervisor: Supervisor)
     assert "not ready after 1 s; its last lines:\ncompiling" in caught.value.problems[0].found
 
 
-def test_another_server_on_the_port(tmp_path: Path, supervisor: Supervisor, free_port: int) -> None:
-    one = program(tmp_path, SERVER, "--port", str(free_port), "another-model")
+def test_another_server_on_the_port(tmp_path: Path, supervisor: Supervisor, port: int) -> None:
+    one = program(tmp_path, SERVER, "--port", str(port), "another-model")
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
     with pytest.raises(HouseError, match=r"a server that serves .'another-model'."):
-        wait(supervisor, one, free_port)
+        wait(supervisor, one, port)
 
 
-def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, free_port: int) -> None:
+def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, port: int) -> None:
     folder = tmp_path / "a b%c"
     folder.mkdir()
-    one = program(folder, SERVER, "--port", str(free_port), "m")
+    one = program(folder, SERVER, "--port", str(port), "m")
     Path(one.command[0]).write_text(f'#!/bin/sh\nexec {sys.executable} "{folder}/arm.py" "$@"\n')
     supervisor = Supervisor(tmp_path / "s")
     try:
         supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
-        wait(supervisor, one, free_port)
+        wait(supervisor, one, port)
     finally:
         supervisor.shut_down()
 

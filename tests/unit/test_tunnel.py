@@ -32,7 +32,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances imp
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
 from tests.fakes.vast_server import KEY as VAST_KEY
 from tests.fakes.vast_server import vast_server
-from tests.gateway import free_port
+from tests.ports import free_port
 from tests.sshd import Sshd, children, real_sshd, running_sshd, start
 
 needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh (apt-get install openssh-client)")

@@ -26,6 +26,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_http import checked_url
 
 from tests.fakes.vast_server import ALWAYS, KEY, SECOND_KEY, Fault, Life, Running, vast_server
+from tests.ports import free_port
 
 BODY = {"image": "vllm/vllm-openai:v0.32.0", "label": "drafthouse-a-1", "disk": 120, "runtype": "ssh_direc ssh_proxy"}
 H100 = {"gpu_name": {"eq": "H100 NVL"}, "verified": {"eq": True}, "order": [["dph_total", "asc"]]}
@@ -393,11 +394,8 @@ def test_the_key_is_in_no_text() -> None:
 
 
 def test_no_network() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     slept: list[float] = []
-    client = VastClient(KEY, f"http://127.0.0.1:{port}", patience=Patience(tries=3), sleep=slept.append)
+    client = VastClient(KEY, f"http://127.0.0.1:{free_port()}", patience=Patience(tries=3), sleep=slept.append)
     with pytest.raises(OutOfReach, match=r"ConnectionRefusedError(.|\n)*3 times in a row(.|\n)*check the network"):
         client.instances()
     assert len(slept) == 2
