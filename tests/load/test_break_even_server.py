@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.break_even import counts_of, crosses_at
-from ansible_collections.drafthouse.core.plugins.module_utils.break_even_results import points_of_ladder
-from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    Ask,
-    Endpoint,
-    closed_loop,
-    open_session,
-    raw_request,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.counters import acceptance, difference, read_counters
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words import THRESHOLD
 
+from tests.break_even import compared, crossed, measured
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
-from tests.ladders import KIND, make_ladder, make_step
 
 LEVELS = (1, 2, 4, 8, 16)
 PROMPTS, TOKENS, K = 9, 40, 3
@@ -40,44 +28,16 @@ def speculative(length: int) -> dict[str, Any]:
     return {**COMMON, **law, "tokens_per_chunk": length, "drafted": K}
 
 
-async def measured(arm: str, base_url: str, level: int, number: int) -> dict[str, Any]:
-    """Return one step of a ladder with what it drafted."""
-    endpoint = Endpoint(arm, base_url, "clock")
-    asks = [
-        Ask("s", KIND, KIND, f"p{n % PROMPTS}", [{"role": "user", "content": f"prompt {n}"}], TOKENS)
-        for n in range(max(PROMPTS, 2 * level))
-    ]
-    async with open_session(60) as session:
-        before = await read_counters(session, endpoint)
-        records = await closed_loop(session, endpoint, asks, level)
-        after = await read_counters(session, endpoint)
-    moved = difference(before, after)
-    assert moved is not None
-    times: dict[str, list[float]] = {}
-    for request in (raw_request(record, endpoint, 0.0) for record in records):
-        times.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
-    pair = {"before": before, "after": after}
-    return make_step(level, arm, number, times, counters=pair, **acceptance("metrics", moved))
-
-
 def ladder_of(length: int, seed: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"prompts": PROMPTS, "tokens": TOKENS, "wording": "prompt {}".format}
     with crossover_server(**BASELINE, seed=seed) as one, crossover_server(**speculative(length), seed=seed + 1) as two:
         steps = [
-            asyncio.run(measured(arm, server.base_url, level, number))
+            asyncio.run(measured(arm, server.base_url, level, number, **asked))
             for number in (1, 2)
             for arm, server in (("baseline", one), ("speculative", two))
             for level in LEVELS
         ]
-    ladder = make_ladder(LEVELS, steps)
-    return ladder | {"crossover": fill(ladder)}
-
-
-def traffic_of(ladder: dict[str, Any]) -> Any:
-    steps = [step for step in ladder["steps"] if step["arm"] == "speculative"]
-    drafted, accepted, drafts = (
-        sum(step[f"spec_decode_{name}"] for step in steps) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
-    )
-    return counts_of(drafted, accepted, K, drafts, None)
+    return crossed(LEVELS, steps)
 
 
 def test_the_break_even_is_the_measured_crossover_within_one_ladder_step(figure: Callable[[str], None]) -> None:
@@ -87,7 +47,7 @@ def test_the_break_even_is_the_measured_crossover_within_one_ladder_step(figure:
     for seed in range(TRIES):
         ladders = {length: ladder_of(length, 2 * seed + length) for length in truths}
         said = [
-            compared(ladders[known], ladders[asked], truths[asked], f"{asked} tokens a step from {known}")
+            compared(ladders[known], ladders[asked], K, f"{asked} tokens a step from {known}", truths[asked])
             for known, asked in ((2, 3), (3, 2))
         ]
         if all(good for good, _ in said):
@@ -96,11 +56,3 @@ def test_the_break_even_is_the_measured_crossover_within_one_ladder_step(figure:
             return
         seen += [text for _, text in said]
     pytest.fail("\n".join(seen))
-
-
-def compared(known: dict[str, Any], other: dict[str, Any], truth: float, what: str) -> tuple[bool, str]:
-    """Tell whether one ladder's break-even is where another has crossed, and say where each is."""
-    found = crosses_at(points_of_ladder(known, K), traffic_of(other), THRESHOLD)
-    crossover = other["crossover"][KIND]["pays_until"]
-    good = bool(found and crossover and all(abs(math.log2(found / one)) <= 1 for one in (truth, crossover)))
-    return good, f"break-even of {what}: {found}, measured {crossover}, by the law {truth:.1f}"
