@@ -30,7 +30,15 @@ async def measured(
     """Return one step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
     endpoint = Endpoint(arm, base_url, "clock")
     asks = [
-        Ask("s", KIND, KIND, f"p{n % prompts}", [{"role": "user", "content": wording(n % prompts)}], tokens)
+        Ask(
+            "s",
+            KIND,
+            KIND,
+            f"p{n % prompts}",
+            [{"role": "user", "content": wording(n % prompts)}],
+            tokens,
+            ignore_eos=True,
+        )
         for n in range(max(prompts, 2 * level))
     ]
     async with open_session(120) as session:

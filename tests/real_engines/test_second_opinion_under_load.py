@@ -13,7 +13,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes impor
 from tests.client_load import INTERVAL_MS, TTFT_MS, Load, Used, known_clock, off, ours, pinned, told, two_cores
 from tests.engines import engine_home, packaged_weights
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.soak]
 
 FULL = Load(streams=256, requests=512, tokens=200)
 
