@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from tests.ports import free_port
+
 _CACHE = ROOT / ".cache" / "tools" / "sshd"
 _PACKAGES = ("openssh-server", "libwrap0")
 
@@ -100,10 +102,7 @@ def start(
     program: Path, folder: Path, user: str, port: int = 0, host_key: str = "host", *, shell: bool = False
 ) -> tuple[int, subprocess.Popen[bytes]]:
     """Start it on ``port``, or on a free one; return the port and the process."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", port))
-        port = int(probe.getsockname()[1])
+    port = port or free_port()
     config = folder / "sshd_config"
     config.write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder / host_key}\nPidFile none\n"
