@@ -28,22 +28,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "collections"))
-
-import _ladder  # noqa: E402
-import _second_opinion  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.suites import (  # noqa: E402
+import _ladder
+import _second_opinion
+from _clone import parser_of
+from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines
+from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
+from ansible_collections.drafthouse.core.plugins.module_utils.suites import (
     Suite,
     only_kinds,
     pick,
     with_output_tokens,
 )
+
+ROOT = Path(__file__).resolve().parent.parent
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 5.0
@@ -51,10 +51,7 @@ QUIET_S = 5.0
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", required=True, help="with or without /v1")
     server.add_argument("--model", required=True, help="the name under which it is served")

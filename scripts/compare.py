@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import _clone
+from _clone import parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_markdown, compared_text
 from ansible_collections.drafthouse.core.plugins.module_utils.history import find, history_rows, read_kept
@@ -37,10 +37,7 @@ REGRESSION, REFUSED = 1, 3
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed command line."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("a", nargs="?", metavar="A", help="the report to compare with")
     parser.add_argument("b", nargs="?", metavar="B", help="the report to judge")
     parser.add_argument("--list", nargs="?", const="", metavar="PROFILE", help="list kept reports, the newest first")
@@ -114,4 +111,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    _clone.run(main)
+    run(main)

@@ -20,7 +20,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import run
+from _clone import parser_of, run
 from _say import say
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
@@ -36,10 +36,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the parsed command line."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="say what bills, and end nothing")
     parser.add_argument(

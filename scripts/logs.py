@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from _clone import run
+from _clone import parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_from
 from ansible_collections.drafthouse.core.plugins.module_utils.logs import Source, Wish, source
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
@@ -32,10 +32,7 @@ _END_S = 5.0
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
     parser.add_argument("--host", default="", help="this host of it alone")
     parser.add_argument("--lines", type=int, default=100, help="how many of each log (default: %(default)s)")

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _clone import run
+from _clone import parser_of, run
 from _profile import overrides
 from _say import put, say
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
@@ -59,10 +59,7 @@ _QUIET_S = 30.0
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the parsed command line."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--max-price", type=positive, metavar="USD", help="the most an hour may cost, all in")
     parser.add_argument("--hours", type=positive, default=3.0, help="until the box ends itself (default: %(default)g)")

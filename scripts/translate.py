@@ -14,12 +14,11 @@ Exit code: 0 when everything was translated, 2 on a problem (where, found, neede
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from _clone import run
+from _clone import parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
@@ -36,10 +35,7 @@ _LARGEST = 1_000_000  # characters: a paste is not longer, a wrong file may be
 
 def main() -> int:
     """Print the translations."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("command", nargs="?", help="the command, as ONE argument (default: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON, for machines")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile here; an existing file stays")

@@ -20,22 +20,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "collections"))
-
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.schedule import tried  # noqa: E402
+from _clone import parser_of
+from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.schedule import tried
 
 SCHEMA = "drafthouse.ladder/1"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options."""
-    intro, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("plain", type=Path, help="ladder.json of the profile as it is")
     parser.add_argument("switched", type=Path, help="ladder.json of the profile with the schedule")
     parser.add_argument("--write", action="store_true", help="keep the comparison in the first file")
