@@ -29,16 +29,9 @@ async def measured(
 ) -> dict[str, Any]:
     """Return one step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
     endpoint = Endpoint(arm, base_url, "clock")
+    words = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
     asks = [
-        Ask(
-            "s",
-            KIND,
-            KIND,
-            f"p{n % prompts}",
-            [{"role": "user", "content": wording(n % prompts)}],
-            tokens,
-            ignore_eos=True,
-        )
+        Ask("s", KIND, KIND, f"p{n % prompts}", words[n % prompts], tokens, ignore_eos=True)
         for n in range(max(prompts, 2 * level))
     ]
     async with open_session(120) as session:
@@ -76,6 +69,6 @@ def compared(
     found = crosses_at(points_of_ladder(known, tokens), traffic_of(other, tokens), THRESHOLD)
     crossover = other["crossover"][KIND]["pays_until"]
     against = [crossover] if truth is None else [crossover, truth]
-    good = bool(found and crossover and all(one and abs(math.log2(found / one)) <= 1 for one in against))
+    good = bool(found and crossover and all(abs(math.log2(found / one)) <= 1 for one in against))
     law = "" if truth is None else f", by the law {truth:.1f}"
     return good, f"break-even of {what}: {found}, measured {crossover}{law}"

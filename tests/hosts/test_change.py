@@ -158,7 +158,7 @@ BROKEN = {
         given={"drafthouse_engine_image": "127.0.0.1:1/drafthouse-test/nowhere:1"},
     ),
 }  # fmt: skip
-# One before anything is ended, one that does not start, one that is measured; the others go the ways of these.
+# One that does not start, and one before anything is ended; the others go the ways of these, or of a kill below.
 DAILY = ("a flag that the engine does not know", "a port that is taken")
 
 
