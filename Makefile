@@ -8,20 +8,31 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
-UV_VERSION := 0.13.9   # makes the environments in seconds; pip does the same in a minute
+BIN := $(VENV)/bin
 ARGS ?=
 BUNDLE ?=
 BUDGET ?= 30m
 PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
 
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
+# Ansible wants a locale of UTF-8; this one comes with the C library.
+ifneq ($(shell locale charmap 2>&1),UTF-8)
+export LC_ALL := C.UTF-8
+endif
+# Nothing is written outside of the clone but uv's cache, which other clones share; that too where the home is not writable.
+export PIP_CACHE_DIR ?= $(CURDIR)/.drafthouse/cache/pip
+ifneq ($(shell d="$${UV_CACHE_DIR:-$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}/uv}"; mkdir -p "$$d" 2>&1 && [ -w "$$d" ] && echo writable),writable)
+export UV_CACHE_DIR := $(CURDIR)/.drafthouse/cache/uv
+endif
 
-.PHONY: help venv venv-dev demo test test-load test-health test-engines test-weights test-hosts test-vast test-pages soak lint golden profiles plan render \
+.PHONY: help venv venv-dev demo truth test test-fast test-fresh test-load test-health test-engines test-weights test-hosts test-vast test-pages soak lint sbom golden profiles plan render \
   translate tune compare reports history rollback upgrade weights verify bundle prune rent destroy tunnel doctor logs bundle-report stop \
   teardown lock docs $(PROFILES)
+
+# A sign of life every 5 seconds, for what is silent until it ends.
+ticking = (while sleep 5 >/dev/null 2>&1; do echo "  ... $@: $$SECONDS s"; done) & tick=$$!; trap 'kill $$tick 2>/dev/null' EXIT;
 
 help: ## every target in one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +42,7 @@ help: ## every target in one line
 
 # With BUNDLE=file (of `make bundle`) packages, weights and image come from it, and no network is asked.
 ifneq ($(strip $(BUNDLE)),)
-override ARGS += -e drafthouse_bundle=$(abspath $(BUNDLE))
+override ARGS += -e '{"drafthouse_bundle": "$(if $(filter /%,$(BUNDLE)),,$(CURDIR)/)$(BUNDLE)"}'
 WHEELS := build/bundle
 FROM := --no-index --find-links $(WHEELS)/wheels
 $(WHEELS)/manifest.json: $(BUNDLE)
@@ -42,34 +53,35 @@ $(VENV)/bin/uv: | $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; \
 	  sys.exit(f"found: Python {v}\nneeded: Python 3.11 or newer\ndo: make PYTHON=python3.12 ...") \
 	  if sys.version_info < (3, 11) else None'
+	@[ -w . ] || { printf 'found: a folder that %s may not write to: %s\nneeded: a clone of your own\ndo: git clone it to where you may write, or chown it\n' "$$(id -un)" "$$PWD" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { printf 'found: a Python without venv\nneeded: its venv module\ndo: apt-get install python3-venv\n' >&2; exit 1; }
 	@echo "making .venv with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VENV) || { printf 'found: a Python without venv\nneeded: its venv module\ndo: apt-get install python3-venv\n' >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) uv==$(UV_VERSION)
+	@$(ticking) $(PYTHON) -m venv $(VENV)
+	@$(ticking) $(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) --require-hashes -r roles/box_env/files/uv.txt
 
 # pip stands in where uv cannot reach an index that only pip is set up for.
 $(VENV)/.%: %.txt | $(VENV)/bin/uv $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@echo "installing $< into .venv"
-	@uv pip install --quiet $(FROM) --python $(BIN)/python -r $< || $(BIN)/python -m pip install $(FROM) -r $<
+	@$(ticking) uv pip install --quiet $(FROM) --require-hashes --python $(BIN)/python -r $< \
+	  || $(BIN)/python -m pip install $(FROM) --require-hashes -r $<
 	@touch $@
 
 venv: $(VENV)/.requirements ## the environment alone, quick when it exists
 
 venv-dev: $(VENV)/.requirements $(VENV)/.requirements-dev ## the same with the tests' and linters' tools
 
-lock: | $(VENV)/bin/uv ## write requirements*.txt from requirements*.in
-	uv pip compile --quiet --universal --python-version 3.11 --no-header requirements.in -o requirements.txt
-	uv pip compile --quiet --universal --python-version 3.11 --no-header requirements-dev.in -o requirements-dev.txt
+lock: venv ## write every lock anew, with hashes: requirements*.txt, the box's, the engines' (versions stay)
+	@scripts/lock.py
 
 # --- the main job ---------------------------------------------------------------------------------
 
 demo: venv ## the whole job on this very machine: no GPU, no account; stops what it started
-	@trap 'ansible-playbook playbooks/stop.yml -i inventory/local $(ARGS) >build/stop.log 2>&1 || cat build/stop.log' EXIT; \
-	  mkdir -p build; ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram $(ARGS)
+	@scripts/stoppable.py --stop-after -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram $(ARGS)
 
 # A profile's hardware says which inventory it is for, unless INVENTORY does. DESTROY=always|on-success|never says what
-# becomes of rented boxes when the run is over, however it ends.
+# becomes of rented boxes when the run is over, however it ends; without it Ctrl-C stops what the run has started.
 play = inventory="$${INVENTORY:-$$(scripts/profiles.py --inventory $1)}"; \
-  $(if $(DESTROY),scripts/rented.py --destroy "$(DESTROY)" --inventory "$$inventory" -- )ansible-playbook $2 -i "inventory/$$inventory" -e profile=$1
+  scripts/$(if $(DESTROY),rented.py --destroy "$(DESTROY)" --inventory "$$inventory",stoppable.py) -- ansible-playbook $2 -i "inventory/$$inventory" -e profile=$1
 
 $(PROFILES): venv
 	@$(call play,$@,site.yml) $(ARGS)
@@ -125,8 +137,8 @@ prune: venv ## list the weights on this machine that no profile uses; YES=1 remo
 rent: venv ## rent the cheapest box at vast.ai that fits (PROFILE=name MAX_PRICE=2.50 HOURS=3; YES=1, DRY_RUN=1)
 	@scripts/rent.py $(call needs,PROFILE) $(if $(MAX_PRICE),--max-price $(MAX_PRICE)) $(if $(HOURS),--hours $(HOURS)) $(if $(call on,YES),--yes) $(if $(call not_off,DRY_RUN),--dry-run) $(foreach setting,$(SET),--set $(setting)) $(ARGS)
 
-destroy: venv ## end every box that this clone rented, and no other (ARGS=--list: what bills, and what it has cost)
-	@scripts/destroy.py $(ARGS)
+destroy: venv ## end every box that this clone rented, and no other (ARGS=--list: what bills, and what it has cost; YES=1)
+	@scripts/destroy.py $(if $(call on,YES),--yes) $(ARGS)
 
 # Only what was said to make itself: a shell may have a HOST of its own.
 told = $(if $(filter command,$(firstword $(origin $1))),$($1))
@@ -164,6 +176,12 @@ test: venv-dev ## the tests, a real engine included; ends with pytest's own summ
 	@pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile
 	@pytest -m "not soak and alone"
 
+test-fresh: venv-dev ## these two commands in a Debian of debootstrap with five packages, as an ordinary user (needs root, debootstrap)
+	@pytest -m "not soak" tests/fresh
+
+test-fast: venv-dev ## the unit tests that start no process, in under a minute
+	@pytest -m "not soak and not alone and not processes" --no-processes --numprocesses 2 --dist loadfile tests/unit
+
 test-load: venv-dev ## our client, the ladder, the crossover and the gates against servers of known speed and known faults
 	@pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load
 	@pytest -m "not soak and alone" tests/load
@@ -191,14 +209,23 @@ tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json
 test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report in a real browser, read by axe (chromium, npm; it says what it skips without)
 	@pytest tests/pages
 
+# SEED=7 draws everything anew, RUNS=100 is quicker.
+truth: venv-dev ## does the verdict say what is true: experiments of known truth, judged, as a table (minutes; SEED=7 RUNS=400)
+	@PYTHONPATH=collections:. python -m tests.truth.table $(if $(call told,SEED),--seed $(call told,SEED)) $(if $(call told,RUNS),--runs $(call told,RUNS))
+	@PYTHONPATH=collections:. python -m tests.truth.attacks
+
 soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
-	@pytest -m soak tests/unit tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast
+	@$(MAKE) truth
+	@pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast
 
 lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
 	@ruff check . && ruff format --check .
 	@mypy
 	@yamllint --strict .
 	@ansible-lint --offline
+
+sbom: venv-dev ## what a release consists of, as CycloneDX: build/drafthouse-VERSION.cdx.json
+	@scripts/sbom.py
 
 golden: venv-dev ## write tests/golden/ anew; look at the difference before you commit it
 	@WRITE_GOLDEN=1 pytest -q tests/golden

@@ -10,17 +10,18 @@ from pathlib import Path
 # There is no install step: the collection is imported from the clone.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "collections"))
 
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, of_error
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's main; a HouseError becomes its lines on stderr and exit status 2."""
+    """Run a script's main; a HouseError becomes its lines on stderr and the status that it means."""
     try:
         sys.exit(main())
     except HouseError as error:
         sys.exit(_say(error))
     except BrokenPipeError:
-        sys.exit(0)  # the reader (head, less) has seen enough
+        sys.exit(DONE)  # the reader (head, less) has seen enough
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -38,4 +39,4 @@ def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
 
 def _say(error: HouseError) -> int:
     print(error, file=sys.stderr)
-    return 2
+    return of_error(error)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
 from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_all
 
@@ -32,7 +33,7 @@ def main() -> int:
     tools = Tools(given["uv"], given["engine_python"], hub_token=os.environ.get("HF_TOKEN"))
     for item, done in zip(given["items"], put_all(given["items"], tell, tools), strict=True):
         print(f"  {item['name']}: {'fetched and verified' if done['changed'] else 'is there'}")
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import _clone  # noqa: F401 (makes the collection importable)
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, INTERRUPTED
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder import beside_all, run_ladder
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import BAD, OK, LadderFile
 from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, heading
@@ -159,11 +160,13 @@ class Live:
 
 
 def run(options: argparse.Namespace, endpoint: Endpoint, suite: Mapping[str, Any]) -> int:
-    """Measure, keep and show the ladder; return the exit code (0: a step was measured, 1: none, 130: Ctrl-C)."""
+    """Measure, keep and show the ladder; return the exit status: FAILED where no step was measured."""
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
         file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)), BAD if options.again else ())
+        for note in suite.get("notes", []):
+            file.note(note)
         live = Live(file, plan.load)
         stopped = False
         try:
@@ -187,5 +190,5 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Mapping[str, Any
         if stopped:
             again = "; the same command goes on with what is missing" if options.result else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)
-            return 130
-        return 0 if any(step["status"] == OK for step in file.data["steps"]) else 1
+            return INTERRUPTED
+        return DONE if any(step["status"] == OK for step in file.data["steps"]) else FAILED

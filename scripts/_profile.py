@@ -6,14 +6,16 @@ import argparse
 from typing import Any
 
 import _clone  # noqa: F401 (makes the collection importable)
-import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.documents import BadDocument, checked_text, short
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.yaml_documents import yaml_of
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -37,13 +39,15 @@ def resolved(given: argparse.Namespace) -> dict[str, Any]:
     inventory = given.inventory or inventory_of(given.profile)
     site = site_of_inventory(inventory)
     if given.runtime:
-        site["runtime"] = given.runtime
+        site |= {"runtime": given.runtime, "runtime_asked": True}
     return resolved_profile(given.profile, site, overrides(given.set))
 
 
 def inventory_of(profile: str) -> str:
     """Return the inventory that a profile's hardware is for; 'workstation' where that cannot be told."""
     house = load_house(ROOT)
+    if profile in house.broken:
+        raise HouseError(house.broken[profile])
     hardware = house.profiles.get(profile, {}).get("hardware")
     return str(house.hardware.get(hardware, {}).get("inventory", "workstation"))
 
@@ -61,5 +65,15 @@ def overrides(settings: list[str]) -> dict[str, Any]:
         *parents, last = path.split(".")
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[last] = yaml.safe_load(value)
+            if not isinstance(place, dict):
+                found = f"a value for '{parent}', and another inside it"
+                raise HouseError(Problem(found, "one of the two", "remove one --set", f"--set {short(path)}"))
+        try:
+            checked_text(path)
+            place[last] = yaml_of(value)
+        except BadDocument as error:
+            problem = error.problem(
+                f"--set {short(printable(path))}", "a value, as YAML has it", "correct it, or quote it"
+            )
+            raise HouseError(problem) from None
     return result

@@ -11,12 +11,22 @@ import sys
 from typing import TextIO
 
 import _clone  # noqa: F401 (the collection on the path)
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 
 
 def say(text: str) -> None:
     """Print lines that may hold others' words."""
     put("\n".join(map(printable, text.splitlines())) + "\n", sys.stdout)
+
+
+def said_yes(question: str) -> bool | None:
+    """Return whether a person at a terminal says yes; None where nobody is there to ask."""
+    if not sys.stdin.isatty():
+        return None
+    try:
+        return input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def put(text: str, stream: TextIO) -> None:

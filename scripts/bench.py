@@ -12,9 +12,10 @@ The table goes to standard output, progress to standard error, the result (field
 serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
 from the command line.
 
-Exit code: 0 when at least one request was measured; those that were not are named first, and counted apart.
-1 when nothing was measured, or on a problem (found, needed, do). 2 for a wrong option. 130 on Ctrl-C: what had ended
-until then is shown and written all the same, marked as incomplete.
+Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, or when
+the second opinion failed; 2 when nothing was measured, or on a problem (found, needed, do); 3 when a program for the
+second opinion is missing here; 130 on Ctrl-C. What had ended until then, or until the server or this program stood
+still (2), is shown and written all the same, marked as incomplete (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -32,9 +33,19 @@ import _ladder
 import _second_opinion
 from _clone import parser_of
 from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    WARNED,
+    of_error,
+)
+from ansible_collections.drafthouse.core.plugins.module_utils.kept_file import write_whole
 from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, summary_lines
+from ansible_collections.drafthouse.core.plugins.module_utils.prompt_formats import FORMATS
+from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, not_well, summary_lines
+from ansible_collections.drafthouse.core.plugins.module_utils.standstill import StoodStill
 from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
 from ansible_collections.drafthouse.core.plugins.module_utils.suites import (
     Suite,
@@ -58,20 +69,29 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     server.add_argument("--metrics-url", help="where the engine's counters are (default: BASE-URL/metrics)")
     server.add_argument("--api-key-file", type=Path, help="a file with the key (default: OPENAI_API_KEY)")
     work = parser.add_argument_group("work")
-    work.add_argument("--suite", default="mixed", help="a suite's name, or a .yml or .jsonl file (default: mixed)")
+    work.add_argument(
+        "--suite",
+        default="mixed",
+        help="a suite's name, or a file of prompts: a suite in YAML, JSON lines "
+        "or a JSON list (OpenAI messages, vLLM's custom {\"prompt\": ...}, ShareGPT, Spec-Bench's question.jsonl), or "
+        "plain text, a prompt a line (default: mixed)",
+    )
+    work.add_argument(
+        "--dataset-format", choices=FORMATS, help="what the file is (default: told by its content, not by its name)"
+    )
     work.add_argument("--kind", action="append", default=[], help="only this kind of the suite (may be repeated)")
     work.add_argument(
         "--num-prompts",
         type=positive,
-        help="take this many, evenly from the kinds, and send them as one group; "
-        "without it each kind is measured by itself, with all of its prompts",
+        help="take this many, evenly from the kinds, and send them as one group; where a suite of ours has fewer, "
+        "synthetic ones of the same kinds fill up; without it each kind is measured by itself, with all of its prompts",
     )
     work.add_argument("--output-tokens", type=positive, help="for every prompt (default: each kind's own)")
     work.add_argument("--max-concurrency", type=positive, default=1, help="requests at a time (default: 1)")
     work.add_argument("--rounds", type=positive, default=1, help="how often everything is sent (default: 1)")
     work.add_argument("--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)")
     work.add_argument("--temperature", type=float, default=0.0, help="default: 0")
-    work.add_argument("--seed", type=int, default=0, help="default: 0")
+    work.add_argument("--seed", type=int, default=0, help="of the requests, and of synthetic prompts (default: 0)")
     work.add_argument("--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)")
     work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
     _ladder.add_options(parser)
@@ -153,11 +173,11 @@ def what_is_sent(options: argparse.Namespace) -> tuple[Endpoint, Suite]:
     """Return the server and the prompts. Raises HouseError."""
     check_before(options)
     endpoint = Endpoint("single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url)
-    suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks"), options.kind)
+    suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks", form=options.dataset_format), options.kind)
     if options.output_tokens:
         suite = with_output_tokens(suite, options.output_tokens)
     if options.num_prompts:
-        suite = pick(suite, options.num_prompts)
+        suite = pick(suite, options.num_prompts, options.seed)
     return endpoint, suite
 
 
@@ -174,10 +194,14 @@ def step_from(options: argparse.Namespace) -> StepOptions:
     )
 
 
-def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> dict[str, Any]:
-    """Measure, and return the result; of what had ended, and marked as incomplete, when it is interrupted."""
+def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[dict[str, Any], int]:
+    """Measure, and return the result and DONE; of what had ended, marked as incomplete, and why it is not all.
+
+    That is INTERRUPTED after Ctrl-C, FAILED where something stood still.
+    """
     progress = Progress()
     stopped: list[dict[str, Any]] = []
+    notes, ended = list(suite.get("notes", [])), DONE
     try:
         step = run_step(
             [endpoint],
@@ -186,28 +210,33 @@ def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> di
             progress,
             stopped.append,
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StoodStill) as error:
         if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
             raise
         step = stopped[0]
+        ended = INTERRUPTED
+        if isinstance(error, StoodStill):
+            ended = FAILED
+            notes.append(error.problems[0].found)
     finally:
         progress.close()
-    return assemble([step], endpoint.arm)
+    result = assemble([step], endpoint.arm)
+    return {**result, "notes": [*result["notes"], *notes]}, ended
 
 
 def second_opinion(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Suite) -> int:
     """Print what other tools say beside ``result``; return the exit code. What we measured is kept in any case."""
     if not _second_opinion.wanted(options):
-        return 0
+        return DONE
     try:
         print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite, step_from(options))]))
     except HouseError as error:
         print(error, file=sys.stderr)
-        return 1
+        return WARNED
     except KeyboardInterrupt:
         print("stopped; the result has no second opinion", file=sys.stderr)
-        return 130
-    return 0
+        return INTERRUPTED
+    return DONE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -217,20 +246,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         endpoint, suite = what_is_sent(options)
         if _ladder.wanted(options):
             return _ladder.run(options, endpoint, suite)
-        result = measure(options, endpoint, suite)
+        result, ended = measure(options, endpoint, suite)
     except HouseError as error:
         print(error, file=sys.stderr)
-        return 1
+        return of_error(error)
     except KeyboardInterrupt:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
-        return 130
-    print("\n".join(summary_lines(result)))
+        return INTERRUPTED
+    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]))
     if result["incomplete"]:
-        code = 130
+        code = ended
+    elif not result["completed"]:
+        code = FAILED
     else:
-        code = second_opinion(options, result, endpoint, suite) if result["completed"] else 1
+        asked = second_opinion(options, result, endpoint, suite)
+        code = asked or (WARNED if not_well(result) else DONE)
     if options.result:
-        options.result.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        try:
+            write_whole(options.result, json.dumps(result, indent=1) + "\n")
+        except HouseError as error:
+            print(error, file=sys.stderr)
+            return of_error(error)
         print(f"\nresult: {options.result}")
     if result["incomplete"]:
         print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)

@@ -27,9 +27,12 @@ from ansible_collections.drafthouse.core.plugins.module_utils.bundle_make import
     save_image,
     weights_members,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.pins import pins_file
 from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
 from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+from ansible_collections.drafthouse.core.plugins.module_utils.requirement_lines import read_lock
 
 
 def main() -> int:
@@ -49,7 +52,14 @@ def main() -> int:
     image = None
     if profile["site"]["runtime"] == "docker":
         image = {"name": profile["engine"]["image"], "file": "images/engine.tar"}
-        save_image(image["name"], work / image["file"], _say)
+        save_image(
+            image["name"],
+            work / image["file"],
+            _say,
+            pins_file(ROOT),
+            profile["derived_image"],
+            bool(profile["unpinned"]),
+        )
         members[image["file"]] = work / image["file"]
     facts = {
         "profile": profile["profile"],
@@ -63,7 +73,7 @@ def main() -> int:
     print(f"{to}: {to.stat().st_size / 1e6:,.0f} MB, {len(manifest.files)} files")
     shortest = to.relative_to(Path.cwd()) if to.is_relative_to(Path.cwd()) else to
     print(f"use it: make {profile['profile']} BUNDLE={shortest}")
-    return 0
+    return DONE
 
 
 def _say(line: str) -> None:
@@ -97,8 +107,7 @@ def _wheels(profile: Mapping[str, Any], given: Any, folder: Path) -> dict[str, P
 def _weights(profile: Mapping[str, Any], home: Path, models_dir: Path) -> dict[str, Path]:
     """Put what is fetched in place on this machine, with the environment that a box has; return it as members."""
     _say("weights")
-    lock = (ROOT / "roles" / "box_env" / "files" / "requirements.txt").read_text("utf-8").splitlines()
-    pins = [line for line in lock if line.strip() and not line.lstrip().startswith("#")]
+    pins = read_lock((ROOT / "roles" / "box_env" / "files" / "requirements.txt").read_text("utf-8"))
     uv = Path(sys.executable).with_name("uv")
     ensure_env(EnvRecipe(str(home / "venv"), (), pins), str(uv), progress=lambda step, line: None)
     theirs = Path(profile["site"]["models_dir"])

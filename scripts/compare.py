@@ -3,14 +3,14 @@
 
 A and B are folders with a report.json, or PROFILE (its newest report), PROFILE~1 (the one before), or
 PROFILE/START-OF-FOLDER. Reports whose conditions differ are refused, or marked with --anyway. With --regression
-5 whatever is worse in B by more than 5 %, and clearly so, is named and ends in status 1, for CI.
+5 whatever is worse in B by more than 5 %, and clearly so, is named and ends in status 2, for CI.
 
 Examples:
   scripts/compare.py cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
   scripts/compare.py --list cpu-smollm2-ngram
 
-Exit status: 0 compared, nothing worse; 1 a regression; 2 a report is missing or wrong; 3 refused: the conditions
-differ, or what A shows cannot be judged in B, so that there may be a regression.
+Exit status: 0 compared, nothing worse; 2 a regression, or a report is missing or wrong; 3 refused: the conditions
+differ; 4 what A shows cannot be judged in B, so that there may be a regression (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from typing import Any
 from _clone import parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_markdown, compared_text
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import (
+    CANNOT_SAY,
+    DONE,
+    FAILED,
+    NOT_HERE,
+)
 from ansible_collections.drafthouse.core.plugins.module_utils.history import find, history_rows, read_kept
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import Problem, describe
 from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
-
-REGRESSION, REFUSED = 1, 3
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -42,7 +46,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("b", nargs="?", metavar="B", help="the report to judge")
     parser.add_argument("--list", nargs="?", const="", metavar="PROFILE", help="list kept reports, the newest first")
     parser.add_argument("--anyway", action="store_true", help="compare also where conditions differ; they are marked")
-    parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 1 where B is worse by more")
+    parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 2 where B is worse by more")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
     parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
     args = parser.parse_args(argv)
@@ -88,17 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     if args.list is not None:
         print(listed(args))
-        return 0
+        return DONE
     one, two = (read_kept(find(args.reports, what, where)) for what, where in ((args.a, "A"), (args.b, "B")))
     found = compare(one, two, args.regression)
     if found["against"] and not args.anyway:
         needed = "the same prompts, asked in the same way, in two valid reports"
         do = "measure again under the same conditions, or compare with --anyway, which marks what differs"
         print(describe([Problem(reason, needed, do, "A, B") for reason in found["against"]]), file=sys.stderr)
-        return REFUSED
+        return NOT_HERE
     print(shown(found, args.format), end="")
     if found["regressions"]:
-        return REGRESSION
+        return FAILED
     unjudged = found["unjudged"]
     if args.regression is not None and not found["judged"]:
         unjudged = unjudged or ["no kind of the verdict with enough prompts in both reports"]
@@ -106,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         needed = "all that A shows in B too, and 6 prompts of a kind or more, or nothing tells a regression"
         do = "measure B with what is missing (more prompts a kind, the gate's suite, the ladder), or choose another A"
         print(describe([Problem(reason, needed, do, "--regression") for reason in unjudged]), file=sys.stderr)
-        return REFUSED
-    return 0
+        return CANNOT_SAY
+    return DONE
 
 
 if __name__ == "__main__":

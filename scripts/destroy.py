@@ -5,33 +5,39 @@ Examples:
   scripts/destroy.py                     (all of ours)
   scripts/destroy.py 31000001            (one: its number, its id, or its label)
   scripts/destroy.py --list              (what bills now, what it costs, and what it has cost until now; ends nothing)
+  scripts/destroy.py --yes               (what has our label and is not in the ledger, too, without asking)
 
 Ours is what the ledger names (rentals/ledger.jsonl, or below DRAFTHOUSE_STATE), also where the answer to the request
-was lost. Run it as often as you like.
+was lost. What carries the label of this folder and is not in its ledger is ended after a yes. What may be another
+clone's is ended after a yes at a terminal, or with --yes where its number is given. Run it as often as you like.
 
-Exit status: 0 nothing of ours bills (of those named, where some are); 2 something may (found, needed, do), or vast.ai
-could not be asked; 130 stopped by Ctrl-C, with what may still bill.
+Exit status: 0 nothing of ours bills (of those named, where some are); 1 from --list where it names what is not in the
+ledger, or a damaged line; 2 something may bill (found, needed, do), a line of the ledger is damaged, or vast.ai's list
+could not be read whole; 130 stopped by Ctrl-C, with what may still bill.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _clone import parser_of, run
-from _say import say
+from _say import said_yes, say
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, INTERRUPTED, WARNED
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_account import compared
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
     DEFAULT_URL,
     VastClient,
     key_of_environment,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import LIST_HEAD, SETTLE_S, end, listed
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE, Rental, rentals
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import CONSOLE, FILE, Rental, read
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -39,6 +45,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="say what bills, and end nothing")
+    parser.add_argument("--yes", action="store_true", help="do not ask (see above)")
     parser.add_argument(
         "--settle-s",
         type=float,
@@ -50,11 +57,57 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def unseen(open_ones: Sequence[Rental]) -> str:
     """Return what the ledger alone says may bill, where vast.ai cannot be asked."""
+    if not open_ones:
+        return f"\nby the ledger nothing of ours bills; what really does stands at {CONSOLE}"
     lines = [
         f"  {one.label}: instance {one.instance or 'never told'}, ${one.facts.get('price_per_hour', '?')} an hour"
         for one in open_ones
     ]
-    return "\n".join(["", "by the ledger these may bill (end them at https://cloud.vast.ai/instances/):", *lines])
+    return "\n".join(["", f"by the ledger these may bill (end them at {CONSOLE}):", *lines])
+
+
+def show(client: VastClient, ledger: Path) -> int:
+    """Print what bills, and return the exit status."""
+    rows, notes = listed(client, ledger)
+    say(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills in this account")
+    if notes:
+        say("\n".join(["", *notes]))
+    return WARNED if compared(client, ledger).billing else DONE
+
+
+def act(
+    given: argparse.Namespace,
+    client: VastClient,
+    ledger: Path,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """End what is ours, and return the exit status. Raises HouseError with what may still bill."""
+
+    def ask(question: str, sure: bool) -> bool | None:
+        return True if given.yes and sure else said_yes(question)
+
+    try:
+        ended = end(
+            client,
+            ledger,
+            only=given.names or None,
+            tell=say,
+            clock=clock,
+            sleep=sleep,
+            settle_s=given.settle_s,
+            ask=ask,
+        )
+    except (HouseError, KeyboardInterrupt) as error:
+        say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
+        if isinstance(error, KeyboardInterrupt):
+            return INTERRUPTED
+        raise
+    if ended.damage:
+        raise HouseError(ended.damage)
+    if not ended.destroyed:
+        say("nothing of that bills" if given.names else "nothing of ours bills")
+    return DONE
 
 
 def main() -> int:
@@ -63,23 +116,10 @@ def main() -> int:
     ledger = state_folder() / FILE
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
-        if given.list:
-            rows, notes = listed(client, ledger)
-            say(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills in this account")
-            if notes:
-                say("\n".join(["", *notes]))
-            return 0
-        ended = end(client, ledger, only=given.names or None, tell=say, settle_s=given.settle_s)
-    except (HouseError, KeyboardInterrupt) as error:
-        left = [one for one in rentals(ledger).values() if one.is_open]
-        if left:
-            say(unseen(left))
-        if isinstance(error, KeyboardInterrupt):
-            return 130
+    except HouseError:
+        say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
         raise
-    if not ended.destroyed:
-        say("nothing of that bills" if given.names else "nothing of ours bills")
-    return 0
+    return show(client, ledger) if given.list else act(given, client, ledger)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the generated pages: a README for each role from its argument specs, and docs/profiles.md.
 
-With --check nothing is written; exit status 1 names the pages that are not as they should be.
+With --check nothing is written; exit status 2 names the pages that are not as they should be.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 from _clone import run
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
 from ansible_collections.drafthouse.core.plugins.module_utils.fit import GB
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
-    with_runtime_of,
 )
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
@@ -40,7 +40,7 @@ def main() -> int:
             path.write_text(text, "utf-8")
     for name in stale:
         print(f"out of date: {name} (make docs)" if given.check else f"written: {name}")
-    return 1 if given.check and stale else 0
+    return FAILED if given.check and stale else DONE
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -107,7 +107,7 @@ def profiles_page() -> str:
     ]
     notes = []
     for name in sorted(house.profiles):
-        resolved = resolved_profile(name, with_runtime_of(site_of_inventory("workstation"), house.profiles[name]))
+        resolved = resolved_profile(name, site_of_inventory("workstation"))
         lines.append(f"| {' | '.join(_cells(resolved))} |")
         notes += _notes(resolved)
     lines += [
@@ -134,7 +134,7 @@ def proof_page() -> str:
     ]
     refused = []
     for name in sorted(house.profiles):
-        resolved = resolved_profile(name, with_runtime_of(site_of_inventory("workstation"), house.profiles[name]))
+        resolved = resolved_profile(name, site_of_inventory("workstation"))
         proven, missing = _proof(resolved, checked)
         engine, method = resolved["engine"], resolved["method"]
         cells = [

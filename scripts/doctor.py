@@ -6,6 +6,8 @@ Examples:
   scripts/doctor.py --inventory vastai --profile h100-llama33-draft3b --json
   scripts/doctor.py --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
 
+With an inventory of vast.ai the account is looked at as well: whether what bills there is in the ledger of rentals.
+
 Each check is ok, warn, fail, or not here (it does not apply to this box, with the reason). With --json what is printed
 is {"checks": [{"host", "name", "status", "found", "needed", "do"}]}.
 
@@ -26,10 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from _clone import apart, parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.doctor_words import FILE, Check, exit_code, report
+from ansible_collections.drafthouse.core.plugins.module_utils import doctor_rentals
+from ansible_collections.drafthouse.core.plugins.module_utils.doctor_words import FAIL, FILE, Check, exit_code, report
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
+from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE as LEDGER
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -67,7 +72,8 @@ def command(given: argparse.Namespace) -> list[str]:
 
 
 def look(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return all checks of all boxes. Raises HouseError where there is none."""
+    """Return all checks of all boxes, and of the account that they are rented from. Raises HouseError where none is."""
+    account = account_checks(inventory_of(given.inventory))
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"
         environment = {**os.environ, FILE: str(file), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
@@ -84,8 +90,8 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
             checks: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["checks"]
         except (OSError, ValueError, KeyError):
             checks = []
-    if checks:
-        return checks
+    if checks or any(one["status"] == FAIL for one in account):
+        return [*checks, *account]
     said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
     last = printable(said[-1]) if said and done.returncode else "no host"
     raise HouseError(
@@ -96,6 +102,14 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
             given.inventory,
         )
     )
+
+
+def account_checks(inventory: Path) -> list[dict[str, Any]]:
+    """Return what is wrong between ledger and account, where the inventory asks vast.ai."""
+    if not any(inventory.glob("*vastai.y*ml")) and not inventory.name.endswith(("vastai.yml", "vastai.yaml")):
+        return []
+    found = doctor_rentals.checks(state_folder() / LEDGER, os.environ, Path.home())
+    return [{"host": doctor_rentals.HOST, **check.as_dict()} for check in found]
 
 
 def lines(checks: Sequence[dict[str, Any]]) -> list[str]:

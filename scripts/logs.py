@@ -20,11 +20,12 @@ from types import FrameType
 from typing import Any
 
 from _clone import parser_of, run
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, WARNED
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_from
 from ansible_collections.drafthouse.core.plugins.module_utils.logs import Source, Wish, source
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.tunnel import hosts_of
 
 _END_S = 5.0
@@ -74,7 +75,7 @@ class Shown:
     """The commands while they run; their lines come as they come, one at a time."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._several = len(sources) > 1
+        self.boxes = len(sources)
         self._lock = threading.Lock()
         self._running = [(one, _started(one.command)) for one in sources]
 
@@ -89,7 +90,7 @@ class Shown:
         return sum(process.wait() != 0 for _, process in self._running)
 
     def _print(self, one: Source, process: subprocess.Popen[str]) -> None:
-        prefix = f"{one.name} " if self._several else ""
+        prefix = f"{one.name} " if self.boxes > 1 else ""
         for line in process.stdout or ():
             with self._lock:
                 print(f"{prefix}{printable(line.rstrip())}", flush=True)
@@ -113,14 +114,15 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show, and return 1 where a box could not be asked."""
+    """Show; return WARNED where a box could not be asked, FAILED where none could."""
     given = parse(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     shown = Shown(sources(given))
     try:
-        return int(shown.wait() > 0)
+        lost = shown.wait()
+        return DONE if not lost else WARNED if lost < shown.boxes else FAILED
     except KeyboardInterrupt:
-        return 0
+        return DONE
     finally:
         shown.end()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from _clone import run
 from _profile import arguments, resolved
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
 
 
 def main() -> int:
     """Print the plan."""
     print(plan_text(resolved(arguments(__doc__ or "").parse_args())))
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import argparse
 from _clone import run
 from _profile import inventory_of
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
 
@@ -19,17 +20,18 @@ def main() -> int:
     given = parser.parse_args()
     if given.inventory:
         print(inventory_of(given.inventory))
-        return 0
+        return DONE
     house = load_house(ROOT)
     rows = []
     for name, profile in sorted(house.profiles.items()):
-        speculation = profile.get("speculation") or {}
+        # Of a broken profile anything may stand there.
+        speculation = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
         draft = house.models.get(str(speculation.get("draft")), {}).get("name", "none: a lookup")
         rows.append(
             [
                 name,
-                house.hardware.get(profile.get("hardware"), {}).get("name", "?"),
-                house.models.get(profile.get("target"), {}).get("name", "?"),
+                house.hardware.get(str(profile.get("hardware")), {}).get("name", "?"),
+                house.models.get(str(profile.get("target")), {}).get("name", "?"),
                 draft,
                 f"{profile.get('engine')}, {speculation.get('method')}, K={speculation.get('num_speculative_tokens')}",
             ]
@@ -39,7 +41,7 @@ def main() -> int:
         print(f"\n{name} cannot be used:")
         for problem in problems:
             print("\n".join(problem.lines()))
-    return 2 if house.broken else 0
+    return FAILED if house.broken else DONE
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from _clone import run
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.prune import (
     Entry,
     look,
@@ -35,6 +37,8 @@ def main() -> int:
     site = site_of_inventory(given.inventory)
     models_dir = given.models_dir or Path(site["models_dir"])
     house = load_house(ROOT)
+    if house.broken:  # what such a profile needs is not known, and it must not be removed
+        raise HouseError([problem for problems in house.broken.values() for problem in problems])
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
     entries = look(models_dir, used)
     print(f"{models_dir}\n")
@@ -49,7 +53,7 @@ def main() -> int:
         print(f"\nremoved {freed:.2f} GB")
     else:
         print(f"\n{freed:.2f} GB that no profile uses; make prune YES=1 removes them")
-    return 0
+    return DONE
 
 
 def _row(entry: Entry, models_dir: Path) -> list[str]:

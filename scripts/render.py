@@ -11,6 +11,7 @@ import json
 
 from _clone import run
 from _profile import arguments, resolved
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
 
@@ -30,7 +31,7 @@ def main() -> int:
     everything = folder / "resolved.json"
     everything.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
     print(everything.relative_to(ROOT))
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

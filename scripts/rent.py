@@ -29,12 +29,13 @@ from typing import Any
 
 from _clone import parser_of, run
 from _profile import overrides
-from _say import put, say
+from _say import put, said_yes, say
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, INTERRUPTED
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
+from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import by_the_ledger
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import printable
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_body import body_of
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
     DEFAULT_URL,
@@ -141,12 +142,10 @@ class Show:
 
 def ask(question: str) -> bool:
     """Return whether a person at a terminal says yes."""
-    if not sys.stdin.isatty():
+    said = said_yes(question)
+    if said is None:
         raise HouseError(Problem("nobody to ask", "a yes before money is spent", "make rent ... YES=1"))
-    try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return said
 
 
 def heed_signals() -> None:
@@ -168,7 +167,7 @@ def dry_run(client: VastClient, resolved: dict[str, Any], limits: Limits) -> Non
     found = choices(offers, resolved, limits)
     if not found:
         raise none_fits(offers, resolved, limits)
-    deadline = int(time.time() + limits.hours * 3600)
+    deadline = int(client.clock.now() + limits.hours * 3600)
     body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
     say(summary(found, resolved, limits))
     print(f"\nwould send: PUT {client.url}/api/v0/asks/{found[0].number}/")
@@ -202,7 +201,7 @@ def stopped(asked: Sequence[str]) -> int:
     if left:
         raise StillBilling(by_the_ledger(ledger, left))
     put("stopped; nothing of this run bills (make destroy ARGS=--list shows what else does)\n", sys.stderr)
-    return 130
+    return INTERRUPTED
 
 
 def main() -> int:
@@ -233,7 +232,7 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
     )
     if given.dry_run:
         dry_run(client, resolved, limits)
-        return 0
+        return DONE
     world = World(
         client,
         state_folder() / FILE,
@@ -246,9 +245,9 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
     box = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits)
     if box is None:
         show.line("nothing was rented")
-        return 1
+        return FAILED
     say(rented(box, given.profile))
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

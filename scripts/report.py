@@ -1,37 +1,48 @@
 #!/usr/bin/env python3
 """Make a report from the results of two arms, or make an existing one again, and print its verdict.
 
-Exit status: 0 for pays and does not pay, 1 for invalid, 2 when the report could not be made.
+Exit status: 0 for pays and does not pay, 1 where warnings stand beside them, 2 for invalid and when the report could
+not be made, 4 for cannot say (docs/exit-codes.md).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
 
+from ansible_collections.drafthouse.core.plugins.module_utils.documents import read_json  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import FAILED, of_error  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.kept_shapes import (  # noqa: E402
+    LADDER,
+    RESOLVED,
+    RESULT,
+    checked,
+)
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import (  # noqa: E402
     HouseError,
     Problem,
     describe,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report, lasting  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.report_data import (  # noqa: E402
+    build_report,
+    exit_code_of,
+    lasting,
+)
 from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (  # noqa: E402
     Written,
     write_files,
     write_report,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.shape import Map  # noqa: E402
 from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import INVALID  # noqa: E402
+from ansible_collections.drafthouse.core.plugins.module_utils.yaml_documents import read_yaml  # noqa: E402
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -60,35 +71,22 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return a JSON or YAML file's mapping; HouseError names the file and what is wrong with it."""
+def read(path: Path, shape: Map | None = None) -> dict[str, Any]:
+    """Return a JSON or YAML file's mapping; HouseError names the file and what is wrong with it, by its ``shape``."""
     needed = "a result or a resolved profile: a mapping in JSON or YAML"
-    try:
-        text = path.read_text("utf-8")
-        data = yaml.safe_load(text) if path.suffix in (".yml", ".yaml") else json.loads(text)
-    except OSError as error:
-        raise HouseError(
-            Problem(f"no readable file ({error.strerror})", needed, "give the path of one", str(path))
-        ) from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise HouseError(
-            Problem(
-                f"text that does not parse: {error}",
-                needed,
-                "measure the arm again, or mend the file",
-                str(path),
-            )
-        ) from error
+    do = "give the path of one, or measure the arm again"
+    data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
     if not isinstance(data, dict):
         raise HouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
-    return data
+    return checked(data, shape, str(path)) if shape else data
 
 
 def make(args: argparse.Namespace) -> Written:
     """Make the report that the command line asks for."""
     if not args.again:
-        results = read(args.baseline), read(args.speculative), lasting(read(args.resolved))
-        ladder = read(args.ladder) if args.ladder else None
+        resolved = lasting(read(args.resolved, RESOLVED))
+        results = read(args.baseline, RESULT), read(args.speculative, RESULT), resolved
+        ladder = read(args.ladder, LADDER) if args.ladder else None
         return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
     place: Path = args.again
     kept = read(place / "report.json")
@@ -101,9 +99,12 @@ def make(args: argparse.Namespace) -> Written:
                 f"{place / 'report.json'}: resolved",
             )
         )
-    results = read(place / "baseline.json"), read(place / "speculative.json"), lasting(kept["resolved"])
+    where = str(place / "report.json")
+    resolved = checked(kept, Map({"resolved": RESOLVED}, others=True), where)["resolved"]
+    results = read(place / "baseline.json", RESULT), read(place / "speculative.json", RESULT), lasting(resolved)
     stock, ladder = (
-        read(place / f"{name}.json") if (place / f"{name}.json").is_file() else None for name in ("stock", "ladder")
+        read(place / f"{name}.json", shape) if (place / f"{name}.json").is_file() else None
+        for name, shape in (("stock", RESULT), ("ladder", LADDER))
     )
     report = build_report(*results, args.host or str(kept.get("host") or ""), stock, ladder)
     return write_files(place, report, *results, args.templates, stock, ladder)
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = make(args)
     except HouseError as error:
         print(describe(error.problems), file=sys.stderr)
-        return 2
+        return of_error(error)
     except OSError as error:
         problem = Problem(
             f"{error.strerror or error}",
@@ -124,12 +125,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             "choose --reports or --templates",
         )
         print(describe([problem]), file=sys.stderr)
-        return 2
+        return FAILED
     colour = args.colour == "always" or (args.colour == "auto" and sys.stdout.isatty())
     width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
     print(verdict_table(written.report, width=width, colour=colour), end="")
     print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
-    return 1 if written.report["verdict"]["word"] == INVALID else 0
+    return exit_code_of(written.report)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from _clone import parser_of, run
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.documents import BadDocument, checked_text, text_of
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.translate import Translation, translate
@@ -30,7 +32,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.translate_text imp
     translation_text,
 )
 
-_LARGEST = 1_000_000  # characters: a paste is not longer, a wrong file may be
+_LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
 
 
 def main() -> int:
@@ -42,21 +44,30 @@ def main() -> int:
     given = parser.parse_args()
     if given.command is None and sys.stdin.isatty():
         print("paste the command, then Ctrl-D", file=sys.stderr)
-    text = given.command if given.command is not None else sys.stdin.read(_LARGEST)
+    text = _pasted(given.command)
     found, loose = translate(text, load_house(ROOT), load_flags(ROOT), _file)
     if given.profile:
         _write(given.profile, found)
     if given.json:
         data = {"translations": [as_data(one) for one in found], "left_aside": loose}
         print(json.dumps(data, indent=1, ensure_ascii=False))
-        return 0
+        return DONE
     colour = sys.stdout.isatty()
     print("\n\n".join(translation_text(one, colour=colour) for one in found))
     if loose:
         print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
     if given.profile:
         print(f"\nwritten: {given.profile}")
-    return 0
+    return DONE
+
+
+def _pasted(command: str | None) -> str:
+    """Return the paste, from the command line or standard input. Raises HouseError where it is no text."""
+    try:
+        return text_of(sys.stdin.buffer.read(_LARGEST)) if command is None else checked_text(command)
+    except BadDocument as error:
+        where = "standard input" if command is None else "the command"
+        raise HouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
 
 
 def _file(name: str) -> str | None:

@@ -7,8 +7,8 @@ Example:
 The first ladder offers the schedule (`schedule.command` in it is the run that makes the second one). With --write
 the comparison is kept in the first file, under `schedule.tried`, where the report finds it.
 
-Exit code: 0 when the switch keeps what paid and nothing costs any more, 3 when it does not, 1 on a problem (found,
-needed, do), 2 for a wrong option.
+Exit status: 0 when the switch keeps what paid and nothing costs any more, 2 when it does not, for a wrong option and on
+a problem: found, needed, do (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from typing import Any
 
 from _clone import parser_of
 from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
+from ansible_collections.drafthouse.core.plugins.module_utils.documents import read_json
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, of_error
+from ansible_collections.drafthouse.core.plugins.module_utils.kept_shapes import LADDER, checked
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.schedule import tried
 
@@ -39,15 +42,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def read(path: Path) -> dict[str, Any]:
     """Return a ladder with its crossover. Raises HouseError for a file that is none."""
-    try:
-        ladder = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise HouseError(
-            Problem(str(error), "a ladder.json", "give the file of a measured ladder", str(path))
-        ) from None
+    ladder = read_json(path, "a ladder.json", "give the file of a measured ladder")
     schema = ladder.get("schema") if isinstance(ladder, dict) else None
     if schema != SCHEMA:
         raise HouseError(Problem(f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path)))
+    checked(ladder, LADDER, str(path))
     return {**ladder, "crossover": ladder.get("crossover") or fill(ladder)}
 
 
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plain, found = compare(options.plain, options.switched)
     except HouseError as error:
         print(error, file=sys.stderr)
-        return 1
+        return of_error(error)
     for kind, one in found["kinds"].items():
         print(f"{kind}: {one['sentence']}")
     if options.write:
@@ -83,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         temporary.write_text(json.dumps(plain, indent=1) + "\n", "utf-8")
         temporary.replace(options.plain)
     failed = [one for one in found["kinds"].values() if one["keeps"] is False or one["mends"] is False]
-    return 3 if failed else 0
+    return FAILED if failed else DONE
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ What stands behind -- goes to ansible-playbook. The winner is measured again on 
 beside the baseline and the profile as it stands, and written as profiles/NAME-tuned.yml where it is better. The same
 command goes on after a kill or Ctrl-C; it never takes more than the budget in all. docs/tune.md says how it decides.
 
-Exit code: 0 when the search came to an end, better or not; 2 on a problem (where, found, needed, do); 130 on Ctrl-C.
+Exit status: 0 when the search came to an end, better or not; 2 on a problem (where, found, needed, do); 3 where it
+cannot be done here; 130 on Ctrl-C (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,9 @@ from typing import Any
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
+from ansible_collections.drafthouse.core.plugins.module_utils.budget import seconds_in
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, INTERRUPTED
 from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     load_suites,
@@ -63,7 +65,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tuner import KILL_
 _LEAST_S = 90
 # Seconds between two lines of progress where the output is no terminal.
 _QUIET_S = 30.0
-_UNITS = {"h": 3600, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def seconds_of(text: str) -> int:
     """Return `1h30m`, `30m`, `90s` or `1800` in seconds. Raises HouseError for anything else, and for too little."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
-    numbers = found.groups() if found else (None,) * 3
-    seconds = sum(int(value) * unit for value, unit in zip(numbers, _UNITS.values(), strict=True) if value)
+    seconds = seconds_in(text) or 0
     if seconds < _LEAST_S:
         raise HouseError(
             Problem(
@@ -291,13 +290,13 @@ def main() -> int:
     work = prepare(given, budget_s)
     if given.list:
         print(listed(work))
-        return 0
+        return DONE
     try:
         finish(work, budget_s, search(work, budget_s, given, begun))
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on ({work.folder.relative_to(ROOT)})", file=sys.stderr)
-        return 130
-    return 0
+        return INTERRUPTED
+    return DONE
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 from ansible_collections.drafthouse.core.plugins.module_utils.gateway import key_command
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
@@ -51,7 +52,7 @@ def main() -> int:
             opened.wait()
     except KeyboardInterrupt:
         print("\nthe tunnel is closed", flush=True)
-    return 0
+    return DONE
 
 
 def _said(opened: Tunnel) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from _clone import run
 from ansible_collections.drafthouse.core.plugins.module_utils.bundle import unpack
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
         """Say nothing: it takes seconds."""
 
     unpack(given.bundle, given.folder, tell, "wheels/" if given.wheels else "")
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

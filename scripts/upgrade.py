@@ -13,7 +13,8 @@ judged; then the old one serves again. A version that does not even start is ref
 by itself. Environments and images of both stay: make rollback goes back at any time. What stands behind -- goes to
 ansible-playbook.
 
-Exit status: 0 the new version serves on every box; 1 the old one does on some; 2 on a problem (found, needed, do).
+Exit status: 0 the new version serves on every box; 2 the old one does on some, or on a problem (found, needed, do);
+4 the old one does because nobody can say which is better (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from _profile import inventory_of, overrides
 from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_text
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ansible_collections.drafthouse.core.plugins.module_utils.history import Kept, newest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
@@ -45,8 +47,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.upgrade import (
     rendered_changes,
 )
 from compare import per_cent
-
-WORSE = 1
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -127,8 +127,8 @@ def _beside(program: str) -> str:
     return str(path) if path.exists() else program
 
 
-def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Compare the two reports of a box, print that, and return whether the new version stays.
+def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+    """Compare the two reports of a box, print that, and return DONE where the new version stays, otherwise why not.
 
     ``resolved``: the profile by version, the old one first.
     """
@@ -149,7 +149,9 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[
     print(compared_text(found))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
     print("\n".join(f"  - {sentence}" for sentence in decision.why))
-    return decision.keep == NEW
+    if decision.keep == NEW:
+        return DONE
+    return FAILED if decision.judged else CANNOT_SAY
 
 
 def _kept(one: Kept | None) -> Kept:
@@ -171,22 +173,22 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Map
         raise HouseError(Problem(f"{old} is not served", "the old version, as it was", do, given.profile))
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
-        worse = [host for host in hosts if not judged(given, host, resolved)]
+        ends = {host: judged(given, host, resolved) for host in hosts}
     else:
         # On one of several boxes; or it serves, and the doctor found something: the old one everywhere.
         print(f"\n{new} is refused, for the reason above", file=sys.stderr)
-        worse = hosts
-    if worse:
+        ends = dict.fromkeys(hosts, FAILED)
+    if worse := [host for host, end in ends.items() if end != DONE]:
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or look at what the run above says"
             raise HouseError(Problem(f"{old} did not come back", "the old version serving", do, ", ".join(worse)))
-        return WORSE
+        return worst(ends.values())
     print(
         f"\n{new} serves. `make {given.profile}` alone would go back to {old}: to stay, write into "
         f"profiles/{given.profile}.yml\n  engine_version: {new}\nmake rollback goes back now."
     )
-    return 0
+    return DONE
 
 
 def main() -> int:
@@ -195,7 +197,7 @@ def main() -> int:
     old, new, text = both(given)
     print(text, flush=True)
     if given.list:
-        return 0
+        return DONE
     return upgraded(given, Plays(given), {str(one["engine"]["version"]): one for one in (old, new)})
 
 

@@ -81,6 +81,11 @@ def make_request(
     draft_tokens: int | None = None,
 ) -> dict[str, Any]:
     group = kind if temperature == 0 else f"{kind}@{temperature:g}"
+    if text is None:
+        text = " ".join([f"The answer to {prompt_id}, as always."] * (1 + output_tokens // 8))
+    elif text:
+        # A token is a byte at least.
+        output_tokens = min(output_tokens, len(text.encode()))
     return {
         "prompt_id": prompt_id,
         "kind": kind,
@@ -101,7 +106,7 @@ def make_request(
         "itls_ms": [],
         "chunks": output_tokens,
         "finish_reason": "length",
-        "text": f"The answer to {prompt_id}, as always." if text is None else text,
+        "text": text,
         "reasoning_text": "",
         "timings": None
         if draft_tokens is None

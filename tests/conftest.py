@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.no_processes import NoProcesses
 
 _FIGURES = pytest.StashKey[list[str]]()
 _NOT_RUN = (
@@ -19,8 +26,55 @@ _NOT_RUN = (
 )
 
 
+# What tests pin at first use is theirs: neither written to this clone's own record, nor read from it.
+_PINS = tempfile.TemporaryDirectory(prefix="drafthouse-pins-")
+os.environ["DRAFTHOUSE_PINS"] = f"{_PINS.name}/pins.json"
+
+SILENCE_S = 5.0
+
+
+class Ticking:
+    """Says what runs, and for how long, where no test has ended for a while: through a pipe, too."""
+
+    def __init__(self, capture: Any) -> None:
+        # While a test runs its output is captured; pytest keeps the file that it was started with here.
+        kept = getattr(getattr(capture, "_global_capturing", None), "out", None)
+        self._output = getattr(kept, "targetfd_save", 1)
+        self._since, self._what = time.monotonic(), "collecting"
+        self._said = self._since
+        self._ended = threading.Event()
+
+    def pytest_sessionstart(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._what, self._since = nodeid, time.monotonic()
+
+    def pytest_runtest_logreport(self) -> None:
+        self._said = time.monotonic()
+
+    def pytest_sessionfinish(self) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.5):
+            now = time.monotonic()
+            if now - self._said >= SILENCE_S:
+                self._said = now
+                with contextlib.suppress(OSError):  # the output was closed meanwhile
+                    os.write(self._output, f"\n  ... {self._what}: {now - self._since:.0f} s\n".encode())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-processes", action="store_true", help="fail every test that starts a process")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--no-processes"):
+        config.pluginmanager.register(NoProcesses(), "no-processes")
     config.stash[_FIGURES] = []
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ticking(config.pluginmanager.get_plugin("capturemanager")), "ticking")
     # A shell that puts the tests into the background has them ignore Ctrl-C, and so would all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -117,10 +117,12 @@ def well(asked: dict[str, Any]) -> dict[str, Any]:
             "without_key": {"status": 401, "error": "unauthorized"},
             "with_key": {"status": 200, "error": "", "models": [asked["served_name"]]},
             "chats": [chat()], "counters_error": "", "speculates": None,
+            "paths": {"asked": 30, "open": [], "error": ""},
             "before": COUNTERS.format(drafts=100, tokens=300, accepted=120),
             "after": COUNTERS.format(drafts=116, tokens=348, accepted=150),
         },
-        "gateway": {"problem": None, "not_after": NOW + 3000 * 86400, "tls_error": ""} if asked["gateway"] else {},
+        "gateway": {"problem": None, "not_after": NOW + 3000 * 86400, "tls_error": "",
+                    "paths": {"asked": 30, "open": [], "error": ""}} if asked["gateway"] else {},
         "monitoring": {"problem": None, "rules": 30} if asked["monitoring"]["prometheus"] else {},
         "watchdog": {"runs": True, "written": NOW - 20} if asked["watchdog"] else {},
         "outside": {

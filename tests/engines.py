@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+from ansible_collections.drafthouse.core.plugins.module_utils.requirement_lines import read_lock
 
 from tests.ports import free_port
 
@@ -50,12 +51,11 @@ def engine_home(engine: str, version: str | None = None) -> Path:
     """Make the engine's environment for CPU, as a profile resolves it, unless it is there; return its folder."""
     site = {**site_of_inventory("local"), "home": str(KEPT.parent)}
     overrides = {"engine_version": version} if version else None
-    resolved = resolved_profile(_PROFILES[engine], site, overrides)["engine"]
-    install, home = resolved["install"], Path(resolved["home"])
+    resolved = resolved_profile(_PROFILES[engine], site, overrides)
+    install, home = resolved["engine"]["install"], Path(resolved["engine"]["home"])
     alone = list(install.get("no_deps_packages", []))
     if lock := install.get("lock"):
-        lines = (PROGRAMS / "locks" / lock).read_text("utf-8").splitlines()
-        alone += [line for line in lines if line.strip() and not line.startswith("#")]
+        alone += read_lock((PROGRAMS / "locks" / lock).read_text("utf-8"))
     recipe = EnvRecipe(
         path=str(home),
         packages=install["python_packages"],
@@ -64,6 +64,7 @@ def engine_home(engine: str, version: str | None = None) -> Path:
         build_packages=install.get("build_packages", []),
         torch_backend=install.get("torch_backend"),
         metadata_stub=install.get("metadata_stub"),
+        hashes=resolved["hashes"],
     )
     ensure_env(recipe, _uv(), FIND_LINKS)
     for tool in install.get("tools", []):
@@ -78,12 +79,12 @@ def check_home(version: str) -> Path:
     """
     if version == str(_catalogue("engines", "vllm")["default_version"]):
         return engine_home("vllm")
-    lines = (ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt").read_text("utf-8").splitlines()
+    lock = ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt"
     home = KEPT / f"vllm-{version}-cpu"
     recipe = EnvRecipe(
         path=str(home),
         packages=[],
-        no_deps_packages=[line for line in lines if line.strip() and not line.startswith("#")],
+        no_deps_packages=read_lock(lock.read_text("utf-8")),
         torch_backend="cpu",
         metadata_stub={"name": "vllm", "version": f"{version}+cpu"},
     )

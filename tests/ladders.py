@@ -70,18 +70,23 @@ def simulated(
     noise: float = 0.03,
     step_noise: float = 0.0,
     drift: float = 0.0,
+    start_sd: float = 0.0,
+    liking_sd: float = 0.08,
     kinds: Sequence[str] = (KIND,),
 ) -> dict[str, Any]:
     """Return a ladder of random times around a truth, measured as it is: arm by arm, round by round.
 
     ``noise`` is of each answer, ``step_noise`` of a whole step (both standard deviations of a logarithm), ``drift``
-    the share by which the box gets slower from the first step to the last. Where speculation does something at all,
-    prompts gain differently, each at all levels alike.
+    the share by which the box gets slower from the first step to the last, ``start_sd`` is of each start of a server:
+    one for each arm and round. Where speculation does something at all, prompts gain differently (``liking_sd``), each
+    at all levels alike.
     """
     chance = random.Random(f"ladder {seed}")
     names = {kind: [f"{kind}-{number}" for number in range(prompts)] for kind in kinds}
     own = {name: chance.lognormvariate(0.0, 0.15) for group in names.values() for name in group}
-    liking = {name: chance.lognormvariate(0.0, 0.08) for name in own}
+    liking = {name: chance.lognormvariate(0.0, liking_sd) for name in own}
+    starts = random.Random(f"starts {seed}")
+    started = {(number, arm): starts.lognormvariate(0.0, start_sd) for number in range(1, rounds + 1) for arm in ARMS}
     order = [
         (number, arm, level, kind)
         for number in range(1, rounds + 1)
@@ -92,7 +97,7 @@ def simulated(
     steps = []
     for place, (number, arm, level, kind) in enumerate(order):
         faster = gain(level) if arm == "speculative" else 1.0
-        machine = (1 + drift * place / len(order)) * chance.lognormvariate(0.0, step_noise)
+        machine = (1 + drift * place / len(order)) * chance.lognormvariate(0.0, step_noise) * started[number, arm]
         times = {
             name: [
                 (10 + 0.2 * level)

@@ -17,10 +17,12 @@ from typing import Any
 import destroy as destroy_script
 import pytest
 import rent as rent_script
+from ansible_collections.drafthouse.core.plugins.module_utils.deadline import Clocks
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.patience import Patience
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
+from ansible_collections.drafthouse.core.plugins.module_utils.vast_clock import ProviderClock
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import LABEL, NotWritten, record, rentals
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import Limits, priced
 from ansible_collections.drafthouse.core.plugins.module_utils.vast_rent import Rented, Waits, World, rent
@@ -49,7 +51,10 @@ class Bench:
     before: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def client(self, key: str = KEY) -> VastClient:
-        return VastClient(key, self.vast.url, patience=QUICK, timeout_s=3, sleep=self.sleep, tell=self.told.append)
+        clock = ProviderClock(lambda: Clocks(self.now, self.now, "boot"))
+        return VastClient(
+            key, self.vast.url, patience=QUICK, timeout_s=3, sleep=self.sleep, tell=self.told.append, clock=clock
+        )
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -116,7 +121,9 @@ def environment(bench: Bench) -> dict[str, str]:
 
 def made(vast: Running, folder: Path, resolved: dict[str, Any]) -> Bench:
     folder.chmod(0o700)
-    return Bench(vast, folder / "ledger.jsonl", resolved, before=others(vast))
+    bench = Bench(vast, folder / "ledger.jsonl", resolved, before=others(vast))
+    vast.market.clock = lambda: bench.now  # what is waited for passes at the provider, too
+    return bench
 
 
 def others(vast: Running) -> dict[int, dict[str, Any]]:
@@ -150,7 +157,7 @@ def check_requests(bench: Bench, cap: float = CAP, hours: float = HOURS) -> None
             assert found and found.group(1) in rentals(bench.ledger), "announced before it was asked for"
             deadline = int(found.group(2))
             assert str(deadline) in one.body["onstart"]
-            assert bench.begun - 1 <= deadline - hours * 3600 <= max(bench.now, time.time())
+            assert bench.begun - 2 <= deadline - hours * 3600 <= max(bench.now, time.time())
             shown = priced(bench.vast.market.offers[int(one.path.split("/")[4])], bench.resolved["rental"], hours)
             assert shown.hour <= cap or bench.raised
         assert KEY not in json.dumps(one.body), "the account's key stays here"

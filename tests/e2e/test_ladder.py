@@ -26,6 +26,7 @@ def overrides(seconds: float, **ladder: Any) -> dict[str, Any]:
         "serve": {"parallel": max(LEVELS), "context": 8192},
         "experiment": {
             "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 4, "others": 1}, "schedule": "alternated",
+            "budget": 0,
             "max_output_tokens": 48,
             "ladder": {
                 "levels": LEVELS, "seconds": seconds, "kinds": ["copy-edit"],

@@ -94,6 +94,7 @@ import importlib.machinery, importlib.util, json, sys
 loader = importlib.machinery.SourceFileLoader("launcher", sys.argv[1])
 launcher = importlib.util.module_from_spec(importlib.util.spec_from_loader("launcher", loader))
 loader.exec_module(launcher)
+launcher.find_openmp()
 import xllamacpp
 seen = []
 for flags, path in json.load(sys.stdin):

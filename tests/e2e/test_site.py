@@ -8,21 +8,23 @@ import socket
 import stat
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_from
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
 
+from tests.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
 from tests.e2e.conftest import Ended, Play, play
 from tests.smoke import answer_of, smoke
 
 PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.
 REPORTS = "site-reports"
-# The demo's experiment, with one prompt of each kind that the verdict is not about: `make test` is for every day.
-OVERRIDES = {"experiment": {"prompts_per_kind": {"others": 1}}}
+# The demo's experiment, with one prompt of each kind that the verdict is not about: `make test` is for every day. And
+# the rounds to begin with: `test_rounds.py` has further ones.
+OVERRIDES = {"experiment": {"prompts_per_kind": {"others": 1}, "budget": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +38,29 @@ def demo(run: Play, home: Path) -> Play:
 
 
 @pytest.fixture(scope="module")
-def measured(demo: Play) -> Ended:
-    """The demo's profile, from nothing to a report."""
-    return demo()
+def secret() -> Iterator[Canaries]:
+    """What the person's environment holds: each a value that nothing else has."""
+    canaries = Canaries(
+        {
+            "HF_TOKEN": canary("hf_", LETTERS, 34),
+            "VAST_API_KEY": canary("", "0123456789abcdef", 64),
+            "DRAFTHOUSE_API_KEY": canary("", LETTERS, 40),
+        }
+    )
+    with environment(canaries):
+        yield canaries
+
+
+@pytest.fixture(scope="module")
+def watched(secret: Canaries) -> Watched:
+    return Watched(secret)
+
+
+@pytest.fixture(scope="module")
+def measured(demo: Play, secret: Canaries, watched: Watched) -> Ended:
+    """The demo's profile, from nothing to a report, as loud as Ansible can be."""
+    with watched:
+        return demo("-vvv", "--diff")
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +150,18 @@ def test_the_key_is_nowhere_but_in_its_file(measured: Ended, home: Path) -> None
     assert found == []
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not any(key in line for line in lines)
+
+
+def test_no_secret_of_the_environment_is_left_anywhere(
+    measured: Ended, report: dict[str, Any], secret: Canaries, watched: Watched, home: Path
+) -> None:
+    """In no file of the box's home, the clone, the person's home or /tmp; not in what `-vvv --diff` prints."""
+    allowed = {("DRAFTHOUSE_API_KEY", home / "home" / "secrets" / "api_key", 0o600)}
+    assert set(secret.below(home)) == allowed
+    assert left_behind(secret, ROOT, home) == []
+    assert secret.within(measured.output.encode()) == set()
+    assert watched.looks > 20
+    assert watched.found == set()
 
 
 def test_a_second_run_changes_nothing(measured: Ended, demo: Play, home: Path, figure: Callable[[str], None]) -> None:

@@ -15,8 +15,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.client import (
     raw_request,
     send,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.counters import read_counters
-from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign, settled
+from ansible_collections.drafthouse.core.plugins.module_utils.counters import count_tokens, read_counters
+from ansible_collections.drafthouse.core.plugins.module_utils.traffic import counted, foreign, settled
+from ansible_collections.drafthouse.core.plugins.module_utils.usage_check import SLACK_TOKENS, of_result
 
 from tests.engines import engine_home, llama_server, packaged_weights
 
@@ -73,3 +74,27 @@ async def test_a_stranger_is_found(base_url: str) -> None:
     assert found["polluted"]
     assert found["output_tokens"] == pytest.approx(3 * TOKENS, abs=3)
     assert "output tokens beyond the" in found["said"]
+
+
+async def test_the_real_engines_counts_agree_with_each_other(base_url: str) -> None:
+    endpoint = Endpoint("a", base_url, "smol")
+    async with open_session(120) as session:
+        before = await settled(lambda: read_counters(session, endpoint), wait_s=60.0)
+        # Some of them end by themselves: the token that ends an answer is where counts differ.
+        records = await closed_loop(session, endpoint, [ask(number, 120) for number in range(1, 5)], 2)
+        after = await settled(lambda: read_counters(session, endpoint), wait_s=60.0)
+        requests = [raw_request(record, endpoint, 0.0) for record in records]
+        for request in requests:
+            request["tokenized"], error = await count_tokens(session, endpoint, request["text"])
+            assert error is None
+    told = counted(before, after, requests)
+    assert told is not None
+    assert told["engine"] == pytest.approx(told["usage"], abs=SLACK_TOKENS * len(requests))
+    counters = [{"group": "chat", "round": 1, "counted": told}]
+    assert of_result({"requests": requests, "counters": counters, "tokenizer": {"error": None}}) == []
+    # And with half as many again it is found by each source that the engine has.
+    lied = [{**request, "output_tokens": round(1.5 * request["output_tokens"])} for request in requests]
+    counters = [{"group": "chat", "round": 1, "counted": counted(before, after, lied)}]
+    found = of_result({"requests": lied, "counters": counters})
+    for source in ("max_tokens", "timings", "tokenizer", "counters"):
+        assert any(f"{source} disagree" in said for said in found), (source, found)

@@ -22,6 +22,9 @@ from tests.fakes.in_thread import in_thread
 
 Document = dict[str, Any]
 Fault = Callable[[str, Mapping[str, Any]], str]
+TokenFault = Callable[[list[int], Mapping[str, Any]], list[int]]
+#: The exclamation mark in SmolLM2's vocabulary.
+GARBAGE = 17
 
 
 def _garbled(text: str, request: Mapping[str, Any]) -> str:
@@ -65,6 +68,48 @@ FAULTS: dict[str, tuple[Fault, Fault, Fault]] = {
 }
 
 
+def _one_in_eight(ids: list[int], request: Mapping[str, Any]) -> list[int]:
+    return [GARBAGE if place % 8 == 7 else token for place, token in enumerate(ids)]
+
+
+def _from_token_4(ids: list[int], request: Mapping[str, Any]) -> list[int]:
+    return ids[:4] + [GARBAGE] * len(ids[4:])
+
+
+def _when_warm(ids: list[int], request: Mapping[str, Any]) -> list[int]:
+    return ids[:1] + [GARBAGE] * len(ids[1:]) if request["temperature"] else ids
+
+
+#: What is done to tokens, where a server sends their ids; the text becomes what the server makes of the new ones.
+TOKEN_FAULTS: dict[str, TokenFault] = {
+    "one token in eight": _one_in_eight,
+    "garbage from token 4": _from_token_4,
+    "garbage at temperature 0.6": _when_warm,
+}
+
+
+async def break_tokens(documents: list[Document], request: Mapping[str, Any], fault: str, upstream: str) -> None:
+    """Change the tokens of one answer in place, ids and text."""
+    choices = [choice for document in documents for choice in document.get("choices") or []]
+    carrying = [choice for choice in choices if choice.get("token_ids")]
+    sizes = [len(choice["token_ids"]) for choice in carrying]
+    if not carrying:
+        # The server was not asked for ids: what it says can be garbage all the same.
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        tokens = TOKEN_FAULTS[fault](list(range(100, 100 + max(1, len(text) // 4))), request)
+        spoiled = "".join("!" if token == GARBAGE else text[4 * n : 4 * n + 4] for n, token in enumerate(tokens))
+        carrying, sizes = [choice for choice in choices if choice["delta"].get("content")], []
+    else:
+        tokens = TOKEN_FAULTS[fault]([token for choice in carrying for token in choice["token_ids"]], request)
+        for choice, end in zip(carrying, itertools.accumulate(sizes), strict=True):
+            choice["token_ids"] = tokens[end - len(choice["token_ids"]) : end]
+        body = {"model": request["model"], "tokens": tokens}
+        async with aiohttp.ClientSession() as session, session.post(f"{upstream}/detokenize", json=body) as answer:
+            spoiled = str((await answer.json())["prompt"]).removesuffix("<|im_end|>")
+    for choice, piece in zip(carrying, _spread(spoiled, len(carrying) or 1), strict=False):
+        choice["delta"]["content"] = piece
+
+
 def _spread(text: str, count: int) -> list[str]:
     """Cut a text into so many pieces of about one size."""
     edges = [len(text) * place // count for place in range(count + 1)]
@@ -105,7 +150,11 @@ def application(upstream: str, fault: str) -> web.Application:
                 data = line.decode().strip().removeprefix("data: ")
                 if data:
                     events.append((time.perf_counter(), data if data == "[DONE]" else json.loads(data)))
-        break_answer([data for _, data in events if isinstance(data, dict)], asked, fault)
+        documents = [data for _, data in events if isinstance(data, dict)]
+        if fault in TOKEN_FAULTS:
+            await break_tokens(documents, asked, fault, upstream)
+        else:
+            break_answer(documents, asked, fault)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         begun = time.perf_counter()
@@ -131,6 +180,6 @@ def application(upstream: str, fault: str) -> web.Application:
 
 @contextmanager
 def breaking_proxy(upstream: str, fault: str) -> Iterator[str]:
-    """Put a proxy with one of `FAULTS` in front of a server until the block ends; yields its base URL."""
+    """Put a proxy with a fault (`FAULTS`, `TOKEN_FAULTS`) before a server until the block ends; yields its base URL."""
     with in_thread(application(upstream, fault)) as base_url:
         yield base_url

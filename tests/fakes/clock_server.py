@@ -32,6 +32,9 @@ class Clock:
     tokens: int = 120
     role_chunk: bool = False  # an early chunk with the role and no token, as vLLM and llama.cpp send
     usage: str = "once"  # once | never | twice | zero
+    usage_factor: float = 1.0  # what usage says, as a share of the tokens that were made
+    tokenizer: bool = False  # has /tokenize
+    one_piece_every: int = 0  # all chunks at once, at the time of the last
     reasoning_tokens: int = 0
     reasoning_field: str = "reasoning_content"
     tool_calls: bool = False
@@ -152,6 +155,8 @@ class Connection(asyncio.Protocol):
             return self.send(200, json.dumps({"data": [{"id": "clock"}]}), "application/json")
         if path == "/v1/chat/completions":
             return self.chat(json.loads(body), headers, now)
+        if path == "/tokenize" and clock.tokenizer:
+            return self.send(200, json.dumps({"tokens": json.loads(body)["content"].split()}), "application/json")
         return self.send(404, "{}", "application/json")
 
     def send(self, status: int, text: str, kind: str) -> None:
@@ -180,7 +185,9 @@ class Connection(asyncio.Protocol):
             return self.send(200, json.dumps(document), "application/json")
         total = min(clock.tokens, int(request.get("max_tokens", clock.tokens)))
         counts = [clock.tokens_per_chunk] * (total // clock.tokens_per_chunk)
-        if total % clock.tokens_per_chunk:
+        if turn(clock.one_piece_every):
+            now, counts = now + len(counts) * clock.interval_ms / 1000, [total]
+        elif total % clock.tokens_per_chunk:
             counts.append(total % clock.tokens_per_chunk)
         if turn(clock.empty_every):
             counts = []
@@ -255,7 +262,7 @@ class Connection(asyncio.Protocol):
                 last["timings"] |= {"draft_n": steps * clock.drafted, "draft_n_accepted": steps * accepted}
         self.event(last)
         if clock.usage != "never":
-            count = 0 if clock.usage == "zero" else total
+            count = 0 if clock.usage == "zero" else round(total * clock.usage_factor)
             tail: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count}}
             if clock.spec_metrics:
                 histogram = [0] * (clock.drafted + 1)

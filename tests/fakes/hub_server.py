@@ -189,7 +189,7 @@ class _Api(_Handler):
         for hub in self.hubs:
             hub.asked.append(unquote(path))
         given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if given and given not in (RIGHT, STRANGER):
+        if given and given not in (STRANGER, *(hub.right for hub in self.hubs)):
             return self.put(401, b"{}", {"X-Error-Message": "Invalid credentials in Authorization header"})
         for hub in self.hubs:
             for start in (f"/api/models/{hub.repo}", f"/{hub.repo}/resolve", f"/api/resolve-cache/models/{hub.repo}"):
@@ -201,7 +201,7 @@ class _Api(_Handler):
     def of_repo(self, hub: Hub, start: str, rest: str, given: str) -> None:
         # What a gated repository is called and what lies in it, everybody may know; not what is in the files.
         open_to_all = start.startswith("/api/models/") and not rest.startswith(("auth-check", "xet-read-token"))
-        if hub.gated and not open_to_all and given != RIGHT:
+        if hub.gated and not open_to_all and given != hub.right:
             text = "you are not in the authorized list" if given else "you must be authenticated to access it"
             refused = {"X-Error-Code": "GatedRepo", "X-Error-Message": f"Access to {hub.repo} is restricted: {text}"}
             return self.put(403 if given else 401, b"{}", refused)

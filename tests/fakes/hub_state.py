@@ -45,6 +45,7 @@ class Hub:
     files: Mapping[str, Content | bytes]  # of COMMIT
     repo: str = "org/model"
     gated: bool = False
+    right: str = RIGHT  # the token of a member
     url: str = ""  # for HF_ENDPOINT
     commits: dict[str, Mapping[str, Content | bytes]] = field(default_factory=dict)  # the others
     refs: dict[str, str] = field(default_factory=lambda: {"main": COMMIT})

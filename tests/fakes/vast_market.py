@@ -18,7 +18,7 @@ from typing import Any
 
 KEY = "vk-account-0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 SECOND_KEY = "vk-second-account-99887766554433221100aabbccdd"
-LABEL_OF_ANOTHER_LEDGER = "drafthouse-fedcba9876-4102444800"
+LABEL_OF_ANOTHER_LEDGER = "drafthouse-fedcba9876543210-4102444800"
 ONSTART_LIMIT = 4048  # characters, as the API refuses longer ones
 MOST_OFFERS = 64  # of one search, whatever its `limit`
 PAGE = 25
@@ -190,6 +190,7 @@ class Market:
     log: str = "server started\n"
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(31000001))
     ports: Iterator[int] = field(default_factory=lambda: itertools.count(40001))
+    clock: Callable[[], float] = time.time  # the provider's: of each answer's Date, and of when a rental starts
     on_create: Callable[[Instance], Mapping[str, Any] | None] | None = None
     on_destroy: Callable[[Instance], None] | None = None
 
@@ -248,7 +249,7 @@ class Market:
 
     def _new_row(self, row: Mapping[str, Any], body: Mapping[str, Any], disk: float) -> dict[str, Any]:
         price = priced(row, disk)
-        now = time.time()
+        now = self.clock()
         kept = (
             "machine_id", "host_id", "num_gpus", "gpu_name", "gpu_ram", "gpu_arch", "gpu_frac", "compute_cap",
             "cuda_max_good", "driver_version", "cpu_name", "cpu_arch", "cpu_cores", "cpu_cores_effective", "cpu_ram",
@@ -312,6 +313,10 @@ class Market:
         if instance.offer in self.offers:
             self.offers[instance.offer]["rentable"] = True
         return instance
+
+    def serving(self) -> list[int]:
+        """Return which instances are billed for their GPU, too: those that nobody asked to be stopped."""
+        return [number for number in self.billing() if self.instances[number].row["intended_status"] != "stopped"]
 
     def billing(self) -> list[int]:
         """Return which instances cost money now: all that are not destroyed, as a stopped one's disk is billed."""

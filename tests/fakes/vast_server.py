@@ -50,6 +50,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     vast: Running
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Say what time it is at the provider."""
+        return super().date_time_string(self.vast.market.clock() if timestamp is None else timestamp)
+
     def do_GET(self) -> None:
         self.answer()
 

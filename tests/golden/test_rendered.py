@@ -14,7 +14,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
-    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
 
@@ -35,7 +34,7 @@ def compare(path: Path, text: str) -> None:
 
 @pytest.fixture(scope="module", params=PROFILES)
 def resolved(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return resolved_profile(request.param, with_runtime_of(SITE, load_house(ROOT).profiles[request.param]))
+    return resolved_profile(request.param, SITE)
 
 
 def test_files_as_in_review(resolved: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ PROFILE = "cpu-smollm2-ngram"
 OVERRIDES = {
     "experiment": {
         "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
+        "budget": 0,
     }
 }  # fmt: skip
 FIELDS = {"host", "name", "status", "found", "needed", "do"}

@@ -39,6 +39,7 @@ WATCHDOG = {
 OVERRIDES = {
     "experiment": {
         "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 32,
+        "budget": 0,
     },
 }  # fmt: skip
 PATIENCE_S = 240.0

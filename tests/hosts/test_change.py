@@ -219,7 +219,7 @@ def first(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         given: dict[str, Any] = {
             "profile": PROFILE, "report_folder": str(tmp_path_factory.mktemp("reports")), "serve_arm": "speculative",
         }  # fmt: skip
-        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "kinds": ["mine"]}}
+        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "budget": 0, "kinds": ["mine"]}}
         if host.kind.engine:
             given["drafthouse_engine_image"] = lab.load_engine(host)
             overrides["runtimes"] = ["docker"]

@@ -33,6 +33,7 @@ OVERRIDES: dict[str, Any] = {
     "runtimes": ["docker"],
     "experiment": {
         "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
+        "budget": 0,
     },
 }  # fmt: skip
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
@@ -98,7 +99,7 @@ FAULTS = [
           f"kill -CONT $(docker inspect -f '{{{{.State.Pid}}}}' {NAME})", "engine answers", "timed out",
           parts=SERVER, served=True, away=True),
     Fault("no key asked for", restarted(f"sed -i.with-key '/--api-key-file/d' {SERVE}"),
-          restarted(f"mv {SERVE}.with-key {SERVE}"), "key required", "without the key", (AS_SERVED,),
+          restarted(f"mv {SERVE}.with-key {SERVE}"), "key required", "without the key", (AS_SERVED, "open paths"),
           parts=SERVER, served=True),
     Fault("speculation off", restarted(f"sed -i.kept '/--spec-/d' {SERVE}"), restarted(f"mv {SERVE}.kept {SERVE}"),
           "speculation", "runs without", (AS_SERVED,), parts=SERVER, served=True),

@@ -188,7 +188,7 @@ def fresh(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
         given: dict[str, Any] = {"profile": PROFILE, "report_folder": str(tmp_path_factory.mktemp("reports"))}
         # Not the better one: which that is, is measured, and may differ between two runs.
         given["serve_arm"] = "speculative"
-        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "kinds": ["mine"]}}
+        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "budget": 0, "kinds": ["mine"]}}
         if box.kind.engine:
             # No registry is asked: the image lies on the box already.
             given["drafthouse_engine_image"] = lab.load_engine(box)

@@ -168,7 +168,7 @@ def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempP
     setting = SETTINGS[request.param]
     host = lab.start(request.param)
     overrides: dict[str, Any] = {
-        "experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1},
+        "experiment": {"suites": ["mixed"], "once": [], "budget": 0, "prompts_per_kind": {"declared": 6, "others": 1},
                        "max_output_tokens": 16},
     }  # fmt: skip
     # A tenth above what is taken now: of the whole machine, whose memory a test can make full without harm.

@@ -19,6 +19,7 @@ OVERRIDES: dict[str, Any] = {
     "serve": {"threads": 1},
     "experiment": {
         "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 24,
+        "budget": 0,
     },
 }  # fmt: skip
 BARE_S = 3600  # eight engines on whatever this machine has

@@ -45,7 +45,13 @@ def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempP
         "profile": PROFILE, "serve_arm": "speculative", "report_folder": str(tmp_path_factory.mktemp("reports")),
     }  # fmt: skip
     overrides: dict[str, Any] = {
-        "experiment": {"suites": ["mixed"], "once": [], "prompts_per_kind": {"others": 1}, "max_output_tokens": 24}
+        "experiment": {
+            "suites": ["mixed"],
+            "once": [],
+            "budget": 0,
+            "prompts_per_kind": {"others": 1},
+            "max_output_tokens": 24,
+        }
     }
     if host.kind.engine:
         given["drafthouse_engine_image"] = lab.load_engine(host)

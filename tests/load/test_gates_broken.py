@@ -138,7 +138,8 @@ def test_the_gate_fires_and_the_others_do_not(baseline: Data, speculative: str, 
         verdict, words = judged(baseline, measured("speculative", broken))
     failed = {name for name, word in words.items() if word == "failed"}
     assert failed == FIRES[fault], [gate["said"] for gate in verdict["gates"]]
-    assert set(words.values()) <= {"passed", "failed"}
+    # The server of these tests scores nothing.
+    assert {word for name, word in words.items() if name != "scores"} <= {"passed", "failed"}
     if failed:
         assert verdict["word"] == "does not pay", verdict["reasons"]
         assert verdict["said"].startswith("wrong output: ")
@@ -153,7 +154,7 @@ def test_a_baseline_that_is_as_wrong_blames_nobody(speculative: str) -> None:
     with breaking_proxy(speculative, "no JSON") as broken:
         verdict, words = judged(base, measured("speculative", broken))
     assert words["json"] == "no baseline"
-    assert verdict["word"] == "pays"
+    assert verdict["word"] == "pays", verdict["reasons"]
 
 
 def test_rounding_that_moves_some_answers_is_told_and_passes(baseline: Data) -> None:

@@ -46,6 +46,9 @@ class Calm:
     async def died(self, arm: str) -> bool:
         return False
 
+    async def why(self, arm: str) -> str:
+        return ""
+
     async def bring_back(self, arm: str) -> str:
         raise AssertionError("nothing died")
 
@@ -91,6 +94,16 @@ def test_every_step_of_both_arms(tmp_path: Path) -> None:
     assert sum(three) > 2 * sum(alone)
     assert events[-1]["total"] == 8
     assert all(event["eta_s"] >= 0 for event in events)
+
+
+def test_answers_in_one_chunk_are_told_and_in_no_time_per_token(tmp_path: Path) -> None:
+    with clock_server(**{**QUICK, "tokens": 12, "tokens_per_chunk": 12}) as server:
+        step, *_ = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
+    assert step["status"] == "ok"
+    assert step["without_tpot"] == step["completed"] > 0
+    assert (step["tpot_ms"]["median"], step["per_user_tok_s"], step["tpot_by_prompt"]) == (None, None, {})
+    assert step["output_throughput"] > 0
+    assert any("had no TPOT (one token, or all in one chunk)" in note for note in step["notes"])
 
 
 def test_an_open_ladder(tmp_path: Path) -> None:
@@ -193,6 +206,9 @@ class Server:
     async def died(self, arm: str) -> bool:
         return self.process.poll() is not None
 
+    async def why(self, arm: str) -> str:
+        return ""
+
     async def bring_back(self, arm: str) -> str:
         if not self.back:
             raise HouseError(Problem("it stays down", "a server", "start it"))
@@ -243,6 +259,9 @@ def test_an_engine_that_dies_again_is_given_up_and_the_other_arm_goes_on(tmp_pat
         class Both:
             async def died(self, arm: str) -> bool:
                 return arm == "a" and await server.died(arm)
+
+            async def why(self, arm: str) -> str:
+                return ""
 
             async def bring_back(self, arm: str) -> str:
                 return await server.bring_back(arm)

@@ -130,7 +130,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert steps_of(out)[: len(first)] == first
     assert [step["level"] for step in steps_of(out)] == [1, 2]
     # Other settings are another ladder: the file is not mixed, and not written over.
-    assert other.returncode == 1
+    assert other.returncode == 2
     assert "found: a ladder that was measured with other settings" in other.stderr
 
 
@@ -210,8 +210,8 @@ def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
         (["--rate", "fast"], 2, "'fast' is no list of rates"),
         (["--time", "0"], 2, "0 is not above 0"),
         (["--time", "nan"], 2, "nan is not above 0"),
-        (["--ladder", "1,2", "--max-concurrency", "4"], 1, "found: 4 beside --ladder or --rate"),
-        (["--ladder", "1,2", "--old-columns"], 1, "found: a second opinion beside a ladder"),
+        (["--ladder", "1,2", "--max-concurrency", "4"], 2, "found: 4 beside --ladder or --rate"),
+        (["--ladder", "1,2", "--old-columns"], 2, "found: a second opinion beside a ladder"),
     ],
 )
 def test_options_that_do_not_fit(argv: list[str], code: int, said: str) -> None:

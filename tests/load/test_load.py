@@ -29,6 +29,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.load import (
     arrivals,
     quick_tpot,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.measured import measured_tpot
 
 from tests.fakes.clock_server import Running, clock_server
 
@@ -254,10 +255,21 @@ async def test_both_ends_of_an_answer_tell_the_same_as_all_of_it(tokens: int, cl
         async with open_session(30) as session:
             record = await send(session, endpoint, Ask("s", "k", "k", "p", [{"role": "user", "content": "x"}], 1000))
     assert (len(record.body) > 2 * PIECE) == (tokens == 600)
-    assert quick_tpot(record) == pytest.approx(raw_request(record, endpoint, 0.0)["tpot_ms"])
+    # On a busy machine twelve tokens may come in one piece: then neither tells anything.
+    assert quick_tpot(record) == pytest.approx(measured_tpot(raw_request(record, endpoint, 0.0)))
 
 
-@pytest.mark.parametrize("clock", [{"usage": "never"}, {"tokens": 1, "tokens_per_chunk": 1}, {"fail_every": 1}])
+@pytest.mark.parametrize(
+    "clock",
+    [
+        {"usage": "never"},
+        {"tokens": 1, "tokens_per_chunk": 1},
+        {"tokens": 12, "tokens_per_chunk": 12},
+        {"fail_every": 1},
+        {"one_piece_every": 1},
+        {"one_piece_every": 1, "tokens": 3000},
+    ],
+)
 async def test_an_answer_that_does_not_tell_is_left_out(clock: dict[str, Any]) -> None:
     with clock_server(**{**QUICK, **clock}) as server:
         endpoint = Endpoint("a", server.base_url, "clock")

@@ -12,7 +12,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     load_suites,
     site_of_inventory,
-    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
@@ -31,7 +30,7 @@ def problems_after(change: Change, profile: str, **overrides: Any) -> list[Probl
 
 def site_for(house: House, profile: str) -> dict[str, Any]:
     """Return the workstation with a runtime that the profile has."""
-    return with_runtime_of(site_of_inventory("workstation"), house.profiles.get(profile, {}))
+    return site_of_inventory("workstation")
 
 
 def put(table: str, path: str, value: Any) -> Change:

@@ -16,7 +16,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     ROOT,
     resolved_profile,
     site_of_inventory,
-    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.translate import translate
@@ -53,7 +52,7 @@ def exec_words(script: str) -> list[str]:
 
 def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     """Return the arm's command as it is rendered for ``version``; HouseError where the profile is refused for it."""
-    site = with_runtime_of(site_of_inventory("workstation"), load_house(ROOT).profiles[profile])
+    site = site_of_inventory("workstation")
     resolved = resolved_profile(profile, site, {"engine_version": version} if version else None)
     (script,) = [file["content"] for file in resolved["arms"][arm]["files"] if file["path"] == "serve.sh"]
     models = [model for model in (resolved["target"], resolved["draft"]) if model]

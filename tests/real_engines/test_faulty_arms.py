@@ -37,7 +37,7 @@ def suite(tmp_path: Path) -> str:
 
 def small(suite: str, **experiment: object) -> dict[str, object]:
     """An experiment of seconds, its arms one after the other; one thread, since other tests run beside it."""
-    settings = {"suites": [suite], "once": [], "kinds": ["mine"], "schedule": "alternated", **experiment}
+    settings = {"suites": [suite], "once": [], "kinds": ["mine"], "schedule": "alternated", "budget": 0, **experiment}
     return {"experiment": settings, "serve": {"threads": 1}}
 
 
@@ -87,7 +87,10 @@ def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
     steps = sorted((home / "home" / "results" / PROFILE).rglob("steps/04.json"))
     folder = max(steps, key=lambda path: path.stat().st_mtime).parent
     arms = [list(json.loads(path.read_text())["arms"]) for path in sorted(folder.iterdir())]
+    # By their files; in time they were measured in balance.
     assert arms == [["baseline"], ["speculative"], ["baseline"], ["speculative"]]
+    began = [json.loads(path.read_text())["started_unix_s"] for path in sorted(folder.iterdir())]
+    assert began[0] < began[1] < began[3] < began[2]
     # As a run leaves it that was killed while it measured the third step.
     kept = (folder / "01.json").stat().st_mtime_ns
     for name in ("03.json", "04.json"):

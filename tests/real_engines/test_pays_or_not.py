@@ -39,6 +39,7 @@ def short(tmp_path: Path) -> dict[str, Any]:
 
 def judged(run: Play, folder: Path, profile: str, overrides: dict[str, Any]) -> dict[str, Any]:
     """Run site.yml for a profile with changes, and return its report."""
+    overrides = {**overrides, "experiment": {"budget": 0, **overrides["experiment"]}}
     ended = run("site.yml", profile=profile, overrides=overrides, report_folder=str(folder))
     assert ended.status == 0, ended.output[-3000:]
     (report,) = folder.rglob("report.json")

@@ -53,7 +53,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     reports = tmp_path_factory.mktemp("reports")
     variables = {
         "profile": request.param, "drafthouse_home": str(HOME), "drafthouse_models_dir": str(HOME / "models"),
-        "drafthouse_port": PORT, "report_folder": str(reports),
+        "drafthouse_port": PORT, "report_folder": str(reports), "overrides": {"experiment": {"budget": 0}},
     }  # fmt: skip
     ended = play("site.yml", **variables, remeasure=True)
     assert ended.status == 0, ended.output[-3000:]

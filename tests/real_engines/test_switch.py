@@ -6,14 +6,7 @@ The schedule is tried as it is offered: through the profile's overrides, and by 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +25,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import resol
 from ansible_collections.drafthouse.core.plugins.module_utils.schedule import offer
 from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign, settled
 
-from tests.engines import READY_S, ask, engine_home, packaged_weights
+from tests.engines import engine_home, packaged_weights
 from tests.ladders import KIND, known_ladder
-from tests.ports import free_port
+from tests.real_engines.vllm_servers import vllm_server
 
 pytestmark = pytest.mark.alone
 
@@ -58,38 +51,6 @@ def schedule() -> dict[str, Any]:
     profile |= {"batch_schedule": {"option": OPTION, "form": "rows", "why": None}}
     profile["experiment"] |= {"kinds": [KIND]}
     return offer({**ladder, "crossover": fill(ladder, 500)}, profile)
-
-
-@contextmanager
-def vllm_server(target: Path, speculation: dict[str, Any]) -> Iterator[str]:
-    """Run `vllm serve`, ready inside the block."""
-    port = free_port()
-    words = [
-        str(engine_home("vllm") / "bin" / "vllm"), "serve", str(target), "--served-model-name", "smol",
-        "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "512", "--max-num-seqs", "8",
-        "--enforce-eager", "--dtype", "bfloat16", "--speculative-config", json.dumps(speculation),
-    ]  # fmt: skip
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-    }
-    with tempfile.TemporaryFile("w+") as log:
-        # A session of its own: the engine has processes below it that must end with it.
-        process = subprocess.Popen(words, stdout=log, stderr=log, env=environment, start_new_session=True)
-        try:
-            deadline = time.monotonic() + 3 * READY_S
-            while ask(f"http://127.0.0.1:{port}/health")[0] != 200:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    raise AssertionError(f"vLLM did not get ready: {log.read()[-3000:]}")
-                time.sleep(0.5)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(READY_S)
 
 
 def copying(number: int) -> Ask:

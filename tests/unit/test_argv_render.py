@@ -10,6 +10,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.argv import compac
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.render import environment, render_file
 
+pytestmark = pytest.mark.processes
+
 HOSTILE = ["a b", "it's", '$(touch x) `id` "q"', "back\\slash", "*", "", "-n", "new\nline"]
 
 

@@ -24,6 +24,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.at_rest import (
     write_note,
 )
 
+pytestmark = pytest.mark.processes
+
 DATA = os.urandom(9_000_001)
 
 

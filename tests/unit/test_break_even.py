@@ -31,6 +31,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words impo
 from tests.fakes.crossover_server import Law, known_crossover
 from tests.ladders import KIND, make_ladder, make_step
 
+pytestmark = pytest.mark.processes
+
 K = 4
 LEVELS = (1, 2, 4, 8, 16, 32)
 #: A target step takes 5 + 0.1 n ms with n requests under way, one with K drafted tokens 7.5 + 0.75 n ms.

@@ -25,6 +25,11 @@ from ansible_collections.drafthouse.core.plugins.module_utils.bundle import (
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, env_commands
+from ansible_collections.drafthouse.core.plugins.module_utils.requirement_lines import (
+    all_have_hashes,
+    pin_of,
+    without_hashes,
+)
 
 FILES = {
     "wheels/uv-0.13.9-py3-none-any.whl": b"wheel" * 1000,
@@ -288,9 +293,12 @@ def test_the_environments_of_a_run() -> None:
     assert [(environment.name, environment.python) for environment in made] == [
         ("controller", bundle_make._OURS), ("box", "3.12"), ("engine", "3.12"),
     ]  # fmt: skip
-    assert made[2].packages == ("xllamacpp==2026.10.11549",)
-    assert "huggingface-hub==2.4.0" in made[1].no_deps_packages
+    assert [without_hashes(pin) for pin in made[2].packages] == ["xllamacpp==2026.10.11549"]
+    assert {"uv==0.13.9", "huggingface-hub==2.4.0"} <= {pin_of(pin) for pin in made[1].no_deps_packages}
     assert any(pin.startswith("ansible-core==") for pin in made[0].no_deps_packages)
+    for environment in made:
+        for packages in filter(None, (environment.packages, environment.no_deps_packages)):
+            assert all_have_hashes(packages), environment.name
     # In a container the engine has its own.
     docker = bundle_make.environments(profile("rtx6000-qwen-eagle3", "docker"), ROOT, "3.11", None)
     assert [environment.name for environment in docker] == ["controller", "box"]
@@ -329,6 +337,7 @@ def test_weights_go_in_as_they_were_noted(tmp_path: Path) -> None:
         bundle_make.weights_members(items, tmp_path)
 
 
+@pytest.mark.processes
 def test_a_wheel_that_no_index_has(tmp_path: Path) -> None:
     said: list[str] = []
     environment = bundle_make.Environment("engine", bundle_make._OURS, ("no-such-package-of-ours==1.0",))

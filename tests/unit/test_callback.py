@@ -27,3 +27,14 @@ def test_a_box_is_lost_where_nothing_rescued_it(
     callback.v2_playbook_on_stats(SimpleNamespace(**stats))
     text = "box-1: lost in 'Fetch the weights' (no route to host); instance 7 runs"
     assert (text in capsys.readouterr().out) == said
+
+
+def test_an_interim_verdict_is_said_when_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    callback = house.CallbackModule()
+    host = SimpleNamespace(get_name=lambda: "box-1")
+    text = "interim verdict after 2 rounds: does not pay\n  round 3 follows"
+    callback.v2_runner_on_ok(SimpleNamespace(_host=host, _result={"drafthouse_interim": text}))
+    said = capsys.readouterr().out
+    assert "box-1: interim verdict after 2 rounds: does not pay\nbox-1:   round 3 follows\n" in said
+    callback.v2_runner_on_ok(SimpleNamespace(_host=host, _result={"drafthouse_interim": ""}))
+    assert capsys.readouterr().out == ""

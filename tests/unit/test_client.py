@@ -21,7 +21,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.client import (
 
 from tests.fakes.clock_server import Running, clock_server
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 #: A stream that is over soon.
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12}

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    MESSAGE_CHARACTERS,
     Ask,
     Endpoint,
     open_session,
     raw_request,
     send,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.outcome import MESSAGE_CHARACTERS
 
 from tests.fakes.in_thread import in_thread
 

@@ -16,8 +16,11 @@ from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports im
 from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_markdown, compared_text
 from ansible_collections.drafthouse.core.plugins.module_utils.history import Kept, read_kept
 from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
+from ansible_collections.drafthouse.core.plugins.module_utils.upgrade import OLD, decide
 
 from tests.report_builders import Change, full_report_input, keep, make_ladder, with_crossover
+
+pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
@@ -205,6 +208,16 @@ def test_noise_alone_is_no_regression(tmp_path: Path) -> None:
     assert all(row["change"]["median"] != 1.0 for one in found for row in one["rows"])
 
 
+def test_a_box_that_was_too_noisy_for_a_verdict_is_no_regression_and_no_proof_of_none(tmp_path: Path) -> None:
+    one, two = pair_of(tmp_path, seed=7)
+    noisy = Kept(two.path, {**two.report, "verdict": {**two.report["verdict"], "word": "cannot say"}}, two.results)
+    found = compare(one, noisy, 0.05)
+    assert one.report["verdict"]["word"] == "pays"
+    assert found["regressions"] == []
+    assert found["unjudged"] == ["the verdict was “pays”, and B was too noisy for one"]
+    assert decide(found).keep == OLD
+
+
 def test_a_gate_that_no_longer_passes_is_a_regression(tmp_path: Path) -> None:
     one, two = pair_of(tmp_path)
     gate = {"name": "json", "title": "JSON by schema"}
@@ -378,7 +391,7 @@ def test_what_cannot_be_judged_does_not_end_in_0(tmp_path: Path) -> None:
     words = ("cpu-smollm2-ngram~1", "cpu-smollm2-ngram", "--reports", tmp_path)
     assert run(*words).returncode == 0
     done = run(*words, "--regression", "5")
-    assert done.returncode == 3
+    assert done.returncode == 4
     assert "found: speculative, copy-edit: TPOT: not in B\nneeded: " in done.stderr
     assert "Not judged\n  - baseline, copy-edit: TPOT: not in B" in done.stdout
 
@@ -454,7 +467,7 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_ends_in_0_1_and_3(tmp_path: Path) -> None:
+def test_the_command_ends_in_0_2_and_3(tmp_path: Path) -> None:
     keep(tmp_path, "20261119-100000")
     keep(tmp_path, "20261120-100000", slower(1.25))
     keep(tmp_path, "20261121-100000", setting("results", "settings", "seed", value=5))
@@ -463,7 +476,7 @@ def test_the_command_ends_in_0_1_and_3(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "slower" in done.stdout
     worse = run(f"{name}~2", f"{name}~1", "--reports", tmp_path, "--regression", "5")
-    assert worse.returncode == 1
+    assert worse.returncode == 2
     assert "speculative, copy-edit: TPOT is 25.0 % longer" in " ".join(worse.stdout.split())
     assert run(f"{name}~1", f"{name}~2", "--reports", tmp_path, "--regression", "5%").returncode == 0
     refused = run(f"{name}~2", name, "--reports", tmp_path)
@@ -479,7 +492,7 @@ def test_too_few_prompts_do_not_pass_as_no_regression(tmp_path: Path) -> None:
     for date in ("20261119-100000", "20261120-100000"):
         keep(tmp_path, date, prompts=4)
     name = "cpu-smollm2-ngram"
-    assert run(f"{name}~1", name, "--reports", tmp_path, "--anyway", "--regression", "5").returncode == 3
+    assert run(f"{name}~1", name, "--reports", tmp_path, "--anyway", "--regression", "5").returncode == 4
 
 
 def test_json_and_markdown_come_out_whole(tmp_path: Path) -> None:

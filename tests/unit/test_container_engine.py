@@ -116,6 +116,7 @@ def test_podman_s_stand_in_is_known_by_its_text(tmp_path: Path) -> None:
     assert not container_engine._is_podman("")
 
 
+@pytest.mark.processes
 def test_a_look_changes_nothing_and_needs_nothing() -> None:
     seen = container_engine.look(["root", "no-such-user"])
     assert seen.missing_users == ("no-such-user",)
@@ -189,6 +190,7 @@ def test_nobody_there(tmp_path: Path) -> None:
 # --- small things -----------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_libraries_of_a_program() -> None:
     printed = [
         "\tlinux-vdso.so.1 (0x00007ffd1b5f2000)",

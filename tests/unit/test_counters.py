@@ -20,6 +20,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.counters import (
 
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.processes
+
 # What vLLM 0.32 writes (prometheus_client: `_created` beside each counter, floats, a label an engine).
 VLLM = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.

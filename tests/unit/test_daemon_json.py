@@ -216,6 +216,7 @@ def ctk(folder: Path, body: str) -> str:
     return str(path)
 
 
+@pytest.mark.processes
 def test_the_plan_asks_nvidia_ctk_on_a_copy(tmp_path: Path) -> None:
     program = ctk(
         tmp_path,
@@ -251,6 +252,7 @@ def test_a_plan_knows_what_is_only_liked() -> None:
     assert not kept.differs
 
 
+@pytest.mark.processes
 def test_nvidia_ctk_that_fails_is_heard(tmp_path: Path) -> None:
     with pytest.raises(HouseError, match="cannot read"):
         nvidia_configured(ctk(tmp_path, "sys.exit('cannot read')"), "{}")

@@ -16,6 +16,8 @@ from tests.fakes.in_thread import in_thread
 from tests.ports import free_port
 from tests.unit.test_ready_kept import Started, waited
 
+pytestmark = pytest.mark.processes
+
 KEY = "sk-secret"
 
 

@@ -39,6 +39,8 @@ from tests.doctors import (
     well,
 )
 
+pytestmark = pytest.mark.processes
+
 GPU_BOX = wanted()
 CPU_BOX = wanted(CPU_PROFILE, "local")
 BEHIND_GATEWAY = wanted(gateway=True, gateway_name="llm.example.org")
@@ -113,6 +115,8 @@ def test_every_check_is_ok_somewhere() -> None:
     assert fallible <= ever | {name for name in fallible if name.startswith("weights")}
 
 
+INVOCATIONS = {"path": "/invocations", "gives": "work", "status": 405}
+HEALTH = {"path": "/health", "gives": "nothing", "status": 405}
 GPU, CPU, GATE, OPEN, WATCH = "workstation", "this machine", "gateway", "opened", "watched"
 # box, what is ill, the check, its status, what it must have found, what it must advise
 FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
@@ -199,6 +203,11 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (CPU, {"asked/after": STILL, "asked/speculates": True}, "speculation", WARN, "nothing drafted", "lookup"),
     (CPU, {"asked/after": STILL, "asked/speculates": False}, "speculation", FAIL, "runs without", "make render"),
     (GATE, {"gateway/problem": PROBLEM}, "gateway", FAIL, "mode 0644", "chmod"),
+    (GATE, {"gateway/paths/open": [INVOCATIONS]}, "gateway", FAIL, "lets through /invocations", "gateway.yml"),
+    (GPU, {"asked/paths/error": "no answer to /load"}, "open paths", WARN, "no answer to /load", "make logs"),
+    (OPEN, {"asked/paths/open": [HEALTH, INVOCATIONS]}, "open paths", FAIL, "drafthouse_allow_cidrs names can ask for"
+     " /invocations (make it compute)", "drafthouse_gateway: true"),
+    (OPEN, {"asked/paths/open": [{**INVOCATIONS, "path": "/new", "gives": ""}]}, "open paths", FAIL, "/new", "gateway"),
     (GATE, {"gateway/not_after": None, "gateway/tls_error": "certificate has expired"}, "certificate", FAIL, "expired",
      "playbooks/gateway.yml"),
     (GATE, {"gateway/not_after": NOW + 3 * 86400}, "certificate", WARN, "ends in 3.0 days", "llm.example.org"),
@@ -250,7 +259,7 @@ def test_every_fallible_check_has_a_fault_here() -> None:
 def test_what_cannot_be_asked_is_not_called_well() -> None:
     asked, facts = WELL["workstation"]
     nothing = checks(asked, ill(facts, {"served": []}), "server")
-    for name in ("key required", "engine answers", "speculation"):
+    for name in ("key required", "open paths", "engine answers", "speculation"):
         assert nothing[name].status == NOT_HERE
     watched_box, unread = WELL["watched"][0], {"served": [], "monitoring/problem": PROBLEM}
     assert checks(watched_box, ill(WELL["watched"][1], unread), "server")["monitoring"].status == NOT_HERE
@@ -264,6 +273,16 @@ def test_what_cannot_be_asked_is_not_called_well() -> None:
     baseline = checks(asked, ill(facts, {"served/0/arm": "baseline", "asked/after": STILL}), "server")
     assert baseline["speculation"].status == NOT_HERE
     assert "the verdict" in baseline["speculation"].found
+
+
+def test_what_is_open_on_loopback_alone_is_said_and_well() -> None:
+    asked, facts = WELL["workstation"]
+    check = checks(asked, ill(facts, {"asked/paths/open": [HEALTH, INVOCATIONS]}), "server")["open paths"]
+    assert (check.status, "open on loopback alone: /invocations (make it compute)" in check.found) == (OK, True), check
+    opened = checks(OPENED, ill(well(OPENED), {"asked/paths/open": [HEALTH]}), "server")["open paths"]
+    assert (opened.status, "30 paths asked" in opened.found) == (OK, True), opened
+    loading = checks(asked, ill(facts, {"asked/paths": None}), "server")["open paths"]
+    assert loading.status == NOT_HERE
 
 
 def test_an_engine_that_asks_nobody_for_a_key_warns_unless_a_gateway_does() -> None:

@@ -29,6 +29,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.knocking import kn
 
 from tests.doctors import CPU_PROFILE, wanted
 
+pytestmark = pytest.mark.processes
+
 KEY = "doctor-key-0123456789"
 
 

@@ -650,6 +650,7 @@ def card_in_sysfs(sys: Path, address: str, number: str, kind: str = "0x030000", 
         (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
 
 
+@pytest.mark.processes
 def test_a_box_is_read_from_its_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sys, proc, tools = tmp_path / "sys", tmp_path / "proc", tmp_path / "bin"
     tools.mkdir()
@@ -690,6 +691,7 @@ def test_a_box_is_read_from_its_file_systems(tmp_path: Path, monkeypatch: pytest
     assert not read_driver(str(sys), str(proc))["secure_boot"]
 
 
+@pytest.mark.processes
 def test_a_proprietary_module_is_told_from_an_open_one(tmp_path: Path) -> None:
     (tmp_path / "driver/nvidia").mkdir(parents=True)
     # Recorded, public report.
@@ -699,6 +701,7 @@ def test_a_proprietary_module_is_told_from_an_open_one(tmp_path: Path) -> None:
     assert read_driver(str(tmp_path), str(tmp_path))["loaded"] == {"version": "550.135", "open": False}
 
 
+@pytest.mark.processes
 def test_a_box_without_anything_is_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = read_driver(str(tmp_path), str(tmp_path))

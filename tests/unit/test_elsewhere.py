@@ -14,6 +14,8 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.elsewhere import Place, place_of
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+pytestmark = pytest.mark.processes
+
 COMMIT = "0123456789" * 4
 DATA = bytes(range(256)) * 40_000  # ten megabytes: several pieces
 SHA256 = hashlib.sha256(DATA).hexdigest()

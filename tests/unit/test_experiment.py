@@ -20,6 +20,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.experiment import 
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import State
+from ansible_collections.drafthouse.core.plugins.module_utils.steps import steps_of_round
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
 from tests.builders import make_resolved
@@ -27,6 +28,8 @@ from tests.fakes.clock_server import Running
 from tests.fakes.in_process import started
 from tests.ports import free_port
 from tests.unit.test_measure import suite
+
+pytestmark = pytest.mark.processes
 
 # Lines of vLLM 0.32.0 on the CPU, as it printed them.
 RUNNER = "WARNING 11-21 13:05:21 [vllm.py:725] Model Runner V2 requires Triton; using the V1 model runner instead.\n"
@@ -60,6 +63,7 @@ class Arms:
         self.ports = {"baseline": free_port(), "speculative": free_port()}
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.starts = dict.fromkeys(self.ports, 0)
+        self.stops = 0
         self.deadly: dict[str, int] = {}
         """How many starts of an arm end in a death."""
         for arm in self.ports:
@@ -84,11 +88,15 @@ class Arms:
             time.sleep(0.01)
 
     def stop(self, arm: str) -> None:
+        self.stops += 1
         self.processes[arm].kill()
         self.processes[arm].wait(10)
 
     def state(self, arm: str) -> State:
         return State(self.processes[arm].poll() is None, float(self.processes[arm].pid))
+
+    def ending(self, arm: str) -> str:
+        return ""
 
     def log_name(self, arm: str) -> str:
         return f"{arm}.log"
@@ -118,9 +126,8 @@ def on_the_box(folder: Path, arms: Arms) -> dict[str, Any]:
     """Return a resolved profile whose one step measures both arms here."""
     (folder / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], rounds=1, suites=["s"])
-    resolved["experiment"]["steps"] = [
-        {"number": 1, "round": 1, "suites": ["s"], "arms": arms.ports, "file": "steps/01.json"}
-    ]
+    resolved["experiment"] |= {"once": [], "turns": [dict(arms.ports)]}
+    resolved["experiment"]["steps"] = steps_of_round(resolved["experiment"], 1)
     resolved["engine"] |= {"health": "/v1/models", "ready_timeout_s": 20}
     resolved["target"]["served_name"] = "clock"
     resolved["site"]["home"] = str(folder)
@@ -160,7 +167,7 @@ def test_an_engine_that_dies_is_started_again_and_the_step_measured_again(tmp_pa
         assert step["arms"][arm]["log"] == "SpecDecoding metrics since 2\n"
     assert len(step["notes"]) == 2
     assert step["notes"][1].startswith("round 1: speculative died: the engine was started again, and ready after ")
-    files = assemble_results(resolved)
+    files = assemble_results(resolved, 1)
     results = [json.loads(path.read_text("utf-8")) for path in files]
     assert {tuple(result["notes"]) for result in results} == {tuple(step["notes"])}
     assert set(step["notes"]) <= set(judge(results[0], results[1], resolved)["warnings"])

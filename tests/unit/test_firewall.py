@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
 from tests.tables import others
+
+pytestmark = pytest.mark.processes
 
 PROGRAM = ROOT / "roles/firewall/files/drafthouse-firewall"
 WISHED = firewall.wishes([8000], ["192.0.2.7", "2001:db8:1::/48"], ["docker0"], [22])
@@ -217,6 +221,100 @@ def test_the_rules_are_written_as_iptables_prints_them(net: Net) -> None:
     assert net.program("apply") == 0
     assert net.holds(firewall.wishes([8000, 8001], ["192.0.2.7", "0.0.0.0/0", "::/0", "fd00::/8"], ["br-+"], [22]))
     assert not net.holds()
+
+
+LIMITED = firewall.wishes([8000], ["10.9.0.0/24", "fd09::/64"], ["docker0"], [22], [8001], connections=3, rate=2)
+# What a client gets of each of ten connections that it keeps: y, or why not.
+KNOCKS = """
+import socket, sys
+held, said = [], ""
+for _ in range(int(sys.argv[2])):
+    try:
+        held.append(socket.create_connection((sys.argv[1], 8000), 0.4))
+        said += "y"
+    except ConnectionRefusedError:
+        said += "r"
+    except TimeoutError:
+        said += "t"
+print(said)
+"""
+LISTENS = """
+import socket, threading
+def serve(one):
+    with one:
+        one.recv(1)
+server = socket.create_server(("::", 8000), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+@pytest.fixture
+def client(net: Net) -> Iterator[Callable[[str, int], str]]:
+    """Another machine beside the box: what it gets of so many connections to an address of the box."""
+    with contextlib.ExitStack() as stack:
+        words = [*net.enter, "unshare", "--net", "sh", "-c", "echo ready; read end"]
+        far = stack.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert far.stdout is not None and far.stdout.readline() == "ready\n"
+        stack.callback(far.communicate, "\n")
+        inside = [*net.enter, "nsenter", "-t", str(far.pid), "--net"]
+        lines = f"ip link add near type veth peer name far netns {far.pid}; ip addr add 10.9.0.1/24 dev near"
+        net.run("sh", "-ec", f"{lines}; ip addr add fd09::1/64 dev near nodad; ip link set near up; ip link set lo up")
+        lines = "ip addr add 10.9.0.2/24 dev far; ip addr add fd09::2/64 dev far nodad; ip link set far up"
+        if subprocess.run([*inside, "sh", "-ec", lines], check=False).returncode:
+            pytest.skip("no pair of interfaces can be made here")
+        serving = [*net.enter, sys.executable, "-c", LISTENS]
+        server = stack.enter_context(subprocess.Popen(serving, stdout=subprocess.PIPE, text=True))
+        stack.callback(server.kill)
+        assert server.stdout is not None and server.stdout.readline() == "ready\n"
+
+        def knock(address: str, times: int) -> str:
+            asked = [*inside, sys.executable, "-c", KNOCKS, address, str(times)]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+
+        yield knock
+
+
+def test_one_client_has_so_many_connections_and_no_more(net: Net, client: Callable[[str, int], str]) -> None:
+    net.lay("kept", LIMITED)
+    assert net.program("apply") == 0
+    assert net.holds(LIMITED)
+    for address in ("10.9.0.1", "fd09::1"):
+        assert client(address, 5) == "yyyrr"
+    # Those that have ended count no more, and nobody who is quick is refused for ever.
+    time.sleep(1)
+    assert client("10.9.0.1", 2) == "yy"
+
+
+def test_one_client_opens_so_many_a_second(net: Net, client: Callable[[str, int], str]) -> None:
+    quick = replace(LIMITED, connections=0)
+    net.lay("kept", quick)
+    assert net.program("apply") == 0
+    assert net.holds(quick)
+    for address in ("10.9.0.1", "fd09::1"):
+        said = client(address, 12)
+        assert said.startswith("yyyyyyyy"), said  # four times the rate at once
+        assert "t" in said
+        assert "r" not in said
+    # A higher rate holds at once: the kernel keeps a table's settings for as long as one has its name.
+    higher = replace(quick, rate=100)
+    net.lay("kept", higher)
+    assert net.program("apply") == 0
+    assert client("10.9.0.1", 12) == "y" * 12
+
+
+def test_nobody_is_limited_at_a_port_that_is_closed_to_all() -> None:
+    for family in firewall.FAMILIES:
+        limits = [rule for rule in firewall.rules(LIMITED, family) if "limit" in rule]
+        assert len(limits) == 2
+        assert all("--dport 8000" in rule for rule in limits)
+        near = [rule for rule in firewall.rules(LIMITED, family) if " -i lo " in rule or " -i docker0 " in rule]
+        assert firewall.rules(LIMITED, family).index(limits[0]) > firewall.rules(LIMITED, family).index(near[0])
+    assert firewall.wishes([8000], [], [], [22], connections=4096, rate=50).connections == 4096
+    for connections, rate in ((-1, 0), (0, 10**6), (10**6, 0)):
+        with pytest.raises(HouseError, match="firewall_client_"):
+            firewall.wishes([8000], [], [], [22], connections=connections, rate=rate)
 
 
 def test_all_others_stay_byte_for_byte(net: Net) -> None:

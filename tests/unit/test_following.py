@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
 from ansible_collections.drafthouse.core.plugins.action import weights
 from ansible_collections.drafthouse.core.plugins.plugin_utils import following
 from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction, lost, told
@@ -99,12 +105,18 @@ class Asked(FollowingAction):
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self._task = self.Task()
+        self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
         self.answers = list(answers)
         self.modes: list[bool] = []
+        self.removed: list[str] = []
 
     def _execute_module(self, **_: Any) -> dict[str, Any]:
+        self._connection._shell.tmpdir = "made for the look"
         self.modes.append(self._task.check_mode)
         return self.answers.pop(0)
+
+    def _remove_tmp_path(self, tmp_path: str, force: bool = False) -> None:
+        self.removed.append(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +133,45 @@ def test_a_look_is_enough_only_where_nothing_is_to_be_done(answer: dict[str, Any
     assert action._unchanged({}, {}) == (answer if enough else None)
     assert action.modes == [True]
     assert action._task.check_mode is False
+
+
+def test_a_look_leaves_no_arguments_behind() -> None:
+    """Where a connection has no pipelining, the module lies in a folder, and with it the token it was given."""
+    action = Asked({"changed": True})
+    action.look({"token": "secret"}, {})
+    assert action.removed == ["made for the look"]
+
+
+@pytest.mark.processes
+def test_a_job_starts_below_a_folder_with_a_space(tmp_path: Path) -> None:
+    """Ansible's own line, run by a real shell: its wrapper gets one word, and out of it the module's path."""
+    folder = tmp_path / "two words" / "ansible-tmp-1"
+    folder.mkdir(parents=True)
+    (folder / "async_wrapper.py").write_text("import sys; print(sys.argv[1:])")
+    action = FollowingAction.__new__(FollowingAction)
+    action.module = "drafthouse.core.weights"
+    action._task = SimpleNamespace(async_val=5, environment=None)
+    action._templar = SimpleNamespace(template=str)
+    action._connection = SimpleNamespace(
+        _shell=SimpleNamespace(tmpdir=f"{folder}/"),
+    )
+    variables = action._found_on_path({"ansible_python_interpreter": f"{tmp_path}/two words/bin/python"})
+    assert variables["ansible_python_interpreter"] == "/usr/bin/env python"
+    assert action._task.environment[0]["PATH"].startswith(f"{tmp_path}/two words/bin:")
+    seen: list[str] = []
+
+    def execute(_self: Any, cmd: str) -> dict[str, Any]:
+        seen.append(cmd)
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ActionBase, "_low_level_execute_command", execute)
+        action._low_level_execute_command(
+            f"{sys.executable} {folder}/async_wrapper.py j1 5 {folder}/AnsiballZ_weights.py _"
+        )
+    said = subprocess.run(["/bin/sh", "-c", seen[0]], capture_output=True, text=True, check=True).stdout
+    job, limit, module, end = ast.literal_eval(said)
+    assert (job, limit, shlex.split(module), end) == ("j1", "5", [f"{folder}/AnsiballZ_weights.py"], "_")
 
 
 class Weights(weights.ActionModule):

@@ -12,7 +12,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.gates import (
     TELLING,
     check_answer,
     judge_gates,
-    sign_test,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.json_schema import (
     Unfinished,
@@ -20,6 +19,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.json_schema import
     schema_problem,
     why_not,
 )
+from ansible_collections.drafthouse.core.plugins.module_utils.paired_tests import sign_test
 from ansible_collections.drafthouse.core.plugins.module_utils.report_checks import gates_not_measured
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
@@ -353,11 +353,11 @@ def test_prompts_of_one_arm_alone_are_left_out() -> None:
 
 def test_nothing_asked_is_not_measured_and_says_where_prompts_are() -> None:
     found = judge_gates(*make_pair(), make_resolved())
-    assert [gate["name"] for gate in found] == ["outputs", "json", "tools", "needle"]
-    assert [gate["word"] for gate in found[1:]] == ["not measured"] * 3
+    assert [gate["name"] for gate in found] == ["outputs", "json", "tools", "needle", "scores", "texts"]
+    assert [gate["word"] for gate in found[1:]] == ["not measured"] * 4 + ["passed"]
     assert "the suite 'gates' has" in found[1]["said"]
     assert json.loads(json.dumps(found)) == found
-    assert [gate["word"] for gate in judge_gates({}, {}, {})] == ["not measured"] * 4
+    assert [gate["word"] for gate in judge_gates({}, {}, {})] == ["not measured"] * 6
 
 
 def test_the_sign_test() -> None:
@@ -385,6 +385,7 @@ def test_a_gate_that_passes_changes_nothing() -> None:
     assert verdict["wrong_output"] is False
     assert {gate["name"]: gate["word"] for gate in verdict["gates"]} == {
         "outputs": "passed", "json": "passed", "tools": "not measured", "needle": "not measured",
+        "scores": "not measured", "texts": "passed",
     }  # fmt: skip
 
 

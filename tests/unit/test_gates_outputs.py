@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.answered import whole_text
 from ansible_collections.drafthouse.core.plugins.module_utils.same_outputs import (
     compare_outputs,
     count_limits,
     judge_outputs,
     pair_outputs,
     tokens_before,
-    whole_text,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 

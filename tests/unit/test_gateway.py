@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import shutil
 import socket
 import ssl
 import statistics
@@ -35,6 +34,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import St
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
 from tests.gateway import KEY, NAMED, TEMPLATES, Gateway, real_caddy, settings_for, started, with_
 from tests.ports import free_port
+from tests.programs import needs
+
+pytestmark = pytest.mark.processes
 
 CHAT = "/v1/chat/completions"
 GOOD = {"Authorization": f"Bearer {KEY}"}
@@ -244,10 +246,10 @@ def test_each_chunk_arrives_before_the_next_is_sent(gateway: Gateway, engine: St
     engine.step.acquire(blocking=False)
 
 
+@needs("curl")
 def test_chunks_pass_over_http2_too(gateway: Gateway, engine: Stepping) -> None:
-    version = [shutil.which("curl") or "true", "--version"]
-    if b"HTTP2" not in subprocess.run(version, capture_output=True, check=False).stdout:
-        pytest.skip("no curl with HTTP/2 (apt-get install curl)")
+    if b"HTTP2" not in subprocess.run(["curl", "--version"], capture_output=True, check=False).stdout:
+        pytest.skip("this curl has no HTTP/2")
     request = json.dumps({"stream": True, "stepped": True, "chunks": 4})
     words = ["curl", "-sN", "--http2", "--max-time", "30", "--cacert", gateway.certificate]
     words += ["--header", "@-", "--data-raw", request, "--write-out", "HTTP/%{http_version}", f"{gateway.url}{CHAT}"]
@@ -451,6 +453,7 @@ def test_what_a_certificate_is_for() -> None:
 # --- how it is reached ------------------------------------------------------------------------------
 
 
+@needs("curl")
 def test_the_printed_lines_work(gateway: Gateway) -> None:
     reached = Reached(
         "127.0.0.1", gateway.settings.port, MODEL, key_command(gateway.settings.key_file), gateway.certificate, "AB:CD"
@@ -518,6 +521,9 @@ class Held:
 
     def tail(self, arm: str, lines: int) -> str:
         return self._last
+
+    def ending(self, arm: str) -> str:
+        return ""
 
     def log_name(self, arm: str) -> str:
         return "its log"

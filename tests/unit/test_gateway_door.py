@@ -21,6 +21,8 @@ from tests.fakes import in_process
 from tests.gateway import KEY, TEMPLATES, Gateway, real_caddy, settings_for, started, with_
 from tests.ports import free_port
 
+pytestmark = pytest.mark.processes
+
 #: More than any buffer between a client and the engine takes.
 LONG = 600_000
 

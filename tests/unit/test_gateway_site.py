@@ -20,6 +20,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.resolve import mea
 
 from tests.gateway import real_caddy
 
+pytestmark = pytest.mark.processes
+
 GPU = "rtx6000-qwen-eagle3"
 OPEN: dict[str, Any] = {"allow_cidrs": ["192.0.2.0/24"]}
 

@@ -14,6 +14,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils import gguf_recipe
 from ansible_collections.drafthouse.core.plugins.module_utils.gguf_files import file_sha256
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
+pytestmark = pytest.mark.processes
+
 PROGRAMS = Path(__file__).resolve().parents[2] / "roles" / "engine" / "files"
 BLOCKS, HIDDEN, FEED_FORWARD, VOCAB = 2, 64, 96, 128
 MATRICES = {

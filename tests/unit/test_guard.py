@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.action import guarded
+from ansible_collections.drafthouse.core.plugins.module_utils import guard as guard_module
 from ansible_collections.drafthouse.core.plugins.module_utils.guard import (
     SILENT_S,
     beat_command,
@@ -27,11 +28,19 @@ from ansible_collections.drafthouse.core.plugins.module_utils.travel import need
 
 from tests.little_box import Box, little_box
 
+pytestmark = pytest.mark.processes
+
 # Holds the lock as a long step of ours does, until it is told to end.
 HOLDER = (
     "import sys, time; from pathlib import Path; "
     "from ansible_collections.drafthouse.core.plugins.module_utils.single import only_one\n"
     "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+)
+
+
+GUARD = (
+    "import sys; from ansible_collections.drafthouse.core.plugins.module_utils.guard import guard; "
+    "sys.exit(guard(sys.argv[1], 6.0))"
 )
 
 
@@ -138,6 +147,40 @@ def test_the_guard_of_a_later_run_waits_for_the_one_before(box: Box) -> None:
     assert [event["event"] for event in read_history(box.home)] == ["served", "served"]
 
 
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_clock_that_is_set_is_no_silence_and_hides_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    file = beat_file(tmp_path)
+    file.parent.mkdir()
+    file.touch()
+    quiet = guard_module._Quiet(file)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)
+    # Ahead: a run that lives is not taken for one that is gone. Back: one that is gone is found all the same.
+    assert quiet.look(1.0) == pytest.approx(1.0, abs=0.5)
+    assert sum([quiet.look(1.0) >= 15.0 for _ in range(20)]) in (5, 6, 7)
+    os.utime(file, (real() - 7200, real() - 7200))  # a touch by a clock that was set back
+    assert quiet.look(1.0) == 0.0
+
+
+@pytest.mark.soak
+def test_a_guard_that_stood_still_itself_gives_the_run_time_to_be_heard(box: Box) -> None:
+    """A lid was closed over both: behind it the run is heard of again, and keeps its job."""
+    heard_of(box, 0)
+    words = [sys.executable, "-c", GUARD, str(box.home)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words, env=environment) as one:
+        time.sleep(1.0)
+        os.kill(one.pid, signal.SIGSTOP)
+        time.sleep(6.0)
+        os.kill(one.pid, signal.SIGCONT)
+        time.sleep(1.0)
+        assert one.poll() is None
+        assert drift(box.home)
+        one.kill()
+
+
 def test_its_program_is_what_the_box_is_given() -> None:
     assert {"guard", "put_back", "single"} <= set(needed_by(["put_back", "guard"]))
 
@@ -189,7 +232,7 @@ def test_the_beat_ends_with_the_playbook(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "setsid", lambda: None)
     (tmp_path / "run").mkdir()
     playbook = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"])
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
         Action()._beat(playbook.pid, beat_command(tmp_path))
     finally:

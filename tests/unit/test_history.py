@@ -13,6 +13,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import Ho
 
 from tests.report_builders import keep
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
 

@@ -52,8 +52,9 @@ def test_small_models_run_side_by_side_and_large_ones_in_turns() -> None:
     assert [step["suites"] for step in steps] == [["mixed", "articles"], ["mixed"]]
     steps = resolved("rtx6000-qwen-eagle3")["experiment"]["steps"]
     assert [(step["round"], list(step["arms"])) for step in steps] == [
-        (1, ["baseline"]), (1, ["speculative"]), (2, ["baseline"]), (2, ["speculative"]),
+        (1, ["baseline"]), (1, ["speculative"]), (2, ["speculative"]), (2, ["baseline"]),
     ]  # fmt: skip
+    assert [step["number"] for step in steps] == [1, 2, 3, 4]
     assert {port for step in steps for port in step["arms"].values()} == {8000}
 
 
@@ -86,6 +87,8 @@ def test_the_last_layer_lies_over_the_profile() -> None:
         (("suites", "mixed", "kinds", "chat", "prompts", 0, "messages", 0, "content"), False),
         (("engine", "version"), False),
         (("experiment", "rounds"), False),
+        (("experiment", "budget"), True),
+        (("experiment", "most_rounds"), True),
     ],
 )
 def test_a_results_key_follows_what_changes_the_measurement(part: tuple[Any, ...], same: bool) -> None:

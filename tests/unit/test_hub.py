@@ -16,6 +16,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.problems import Ho
 from tests.fakes.hub_contents import Zeros, git_sha1_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, RIGHT, STRANGER, Fault, Hub, hub_server
 
+pytestmark = pytest.mark.processes
+
 SHARD = b"w" * 3000
 FILES = {"config.json": b"{}", "model.safetensors": SHARD, "original/model.safetensors": b"o" * 5000}
 SOON = Patience(tries=3, first_s=0.01, longest_s=0.02, longest_wait_s=3)

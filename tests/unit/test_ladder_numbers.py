@@ -84,6 +84,21 @@ def test_failures_are_counted_and_in_nothing_else() -> None:
     assert got["output_throughput"] == pytest.approx(10.0)
 
 
+def test_answers_in_one_chunk_are_counted_and_in_no_time_per_token() -> None:
+    # Half of them came whole, at the end of their time: 0 ms a token, which would make 50 of 100.
+    at_once = request(0.0, tpot_ms=0.0, ttft_ms=1100.0, itls_ms=[])
+    got = step_numbers([request(0.0), at_once, request(0.0), at_once], (0.0, 1.1), {})
+    assert (got["completed"], got["without_tpot"]) == (4, 2)
+    assert got["tpot_ms"] == {"median": 100.0, "p90": 100.0, "p99": 100.0}
+    assert got["tpot_by_prompt"] == {"p": [100.0, 100.0]}
+    assert got["per_user_tok_s"] == pytest.approx(10.0)
+    # Their tokens came all the same.
+    assert got["output_throughput"] == pytest.approx(44 / 1.1)
+    alone = step_numbers([at_once, request(0.0, tpot_ms=None, output_tokens=1)], (0.0, 1.1), {})
+    assert (alone["without_tpot"], alone["tpot_ms"]["median"], alone["tpot_by_prompt"]) == (2, None, {})
+    assert (alone["per_user_tok_s"], alone["tpot_interval"]) == (None, None)
+
+
 def test_nothing_well_is_no_number() -> None:
     for requests, window in (([], (0.0, 0.0)), ([request(0.0, status="failed")], (0.0, 2.0))):
         got = step_numbers(requests, window, {"ttft_ms": 1.0})

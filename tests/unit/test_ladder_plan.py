@@ -147,7 +147,7 @@ def test_the_plan_says_what_the_ladder_takes() -> None:
         ({"levels": [4, 2]}, "experiment.ladder.levels", "4, 2: each must be above the one before"),
         ({"levels": [0, 2]}, "experiment.ladder.levels[0]", "0"),
         ({"rates": [-1.0]}, "experiment.ladder.rates", "-1: each must be above 0"),
-        ({"rates": [float("nan")]}, "experiment.ladder.rates", "nan: each must be above 0"),
+        ({"rates": [float("nan")]}, "experiment.ladder.rates[0]", "nan"),
         ({"levels": "1,2"}, "experiment.ladder.levels", "'1,2'"),
         ({"to": 4, "kinds": ["chta"]}, "experiment.ladder.kinds[0]", "'chta', which no suite of this profile has"),
         ({"to": 4, "rounds": 9}, "experiment.ladder.rounds", "9"),

@@ -25,6 +25,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import 
 from tests.doctors import CPU_PROFILE, wanted
 from tests.sshd import Sshd, running_sshd
 
+pytestmark = pytest.mark.processes
+
 MIB = 1024 * 1024
 # supervisord's own figures for an arm: 20 MiB, and two files before it; each may be over by what comes in one piece.
 MOST_BYTES = 3 * 21 * MIB

@@ -16,9 +16,12 @@ from ansible_collections.drafthouse.core.plugins.module_utils.machine import (
     engine_pids,
     parse_gpu_processes,
     parse_gpus,
+    parse_throttling,
     read_gpus,
     read_machine,
 )
+
+pytestmark = pytest.mark.processes
 
 SPIN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
 
@@ -174,6 +177,11 @@ def test_gpus() -> None:
     }
     assert second["power_w"] is second["memory_total_bytes"] is None
     assert parse_gpus("No devices were found\n") == []
+
+
+def test_what_throttles_a_gpu_is_told_and_its_power_limit_is_none_of_it() -> None:
+    told = "0, 0x0000000000000004\n1, 0x0000000000000060\n2, [N/A]\n3, 0x0000000000000001\nno devices\n"
+    assert parse_throttling(told) == {0: [], 1: ["software thermal slowdown", "hardware thermal slowdown"], 3: []}
 
 
 def test_gpu_processes() -> None:

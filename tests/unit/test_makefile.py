@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+pytestmark = pytest.mark.processes
+
 
 def words(*typed: str) -> list[str]:
     """Return the words of the scripts that this would run."""

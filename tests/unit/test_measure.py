@@ -28,6 +28,8 @@ from tests.builders import make_resolved
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
 
+pytestmark = pytest.mark.processes
+
 QUICK = {"ttft_ms": 3, "interval_ms": 1, "tokens": 6, "metrics": "vllm"}
 
 
@@ -303,3 +305,64 @@ def test_a_machine_that_was_suspended_is_told_by_both_arms(monkeypatch: pytest.M
         step, _ = measured(StepOptions(), [suite(chat=2)], baseline=one, speculative=two)
     said = "the machine stood still for 600.0 s while it was measured"
     assert disturbed(step) == {arm: [("chat", 1, said)] for arm in ("baseline", "speculative")}
+
+
+# ---- counts that are not true --------------------------------------------------------------------
+
+COUNTED = {"ttft_ms": 5, "tokens": 20, "fixed_ms": 4.0, "each_ms": 0.1}
+
+
+def judged(rounds: int = 2, **speculative: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure a server against one that drafts and is no faster, but for these options; return verdict and result."""
+    work = [suite(chat=8)]
+    work[0]["kinds"]["chat"]["output_tokens"] = 32  # more than the servers make: usage may lie without going above it
+    with crossover_server(**COUNTED) as one, crossover_server(**COUNTED | {"drafted": 2} | speculative) as two:
+        step, _ = measured(StepOptions(rounds=rounds), work, baseline=one, speculative=two)
+    base, spec = (assemble([step], arm) for arm in ("baseline", "speculative"))
+    return judge(base, spec, make_resolved(kinds=["chat"])), spec
+
+
+def test_usage_of_one_arm_half_again_as_high_is_found_by_the_text_and_by_the_engines_counters() -> None:
+    verdict, spec = judged(usage_factor=1.5)
+    assert verdict["speedup"]["median"] > 1.3
+    assert verdict["word"] == "invalid"
+    engine = (
+        "usage and the engine's counters disagree on chat in round 1: 240 output tokens, and the engine generated 160"
+    )
+    text = (
+        "usage and the text disagree: 16 answers with the same text in both arms were counted as 320 tokens in baseline"
+    )
+    for said in (engine, text):
+        assert any(said in reason for reason in verdict["reasons"]), verdict["reasons"]
+    assert any(line.startswith(f"Miscounted: {engine}") for line in summary_lines(spec))
+
+
+@pytest.mark.parametrize("fault", [{"usage": "zero"}, {"usage_factor": 0.25}])
+def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: dict[str, Any]) -> None:
+    verdict, spec = judged(**fault)
+    assert verdict["word"] == "invalid"
+    assert disturbances(spec) == []
+    assert not any("another client" in reason for reason in verdict["reasons"])
+    said = {
+        "usage": "16 of 16 requests without a token count (usage) (first chat-0, round 1: the server counted 0 output "
+        "tokens (usage.completion_tokens), and 20 chunks carried some)",
+        "usage_factor": "usage and the stream disagree: 5 output tokens in 20 chunks that each carried one or more",
+    }[next(iter(fault))]
+    assert any(said in reason for reason in verdict["reasons"]), verdict["reasons"]
+
+
+def test_the_engines_own_tokenizer_is_asked_about_a_few_answers_and_one_without_is_asked_once() -> None:
+    verdict, spec = judged(tokenizer=True)
+    asked = [request.get("tokenized") for request in spec["requests"]]
+    assert asked == [*[20] * 3, *[None] * 5, *[20] * 3, *[None] * 5]
+    assert spec["tokenizer"] == {"error": None}
+    assert verdict["counts"]["speculative"] == dict.fromkeys(verdict["counts"]["speculative"])
+    assert verdict["counts"]["baseline"]["the engine's tokenizer"] == "/tokenize: HTTP 404"
+    assert not any("usage" in reason for reason in verdict["reasons"])
+    verdict, _ = judged(rounds=1, tokenizer=True, usage_factor=1.5)
+    assert any(
+        said.startswith(
+            "speculative: usage and the engine's tokenizer disagree: 90 output tokens, and 60 in the same 3"
+        )
+        for said in verdict["reasons"]
+    ), verdict["reasons"]

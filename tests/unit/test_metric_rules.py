@@ -25,6 +25,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.metric_rules impor
 
 from tests.prometheus import checked, write
 
+pytestmark = pytest.mark.processes
+
 PACE, LIMITS = Pace(), Limits()
 EVERYTHING = {name: Watched(name, node=True, gpu=True, gateway=True, log="the log") for name in DIALECTS}
 E = 'job="engine",instance="e",profile="p"'

@@ -30,6 +30,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.resolve import mea
 
 from tests.prometheus import checked
 
+pytestmark = pytest.mark.processes
+
 GPU, CPU, NVIDIA = "rtx6000-qwen-eagle3", "cpu-smollm2-ngram", "rtx6000-gptoss-trtllm-eagle3"
 ON = {"monitoring": {"enabled": True}}
 

@@ -21,6 +21,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.results import ass
 
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.processes
+
 Columns = dict[str, dict[str, Any]]
 
 

@@ -16,6 +16,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.report_data import
 
 from tests.builders import make_pair, make_resolved
 
+pytestmark = pytest.mark.processes
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -27,6 +27,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.results import ass
 
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.processes
+
 FAKE = Path(__file__).resolve().parents[1] / "fakes" / "nvml.c"
 NONE = {"library": "libno-such-thing.so", "program": "no-such-smi"}
 Open = Callable[..., Meter]

@@ -11,6 +11,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.progress import Progress, shown, shown_together
 from ansible_collections.drafthouse.core.plugins.module_utils.single import only_one
 
+pytestmark = pytest.mark.processes
+
 
 def test_progress_is_thinned_out_but_not_what_is_important(tmp_path: Path) -> None:
     tell = Progress(str(tmp_path / "p.jsonl"), every_s=3600)
@@ -19,6 +21,16 @@ def test_progress_is_thinned_out_but_not_what_is_important(tmp_path: Path) -> No
     tell({"text": "end"}, important=True)
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [line["text"] for line in lines] == ["n", "end"]
+
+
+def test_the_modules_arguments_go_once_it_runs(tmp_path: Path) -> None:
+    """Ansible's copy of the module has the hub's token in clear text; a run that is killed would leave it there."""
+    sent, other = tmp_path / "AnsiballZ_weights.py", tmp_path / "async_wrapper.py"
+    for file in (sent, other):
+        file.write_text('{"hub_token": "hf_token"}')
+    Progress(str(tmp_path / "progress.jsonl"))
+    assert not sent.exists()
+    assert other.exists()
 
 
 def test_each_item_is_thinned_out_for_itself(tmp_path: Path) -> None:

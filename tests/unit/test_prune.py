@@ -14,6 +14,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.prune import look, remove, used_by_profiles
 
+pytestmark = pytest.mark.processes
+
 
 def put(path: Path, size: int = 10) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,8 @@ from ansible_collections.drafthouse.core.plugins.modules import release as relea
 
 from tests.little_box import Box, little_box
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def box() -> Iterator[Box]:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils import python_env
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env, require_libraries
+from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
+
+pytestmark = pytest.mark.processes
 
 UV = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
@@ -256,12 +258,3 @@ def test_what_an_installer_says_leads_to_advice() -> None:
         ("something new", "can be run by hand"),
     ):
         assert advice in python_env._advice(words)
-
-
-def test_a_library_that_the_system_lacks_is_named_with_its_package() -> None:
-    require_libraries({"libc.so.6": "libc6"})
-    with pytest.raises(HouseError) as raised:
-        require_libraries({"libc.so.6": "libc6", "libelm.so.9": "libelm9", "liboak.so.1": "liboak1"})
-    (problem,) = raised.value.problems
-    assert "libelm.so.9, liboak.so.1" in problem.found
-    assert "apt-get install libelm9 liboak1" in problem.do

@@ -20,6 +20,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import St
 
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.processes
+
 
 class Started:
     """A runtime whose arm was started at some moment."""
@@ -35,6 +37,9 @@ class Started:
 
     def stop(self, arm: str) -> None:
         raise AssertionError("whoever waits stops nothing")
+
+    def ending(self, arm: str) -> str:
+        return ""
 
     def log_name(self, arm: str) -> str:
         return "the log"

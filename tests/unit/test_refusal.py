@@ -28,6 +28,8 @@ from ansible_collections.drafthouse.core.plugins.plugin_utils.following import F
 from tests.little_box import Box, little_box
 from tests.ports import free_port
 
+pytestmark = pytest.mark.processes
+
 DIED = Problem("the baseline arm died (exit status 1)", "an engine that stays up", "read the log", "box")
 RESOLVED = {"profile": "small", "engine": {"id": "vllm", "version": "0.33.0"}}
 BACK = {
@@ -117,7 +119,7 @@ def refuse(
     action = RefusedAction.__new__(RefusedAction)
     resolved = {**RESOLVED, "box": box, "site": {"home": "/a home"}}
     action._task = SimpleNamespace(args={"resolved": resolved, "failed": failed_by, "task": "Wait"}, check_mode=check)
-    action._low_level_execute_command = played.commands.append
+    monkeypatch.setattr(action, "_low_level_execute_command", played.commands.append)
     return action.run(task_vars={}), played
 
 
@@ -161,8 +163,9 @@ def test_a_stop_is_noted_without_a_file_on_the_box(monkeypatch: pytest.MonkeyPat
     assert asked[0]["module_args"] == {"home": "/h", "state": "ended", "why": "make stop"}
 
 
-def report(invalid: bool = False, *gates: tuple[str, str]) -> dict[str, Any]:
+def report(invalid: bool = False, *gates: tuple[str, str], word: str = "pays") -> dict[str, Any]:
     return {
+        "verdict": "invalid" if invalid else word, "sentence": f"{word}: too noisy",
         "invalid": invalid, "reasons": ["the baseline drafted"] if invalid else [], "directory": "reports/x",
         "gates": [{"title": title, "word": word, "said": f"{title} said"} for title, word in gates],
     }  # fmt: skip
@@ -178,6 +181,9 @@ def report(invalid: bool = False, *gates: tuple[str, str]) -> dict[str, Any]:
         (report(False, ("JSON", "failed")), "speculative", ["a gate fails: JSON said"]),
         (report(False, ("JSON", "failed")), "baseline", []),
         (report(False, ("JSON", "no baseline")), "auto", []),
+        (report(word="cannot say"), "auto", ["no verdict: cannot say: too noisy"]),
+        (report(word="cannot say"), "speculative", []),
+        (report(word="cannot say"), "baseline", []),
     ],
 )
 def test_what_may_not_take_the_place_of_what_serves(told: dict[str, Any], serve_arm: str, found: list[str]) -> None:

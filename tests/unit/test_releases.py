@@ -30,6 +30,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.releases import (
     weights_kept,
 )
 
+pytestmark = pytest.mark.processes
+
 RUNNING = {"configuration": "[supervisord]\n"}
 
 

@@ -27,6 +27,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.rented_vm import s
 from ansible_collections.drafthouse.core.plugins.module_utils.state import kept_key, key_file, state_folder
 from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Program, configuration
 
+pytestmark = pytest.mark.processes
+
 GIVEN = {
     "PATH": "/venv/main/bin:/usr/local/cuda/bin:relative:/usr/bin", "VIRTUAL_ENV": "/opt/venv",
     "LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/usr/local/nvidia/lib64", "CUDA_HOME": "/usr/local/cuda",
@@ -259,7 +261,7 @@ def test_a_vm_is_a_workstation(box: dict[str, bool], variables: dict[str, bool],
 
 
 def test_a_vm_keeps_the_process_runtime_where_there_is_no_image() -> None:
-    resolved = resolved_profile("rtx6000-gptoss-suffix", site_of_inventory("vastai"))
+    resolved = resolved_profile("rtx6000-gptoss-arctic", site_of_inventory("vastai"))
     site = site_of_vm(resolved, VM, {"drafthouse_is_vm": True})
     assert site is not None
     assert site["runtime"] == "process"

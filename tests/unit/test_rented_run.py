@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils import rented_run
+from ansible_collections.drafthouse.core.plugins.module_utils.foreground import Stop
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.patience import Patience
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import (
-    Stop,
     World,
     around,
     fate_of,
@@ -37,6 +38,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import
 )
 
 from tests.fakes.vast_server import ALWAYS, Fault, Running, vast_server
+
+pytestmark = pytest.mark.processes
 
 QUICK = Patience(tries=2, first_s=0.0, longest_s=0.0, longest_wait_s=1.0)
 PATIENCE_S = 30.0
@@ -114,6 +117,32 @@ def test_only_what_the_run_was_about(vast: Running, client: VastClient, ledger: 
     assert second not in vast.billing()
     run(client, ledger, "pass", "always", hosts=set())
     assert first in vast.billing(), "a run on none of ours ends none of ours"
+
+
+def test_a_box_whose_number_the_ledger_never_heard_is_ended(vast: Running, client: VastClient, ledger: Path) -> None:
+    """`make rent` was killed before it wrote the number down; the inventory knows the box by its label."""
+    one, deadline = new_id(), int(time.time()) + 3600
+    record(ledger, INTENT, one, deadline=deadline, account=client.account, profile="p", price_per_hour=2.1)
+    body = {"client_id": "me", "image": "x", "disk": 10, "runtype": "ssh_direc ssh_proxy"}
+    number = client.create(8200001, {**body, "label": label_of(one, deadline)})
+    assert "still billing" in run(client, ledger, "pass", "never", hosts={str(number)})[1]
+    assert run(client, ledger, "pass", "always", hosts={"1"})[0] == 0
+    assert number in vast.billing(), "another run's"
+    run(client, ledger, "pass", "always", hosts={str(number)})
+    assert number not in vast.billing()
+
+
+def test_ctrl_c_while_the_account_is_compared_loses_nothing(
+    client: VastClient, ledger: Path, rented: Rent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rented()
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rented_run, "compared", interrupted)
+    with pytest.raises(StillBilling, match="what else bills is not known: interrupted"):
+        run(client, ledger, "pass", "always")
 
 
 def test_a_command_that_is_not_there_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
@@ -223,7 +252,7 @@ def test_a_key_that_is_refused_by_then_is_said(vast: Running, client: VastClient
 def test_two_signals_while_they_are_ended_leave_them(before: int) -> None:
     """Who pressed Ctrl-C twice to stop the playbook has not said yet that the boxes shall stay."""
     said: list[str] = []
-    stop = Stop(tell=said.append)
+    stop = Stop(tell=said.append, warning="the boxes are being ended")
     for _ in range(before):
         stop(signal.SIGINT)
     stop.ending = True

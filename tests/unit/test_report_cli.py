@@ -13,6 +13,8 @@ import yaml
 
 from tests.builders import make_pair, make_resolved
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "report.py"
 
 
@@ -40,11 +42,19 @@ def test_a_valid_verdict_exits_0_and_prints_it(tmp_path: Path, gain: float, word
     assert done.stdout.endswith(f"report: {page} (written)\n")
 
 
-def test_invalid_exits_1_and_still_writes_the_report(tmp_path: Path) -> None:
+def test_a_result_whose_counters_saw_nobody_else_is_read(tmp_path: Path) -> None:
+    base, spec = make_pair({"copy-edit": 2.0})
+    for result in (base, spec):
+        result["counters"] = [{"round": 1, "group": "copy-edit", "foreign": {"polluted": False, "said": None}}]
+    done = run(*given(tmp_path, base, spec, make_resolved()))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_invalid_exits_2_and_still_writes_the_report(tmp_path: Path) -> None:
     base, spec = make_pair({"copy-edit": 2.0})
     base["spec_decode_draft_tokens"] = 7
     done = run(*given(tmp_path, base, spec, make_resolved()))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "invalid: the baseline drafted (7 tokens)" in " ".join(done.stdout.split())
     assert list((tmp_path / "reports").rglob("report.html"))
 

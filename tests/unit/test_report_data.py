@@ -32,6 +32,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.wording import num
 
 from tests.builders import make_pair, make_resolved
 
+pytestmark = pytest.mark.processes
+
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 HOSTILE = "<script>alert('x')</script> | `code` ``` \"quoted\" $x^2$ \x1b[31m"
 
@@ -263,7 +265,7 @@ ASKED = {"id": "c1", "messages": [{"role": "user", "content": "Say hello"}]}
 def with_suite(kind: dict[str, Any] | None = None, **prompt: Any) -> dict[str, Any]:
     kinds = {"chat": {"output_tokens": 20, "prompts": [{**ASKED, **prompt}, {**ASKED, "id": "c2"}], **(kind or {})}}
     suites = {"small": {"name": "small", "description": "one kind", "kinds": kinds}}
-    return {**make_resolved(), "suites": suites, "box": {"free": 1}}
+    return {**make_resolved(), "suites": suites, "box": {"free": 1}, "lease": {"time": 1.0}}
 
 
 def test_a_report_keeps_hashes_of_the_prompts_and_not_their_text() -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import WARNED
 from ansible_collections.drafthouse.core.plugins.module_utils.plots import draw
 from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
 from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (
@@ -26,6 +27,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.terminal import ve
 
 from tests.builders import make_pair, make_resolved
 from tests.report_builders import LEVELS, LIMITS, full_report_input, make_ladder, with_crossover
+
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "templates"
@@ -192,7 +195,9 @@ def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
     assert verdict["sentence"] == "pays: x; under load, on copy-edit and creative: cannot say up to which load it pays"
 
 
-@pytest.mark.parametrize("verdict", [{"word": "invalid"}, {"word": "does not pay", "wrong_output": True}])
+@pytest.mark.parametrize(
+    "verdict", [{"word": "invalid"}, {"word": "cannot say"}, {"word": "does not pay", "wrong_output": True}]
+)
 def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: dict[str, Any]) -> None:
     found = with_load({**verdict, "sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
     assert (found["sentence"], found["load"]) == ("x", None)
@@ -296,7 +301,7 @@ def test_one_level_and_rates_below_one_are_drawn() -> None:
 
 
 def test_gates_and_cost_are_on_the_page(report: dict[str, Any]) -> None:
-    assert {gate["name"] for gate in report["gates"]} == {"outputs", "json", "tools", "needle"}
+    assert {gate["name"] for gate in report["gates"]} == {"outputs", "json", "tools", "needle", "scores", "texts"}
     rows = {(row["what"], row["unit"]): row for row in report["cost"]["rows"]}
     assert rows["Mean power", "W"]["baseline"] == pytest.approx(310.0)
     assert rows["Start-up to ready", "s"]["speculative"] == pytest.approx(48.25)
@@ -364,7 +369,7 @@ def test_the_folder_keeps_the_ladder_and_makes_the_same_page_of_it(tmp_path: Pat
     again = write_report(tmp_path, base, spec, resolved, TEMPLATES, host, stock, ladder)
     assert (again.path, again.changed) == (first.path, False)
     done = run_report("--again", first.path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (WARNED, "")
     assert done.stdout.endswith("(unchanged)\n")
 
 
@@ -375,7 +380,7 @@ def test_the_script_takes_a_ladder_beside_two_results_alone(tmp_path: Path) -> N
         (tmp_path / f"{name}.json").write_text(json.dumps(data), "utf-8")
         words += [f"--{name}", tmp_path / f"{name}.json"]
     done = run_report(*words)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (WARNED, "")
     assert "under load: pays " in " ".join(done.stdout.split())
     assert run_report("--again", tmp_path, "--ladder", tmp_path / "ladder.json").returncode == 2
 

@@ -29,6 +29,7 @@ def request(number: int, **fields: Any) -> dict[str, Any]:
         "started_s": 1.0 * number,
         "input_tokens": 20,
         "output_tokens": 11,
+        "text": "Eleven tokens of text, more or less, and no thought.",
         "cached_tokens": None,
         "ttft_ms": 100.0 + number,
         "ttfat_ms": 100.0 + number,
@@ -209,3 +210,41 @@ def test_the_summary_of_a_good_run() -> None:
     assert "33.3 %" in lines[3]
     assert any("the engine's counters" in line for line in lines)
     assert lines[-1] == "75 % of the input tokens came from the engine's prefix cache: TTFT profits."
+
+
+def test_an_answer_in_one_piece_is_in_no_figure_of_tpot_and_counted() -> None:
+    # What earlier versions gave such an answer; and one that a proxy let go in three reads.
+    whole = [request(number) for number in range(5)]
+    burst = [
+        request(5, tpot_ms=0.0, itls_ms=[], chunks=1),
+        request(6, tpot_ms=0.02, itls_ms=[0.1, 0.1], chunks=3),
+        request(7, tpot_ms=None, itls_ms=[], chunks=1),
+    ]
+    result = assemble([step([*whole, *burst])], "speculative")
+    assert result["completed"] == 8
+    assert (result["mean_tpot_ms"], result["median_tpot_ms"], result["std_tpot_ms"]) == (10.0, 10.0, 0.0)
+    assert result["without_tpot"] == result["groups"]["chat"]["without_tpot"] == 3
+    lines = summary_lines(result)
+    assert (
+        "3 of 8 answers had no TPOT: of one token, or in fewer than 3 pieces (a proxy that holds the stream back?)."
+        in lines
+    )
+    assert not any("had no TPOT" in line for line in summary_lines(assemble([step(whole)], "speculative")))
+
+
+def test_what_was_told_to_come_back_later_is_shown() -> None:
+    requests = [request(0, throttled=2, throttled_s=3.5), request(1, throttled=0, throttled_s=0.0)]
+    result = assemble([step(requests)], "speculative")
+    assert result["throttled"] == 1
+    assert (
+        "Throttled: speculative: 1 of 2 requests were answered HTTP 429 first, 2 times in all, and sent again when the "
+        "server said (3.5 s of waiting)." in summary_lines(result)
+    )
+
+
+def test_counts_that_contradict_each_other_stand_first() -> None:
+    lines = summary_lines(assemble([step([request(0, output_tokens=10**12, max_tokens=32)])], "speculative"))
+    assert lines[0] == (
+        "Miscounted: usage and max_tokens disagree: 1,000,000,000,000 output tokens where at most 32 were asked for "
+        "(first p0, round 1; 1 of 1 answer)."
+    )

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+pytestmark = pytest.mark.processes
+
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), *words]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,10 @@ from ansible_collections.drafthouse.core.plugins.module_utils.signed_repository 
     fingerprints,
     take_away,
 )
+
+from tests.programs import needs
+
+pytestmark = pytest.mark.processes
 
 # Made with gpg for this test; its secret half was thrown away. gpg --show-keys says the fingerprint below.
 ARMORED = b"""-----BEGIN PGP PUBLIC KEY BLOCK-----
@@ -85,7 +88,7 @@ def test_one_changed_bit_is_another_key() -> None:
     assert fingerprints(bytes(changed)) != [FINGERPRINT]
 
 
-@pytest.mark.skipif(not shutil.which("gpg"), reason="gpg is not here to compare with")
+@needs("gpg")
 @pytest.mark.parametrize("algorithm", ["rsa2048", "ed25519"])
 def test_gpg_agrees(algorithm: str, tmp_path: Path) -> None:
     home = tmp_path / "h"

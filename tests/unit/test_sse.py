@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.sse import Answer, read_answer, split_events
+from ansible_collections.drafthouse.core.plugins.module_utils.sse import Answer, read_answer, says_done, split_events
 
 
 def stream(*reads: tuple[float, bytes]) -> tuple[bytes, list[float], list[int]]:
@@ -52,6 +52,28 @@ def test_a_last_event_without_its_blank_line_is_kept() -> None:
 def test_nothing_gives_no_events() -> None:
     assert split_events(b"", [], []) == []
     assert read_answer([]) == Answer()
+
+
+def test_a_byte_order_mark_belongs_to_no_line() -> None:
+    mark = b"\xef\xbb\xbf"
+    events = split_events(*stream((1.0, mark[:2]), (2.0, mark[2:] + b"data: a\n\n"), (3.0, b"data: b\n\n")))
+    assert [(event.time_s, event.data) for event in events] == [(2.0, "a"), (3.0, "b")]
+
+
+@pytest.mark.parametrize(
+    ("body", "new", "done"),
+    [
+        (b"data: a\n\ndata: [DONE]\n\n", 14, True),
+        (b"data: a\r\n\r\ndata:[DONE]", 3, True),
+        (b"data: [DONE]", 12, True),
+        (b"data: a\n\ndata: [DONE", 5, False),
+        (b'data: {"content": "data: [DONE]"}\n\n', 36, False),
+        # What was looked at before is not looked at again.
+        (b"data: [DONE]\n\n" + b": still here\n\n" * 4, 14, False),
+    ],
+)
+def test_done_on_a_line_of_its_own(body: bytes, new: int, done: bool) -> None:
+    assert says_done(bytearray(body), new) is done
 
 
 def test_a_character_cut_in_two_reads_is_whole_again() -> None:

@@ -11,12 +11,12 @@ import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
 from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, plan_groups
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from ansible_collections.drafthouse.core.plugins.module_utils.prompt_formats import suite_from_lines
 from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
 from ansible_collections.drafthouse.core.plugins.module_utils.suites import (
     check_suite,
     expand,
     pick,
-    suite_from_lines,
 )
 
 Data = dict[str, Any]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from ansible_collections.drafthouse.core.plugins.module_utils.prompt_formats import suite_from_lines
 from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
 from ansible_collections.drafthouse.core.plugins.module_utils.suites import (
     check_suite,
     expand,
     only_kinds,
     pick,
-    suite_from_lines,
     with_output_tokens,
 )
 

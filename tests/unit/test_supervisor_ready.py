@@ -7,6 +7,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
@@ -19,6 +21,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import 
 )
 
 from tests.ports import free_port
+
+pytestmark = pytest.mark.processes
 
 SERVER = """\
 import http.server, json, sys
@@ -134,6 +138,19 @@ def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, port: int
         wait(supervisor, one, port)
     finally:
         supervisor.shut_down()
+
+
+def test_what_could_not_start_is_not_blamed_on_an_earlier_end(tmp_path: Path) -> None:
+    yesterday = SimpleNamespace(
+        programs=lambda: {"arm": {"statename": "FATAL", "spawnerr": "can't find command '/gone'"}},
+        ending=lambda arm: "killed by signal 9 (SIGKILL)",
+    )
+    assert ProcessRuntime(cast(Supervisor, yesterday), tmp_path).state("arm").why == "can't find command '/gone'"
+    quick = SimpleNamespace(
+        programs=lambda: {"arm": {"statename": "BACKOFF", "spawnerr": "Exited too quickly"}},
+        ending=yesterday.ending,
+    )
+    assert ProcessRuntime(cast(Supervisor, quick), tmp_path).state("arm").why == "killed by signal 9 (SIGKILL)"
 
 
 def test_what_an_arm_printed_in_parts(tmp_path: Path, supervisor: Supervisor) -> None:

@@ -24,6 +24,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.support_facts impo
     tail,
 )
 
+pytestmark = pytest.mark.processes
+
 PROFILE = "cpu-smollm2-ngram"
 API_KEY = "Ap1KeyOfTheBox/0123456789+abcdefghij="  # with all that URLs, JSON and base64 write otherwise
 HF = "hf_" + "QrStUvWxYz" * 3

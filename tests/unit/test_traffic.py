@@ -27,6 +27,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.traffic import (
 
 from tests.fakes.crossover_server import PROMPT_TOKENS, crossover_server
 
+pytestmark = pytest.mark.processes
+
 VLLM = """\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 2.0

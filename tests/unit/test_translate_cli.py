@@ -18,6 +18,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.translate import t
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_text import as_data, translation_text
 
+pytestmark = pytest.mark.processes
+
 COMMANDS = Path(__file__).parent / "commands"
 DRAFT = (COMMANDS / "004-draft.txt").read_text("utf-8")
 

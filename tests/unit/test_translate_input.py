@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.translate import Translation, translate
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
+from ansible_collections.drafthouse.core.plugins.module_utils.translate_spec import json_fault
 from ansible_collections.drafthouse.core.plugins.module_utils.translate_text import command_text
 
 HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
@@ -249,6 +251,31 @@ def test_a_file_that_is_not_there_is_said() -> None:
 def test_a_file_may_stand_in_the_paste(heredoc: str) -> None:
     found = one(f"{heredoc}\nenable_attention_dp: true\nEOF\ntrtllm-serve a/b --config e.yaml\n")
     assert found.profile["serve"] == {"enable_attention_dp": True}
+
+
+# --- the same words from every Python -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ('{"method": "eagle3",}', 21, "a comma before the closing bracket"),
+        ('{"method": "eagle3" , }', 23, "a comma before the closing bracket"),
+        ('{"a": [1,]}', 10, "a comma before the closing bracket"),
+        ('{"method" "eagle3"}', 11, "Expecting ':' delimiter"),
+        ('{"a": ,}', 7, "Expecting value"),
+    ],
+)
+def test_a_fault_in_json_is_told_alike_by_every_python(text: str, at: int, said: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads(text)
+    assert json_fault(caught.value) == f"line 1, column {at}: {said}"
+    if said.startswith("a comma"):
+        # What 3.13 raises (Lib/json/decoder.py): another message, with the place of the comma; and what 3.12 does.
+        comma = text.rindex(",")
+        newer = json.JSONDecodeError("Illegal trailing comma before end of object", text, comma)
+        older = json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at - 1)
+        assert json_fault(newer) == json_fault(older) == f"line 1, column {at}: {said}"
 
 
 # --- bad input: where, found, needed, do, and no traceback -----------------------------------------------

@@ -16,6 +16,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.verdict import jud
 from tests.builders import make_resolved
 from tests.fakes.trtllm_server import trtllm_server
 
+pytestmark = pytest.mark.processes
+
 Data = dict[str, Any]
 
 PATH = "/prometheus/metrics"

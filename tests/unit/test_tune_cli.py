@@ -24,6 +24,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tuner import tune 
 
 from tests.fakes.known_box import KnownBox, peak
 
+pytestmark = pytest.mark.processes
+
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "tune.py"), *words]

@@ -15,6 +15,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tuner import STOP_
 
 from tests.fakes.known_box import KnownBox, peak, space
 
+pytestmark = pytest.mark.processes
+
 TASK = Task(Candidate("draft", 4), count=4)
 OUTCOME = Outcome(OK, {"a": 12.5}, 30.0, 5.0, 10.0, "", {"drafted": True})
 

@@ -13,7 +13,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     load_suites,
     resolved_profile,
     site_of_inventory,
-    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.suites import expand
@@ -27,7 +26,7 @@ def texts(asks: Any) -> set[str]:
 def of_profile(name: str) -> TunePrompts:
     house = load_house(ROOT)
     profile = house.profiles[name]
-    site = with_runtime_of(site_of_inventory(house.hardware[profile["hardware"]]["inventory"]), profile)
+    site = site_of_inventory(house.hardware[profile["hardware"]]["inventory"])
     resolved = resolved_profile(name, site)
     whole = resolved_profile(name, site, {"experiment": {"prompts_per_kind": None}})
     return prompts_for(resolved, load_suites([])[SUITE], whole["suites"])

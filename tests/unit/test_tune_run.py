@@ -36,6 +36,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import 
     Task,
 )
 
+pytestmark = pytest.mark.processes
+
 OVERRIDES = {"speculation": {"method": "ngram", "draft": None, "num_speculative_tokens": 4}}
 CANDIDATE = Candidate("ngram", 4, (), OVERRIDES)
 

@@ -12,7 +12,6 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import (
     load_suites,
     resolved_profile,
     site_of_inventory,
-    with_runtime_of,
 )
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
@@ -33,7 +32,7 @@ def house() -> House:
 def site_of(house: House, name: str) -> dict[str, Any]:
     profile = house.profiles[name]
     inventory = house.hardware[profile["hardware"]]["inventory"]
-    return with_runtime_of(site_of_inventory(inventory), profile)
+    return site_of_inventory(inventory)
 
 
 def reached(house: House, name: str, overrides: dict[str, Any] | None = None) -> Reach:

@@ -20,6 +20,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import 
 
 from tests.fakes.clock_server import clock_server
 
+pytestmark = pytest.mark.processes
+
 QUICK: dict[str, Any] = {"ttft_ms": 5, "interval_ms": 10, "tokens": 12, "tokens_per_chunk": 3}
 
 

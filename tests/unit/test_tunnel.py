@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -33,10 +32,10 @@ from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
 from tests.fakes.vast_server import KEY as VAST_KEY
 from tests.fakes.vast_server import vast_server
 from tests.ports import free_port
+from tests.programs import needs
 from tests.sshd import Sshd, children, real_sshd, running_sshd, start
 
-needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh (apt-get install openssh-client)")
-pytestmark = needs_ssh
+pytestmark = [pytest.mark.processes, needs("ssh", "ssh-keygen")]
 
 
 @pytest.fixture(scope="module")

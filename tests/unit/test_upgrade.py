@@ -32,6 +32,8 @@ from tests.builders import make_resolved
 from tests.report_builders import Change as ReportChange
 from tests.report_builders import keep
 
+pytestmark = pytest.mark.processes
+
 LLAMA_OLD, LLAMA_NEW = "2026.4.8929", "2026.10.11549"
 
 
@@ -264,9 +266,9 @@ class FakePlays(script_of_upgrade.Plays):
     ("ends", "factor", "status", "played"),
     [
         ({}, 1.0, 0, [("1",), ("2",)]),
-        ({}, 1.3, 1, [("1",), ("2",), ("1", "--limit", "HOST")]),
+        ({}, 1.3, 2, [("1",), ("2",), ("1", "--limit", "HOST")]),
         # Refused by the doctor it may serve all the same, and on another box it does.
-        ({"2": [False]}, 1.0, 1, [("1",), ("2",), ("1", "--limit", "HOST")]),
+        ({"2": [False]}, 1.0, 2, [("1",), ("2",), ("1", "--limit", "HOST")]),
     ],
 )
 def test_what_is_kept_is_what_serves_in_the_end(

@@ -28,6 +28,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_http import c
 from tests.fakes.vast_server import ALWAYS, KEY, SECOND_KEY, Fault, Life, Running, vast_server
 from tests.ports import free_port
 
+pytestmark = pytest.mark.processes
+
 BODY = {"image": "vllm/vllm-openai:v0.32.0", "label": "drafthouse-a-1", "disk": 120, "runtype": "ssh_direc ssh_proxy"}
 H100 = {"gpu_name": {"eq": "H100 NVL"}, "verified": {"eq": True}, "order": [["dph_total", "asc"]]}
 OFFER = 8200002

@@ -18,6 +18,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances imp
 )
 
 from tests.fakes.vast_market import Life, Market, offer
+from tests.programs import needs
+
+pytestmark = pytest.mark.processes
 
 LABEL = "drafthouse-0123456789-1795478400"
 MAPPED = {
@@ -60,6 +63,7 @@ def test_all_of_it() -> None:
     }  # fmt: skip
 
 
+@needs("ssh")
 def test_ssh_reads_the_arguments_as_they_are_meant() -> None:
     words = shlex.split(host_of({"id": 7}, known_hosts="/a b/100%/known_hosts")["ansible_ssh_common_args"])
     read = subprocess.run(["ssh", "-G", *words, "nobody"], capture_output=True, text=True, check=True).stdout

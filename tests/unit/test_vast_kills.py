@@ -30,6 +30,8 @@ from tests.vast_bench import (
     made,
 )
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def resolved() -> dict[str, Any]:

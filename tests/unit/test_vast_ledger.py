@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.module_utils.deadline import deadline_of
 from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
@@ -21,10 +22,14 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import
     UNSURE,
     id_of,
     label_of,
+    mark_of,
     new_id,
+    read,
     record,
     rentals,
 )
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -152,5 +157,107 @@ def test_a_full_disk_in_the_middle_of_a_line(tmp_path: Path) -> None:
 def test_a_word_that_is_no_event_is_a_mistake(ledger: Path) -> None:
     with pytest.raises(ValueError, match="bought"):
         record(ledger, "bought", "aaaaaaaaaa")
+
+
+def test_an_event_whose_announcement_is_lost_is_a_rental_all_the_same(ledger: Path) -> None:
     record(ledger, UNSURE, "aaaaaaaaaa")
-    assert rentals(ledger) == {}, "an event of a rental that was never announced is none"
+    (one,) = rentals(ledger).values()
+    assert (one.state, one.instance, one.account, one.is_open) == (UNSURE, None, "", True)
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+BEFORE = Path(__file__).parent / "data" / "ledger_without_checksums.jsonl"
+
+
+def three_lines(ledger: Path) -> bytes:
+    intent(ledger, "aaaaaaaaaa")
+    record(ledger, CREATED, "aaaaaaaaaa", instance=31, account="a1", deadline=1800000000)
+    record(ledger, RUNNING, "aaaaaaaaaa", instance=31, account="a1", deadline=1800000000)
+    return ledger.read_bytes()
+
+
+def test_no_flipped_bit_hides_another_line_or_goes_unnoticed(ledger: Path) -> None:
+    whole = three_lines(ledger)
+    assert read(ledger).damage == []
+    starts = [0, *(place + 1 for place, byte in enumerate(whole) if byte == 10)]
+    for place in range(len(whole)):
+        bit = 1 << place % 8
+        ledger.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        found = read(ledger)
+        number = sum(start <= place for start in starts)
+        one = found.rentals["aaaaaaaaaa"]
+        assert (one.instance, one.is_open, one.account) == (31, True, "a1"), f"byte {place}"
+        assert found.damage, f"byte {place}"
+        assert f"line {number} of the ledger is damaged" in found.damage[0].found, f"byte {place}"
+        assert found.damage[0].where == str(ledger)
+
+
+def test_a_newline_that_is_damaged_joins_no_lines(ledger: Path) -> None:
+    ledger.write_bytes(three_lines(ledger).replace(b"\n", b"\x0b"))
+    found = read(ledger)
+    assert found.rentals["aaaaaaaaaa"].state == RUNNING
+    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (something behind its record)"] * 3
+
+
+def test_a_last_line_that_was_cut_off_is_no_damage_and_stays_none(ledger: Path) -> None:
+    whole = three_lines(ledger)
+    for length in range(len(whole)):
+        ledger.write_bytes(whole[:length])
+        assert read(ledger).damage == [], f"cut at {length}"
+        intent(ledger, "bbbbbbbbbb")
+        found = read(ledger)
+        assert found.damage == [] and "bbbbbbbbbb" in found.rentals, f"cut at {length}"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 300,
+        b"\xff" * 5,
+        b"{}\n",
+        b'{"time": 1.5, "event": "bought"}\n',
+        b'{"time": 1.5, "event": ["gone"], "id": "ab12cd34ef"}\n',
+        b'{"time": 1.5, "event": "gone", "id": 1234567890}\n',
+        b'{"time": 1' + b"0" * 400 + b', "event": "gone", "id": "ab12cd34ef"}\n',
+    ],
+)
+def test_a_ledger_of_something_else_is_damaged(ledger: Path, data: bytes) -> None:
+    ledger.write_bytes(data)
+    found = read(ledger)
+    assert not found.rentals
+    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (no record)"]
+
+
+def test_a_ledger_without_checksums_is_read_as_it_was(ledger: Path) -> None:
+    ledger.write_bytes(BEFORE.read_bytes())
+    found = read(ledger)
+    assert found.damage == []
+    known = {one.id: (one.state, one.instance, one.deadline, one.account) for one in found.rentals.values()}
+    assert known == {
+        "1f3a9c0d27": (DESTROYED, 31000004, 1795478400, "4be1c0aa91d2"),
+        "b07e55d1aa": (RUNNING, 31000005, 1795478401, "4be1c0aa91d2"),
+        "0c9d8e7f61": (INTENT, None, 1795478402, "4be1c0aa91d2"),
+    }
+    assert found.rentals["b07e55d1aa"].facts["price_per_hour"] == 2.2031
+    record(ledger, DESTROYED, "b07e55d1aa", instance=31000005)
+    found = read(ledger)
+    assert found.damage == [] and not found.rentals["b07e55d1aa"].is_open
+    assert not found.rentals["1f3a9c0d27"].sealed and found.rentals["b07e55d1aa"].sealed
+
+
+def test_without_checksums_too_a_damaged_line_hides_no_other(ledger: Path) -> None:
+    lines = BEFORE.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"event"', b'"event')
+    ledger.write_bytes(b"".join(lines))
+    found = read(ledger)
+    assert [one.found for one in found.damage] == ["line 4 of the ledger is damaged (no record)"]
+    assert (found.rentals["b07e55d1aa"].instance, found.rentals["b07e55d1aa"].state) == (31000005, RUNNING)
+
+
+def test_ids_carry_the_mark_of_their_ledger(tmp_path: Path) -> None:
+    mark, other = mark_of(tmp_path / "ledger.jsonl"), mark_of(tmp_path / "clone" / "ledger.jsonl")
+    assert mark == mark_of(tmp_path / "ledger.jsonl") != other
+    made = new_id(mark)
+    assert made.startswith(mark) and id_of(label_of(made, 1800000000)) == made
+    assert deadline_of(label_of(made, 1800000000)) == 1800000000

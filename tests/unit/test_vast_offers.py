@@ -34,6 +34,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import
 from tests.fakes.vast_market import FIELDS, Market, offer
 from tests.fakes.vast_market import priced as shown
 
+pytestmark = pytest.mark.processes
+
 PROFILE = "h100-llama33-draft3b"
 LIMITS = Limits(2.5, 3)
 

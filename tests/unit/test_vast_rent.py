@@ -41,6 +41,8 @@ from tests.vast_bench import (
     made,
 )
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def resolved() -> dict[str, Any]:
@@ -80,7 +82,7 @@ def test_a_no_rents_nothing(bench: Bench) -> None:
 
     assert bench.rent(ask=no) is None
     assert re.fullmatch(r"rent 8200002 for 3 h, \$2\.20\d an hour, \$6\.61\?", asked[0])
-    assert {one.route for one in bench.vast.asked} == {"search"}
+    assert {one.route for one in bench.vast.asked} == {"search", "instances"}, "nothing but what is read"
     assert not bench.ledger.exists()
 
 

@@ -22,6 +22,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.versions import (
     spelled,
 )
 
+pytestmark = pytest.mark.processes
+
 
 def rendered(profile: str, runtime: str = "process", **overrides: Any) -> dict[str, Any]:
     return resolved_profile(profile, {**site_of_inventory("workstation"), "runtime": runtime}, overrides)

@@ -27,6 +27,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_site impo
 
 from tests.unit.test_break_even import ladder_of, result
 
+pytestmark = pytest.mark.processes
+
 RESULTS = {"baseline": result(15.0), "speculative": result(10.0, 4000, 2000)}
 
 

@@ -36,6 +36,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_files imp
 from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_run import Watchdog
 from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_switch import CLOSED, OPEN, Door, is_measured
 
+pytestmark = pytest.mark.processes
+
 K = 4
 SERVER = {"release": "0001", "profile": "x", "engine": "llamacpp", "version": "1"}
 RULES = {"look_s": 60, "patience_s": 60, "dwell_s": 100, "least_drafted": 100, "trial_after_s": 500}

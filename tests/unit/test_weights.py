@@ -23,6 +23,8 @@ from ansible_collections.drafthouse.core.plugins.module_utils.elsewhere import p
 from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_all, put_in_place
 
+pytestmark = pytest.mark.processes
+
 UV = str(Path(sys.executable).with_name("uv"))
 TOOLS = Tools(uv=UV, engine_python="/nowhere/python")
 

@@ -14,9 +14,11 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
 
+pytestmark = pytest.mark.processes
+
 _HEADER = json.dumps({"w": {"dtype": "U8", "shape": [300_000], "data_offsets": [0, 300_000]}}).encode()
 SHARD = len(_HEADER).to_bytes(8, "little") + _HEADER + b"w" * 300_000
-FILES = {"config.json": b"{}", "model.safetensors": SHARD, "original/model.bin": b"o" * 500_000}
+FILES = {"config.json": b"{}", "model.safetensors": SHARD, "original/model.raw": b"o" * 500_000}
 # The library reads HF_ENDPOINT when it is imported.
 PROGRAM = """
 import json, sys

@@ -8,9 +8,8 @@ import os
 import re
 import secrets
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +31,6 @@ WATCH = "/var/lib/drafthouse/deadline"
 HF_TOKEN = f"hf_{secrets.token_hex(17)}"
 # Few and short answers: measured is elsewhere. Fewer than six have no 95 % interval.
 WORDS = ("oak", "elm", "fir", "yew", "ash", "box")
-LARGE = 50_000_000  # bytes of a file that is not searched: weights, archives
 STEP_S = 900.0
 PATIENCE_S = 600.0
 
@@ -167,12 +165,14 @@ class Cloud:
     def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
         """Run a playbook with the inventory as it is in the clone."""
         overrides = {
-            "experiment": {"suites": [str(self.suite)], "once": [], "kinds": ["mine"]},
+            "experiment": {"suites": [str(self.suite)], "once": [], "budget": 0, "kinds": ["mine"]},
             # The small weights, and one thread each: engines that spin for each other would be all that is measured.
             "target": "smollm2-135m-q4",
             "serve": {"threads": 1},
         }
-        given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), **variables}
+        # The lane's other tests are neighbours that do not end.
+        given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), "benchmark_wait_s": 0}
+        given |= variables
         command = ("ansible-playbook", playbook, "-i", "vastai", "-e", json.dumps(given), *words)
         return self.run(*before, *command)
 
@@ -204,92 +204,6 @@ def awaited(true: Callable[[], object], what: str, seconds: float = PATIENCE_S) 
         assert time.monotonic() - began < seconds, f"no {what} after {seconds:.0f} s"
         time.sleep(0.2)
     return time.monotonic() - began
-
-
-class Watched:
-    """Looks at the command lines of all processes of this machine, the boxes' among them, for words that are secret.
-
-    One that is a path stands in that file, from whenever there is one.
-    """
-
-    def __init__(self, secret: Mapping[str, str | Path]) -> None:
-        self.found: set[str] = set()
-        self.looks = 0
-        self._secret = dict(secret)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-
-    def __enter__(self) -> Watched:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(10)
-
-    def also(self, name: str, value: str) -> None:
-        """Look for another one from now on."""
-        self._secret = {**self._secret, name: value}
-
-    def _work(self) -> None:
-        while not self._ended.wait(0.2):
-            self.looks += 1
-            words = {name: text.encode() for name, value in self._secret.items() if (text := _told(value))}
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):
-                    line = file.read_bytes()
-                    self.found |= {f"{name} in {line!r:.200}" for name, word in words.items() if word in line}
-
-
-def _told(value: str | Path) -> str:
-    if isinstance(value, str):
-        return value
-    return value.read_text().strip() if value.exists() else ""
-
-
-# Prints {file: mode} of every file of a box in which one of the words of stdin stands. Words come over stdin: in an
-# argument they would be in a process list. What is no file of a disk is left out.
-SEARCH = r"""
-import json, os, sys
-words = [word.encode() for word in json.load(sys.stdin)]
-found = {}
-for root, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys", "/dev")]
-    for name in files:
-        path = os.path.join(root, name)
-        if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > 50_000_000:
-            continue
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError:
-            continue
-        for number, word in enumerate(words):
-            if word in data:
-                found.setdefault(str(number), {})[path] = oct(os.stat(path).st_mode & 0o777)
-print(json.dumps(found))
-"""
-
-
-def on_the_box(box: Host, secret: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return for each secret the files of the box's disk that it stands in, and their modes."""
-    words = list(secret.values())
-    # With a program as argument and the words over standard input.
-    done = box.exec("python3", "-c", SEARCH, stdin=json.dumps(words), timeout=300)
-    found = json.loads(done.stdout)
-    return {name: found.get(str(number), {}) for number, name in enumerate(secret)}
-
-
-def below(folder: Path, secret: Mapping[str, str], but: Collection[str] = ()) -> Iterator[tuple[str, Path, int]]:
-    """Find the secrets in the files below a folder: name of the secret, file, mode. ``but``: names of folders."""
-    words = {name: value.encode() for name, value in secret.items()}
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in but]
-        for path in (Path(root, name) for name in files):
-            with contextlib.suppress(FileNotFoundError):  # somebody's who works here too
-                if path.is_file() and not path.is_symlink() and path.stat().st_size <= LARGE:
-                    data = path.read_bytes()
-                    yield from ((name, path, path.stat().st_mode & 0o777) for name in words if words[name] in data)
 
 
 def recap(output: str, host: str) -> dict[str, int]:

@@ -44,13 +44,16 @@ def test_a_branch_that_moved(tmp_path: Path, row: Row) -> None:
         assert_right(dest, a_model())
         hub.refs["main"] = OTHER
         before = hub.sent
+        kept = Job(hub, dest, {"revision": "main"}).run()
+        assert (kept.result["commit"], kept.result["changed"]) == (COMMIT, False)
+        assert f"main has moved to {OTHER}" in said(kept.notes)
         hub.faults[FIRST] = [Fault(ALWAYS, cut_at=BIG // 2)]
-        half = Job(hub, dest, {"revision": "main"}).run()
+        half = Job(hub, dest, {"revision": "main", "repin": True}).run()
         assert half.returned == 1
         assert note_of(dest)["complete"] is False
         assert_never_wrong(dest, a_model(), NEWER)
         hub.faults.clear()
-        moved = Job(hub, dest, {"revision": "main"}).run()
+        moved = Job(hub, dest, {"revision": "main", "repin": True}).run()
         assert moved.returned == 0, moved.text
         assert (moved.result["commit"], moved.result["changed"]) == (OTHER, True)
         assert_right(dest, NEWER)

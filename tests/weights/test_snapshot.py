@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -207,6 +208,34 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     assert tree(tmp_path / "m") == RIGHT
 
 
+def test_who_is_refused_leaves_the_folder_to_the_one_that_holds_it(tmp_path: Path) -> None:
+    layout = snapshot_layout.plain(tmp_path / "m")
+    with held(layout):
+        with pytest.raises(HouseError, match="another run fetches"), held(layout):
+            pass
+        assert layout.parts.is_dir()
+    assert not layout.parts.exists()
+
+
+def test_a_lock_on_a_folder_that_was_removed_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that held it removed it between our opening it and our locking it."""
+    layout = snapshot_layout.plain(tmp_path / "m")
+    lock, removed = fcntl.flock, list[Path]()
+
+    def removed_first(handle: int, operation: int) -> None:
+        if not removed:
+            removed.append(layout.parts)
+            layout.parts.rmdir()
+        lock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_first)
+    with held(layout):
+        assert layout.parts.is_dir()
+        with pytest.raises(HouseError, match="another run fetches"), held(layout):
+            pass
+    assert removed
+
+
 def test_a_repository_that_cannot_be_had_leaves_nothing(tmp_path: Path) -> None:
     faults = {"*": [Fault(times=ALWAYS, status=503)]}
     with hub_server(Hub(FILES, faults=faults)) as hub, pytest.raises(HouseError, match="HTTP 503"):
@@ -234,7 +263,7 @@ def test_an_unpinned_revision_is_resolved_once_and_stays(tmp_path: Path) -> None
         assert len(hub.asked) == asked
 
 
-def test_a_branch_is_asked_for_each_time_and_recorded_as_a_commit(tmp_path: Path) -> None:
+def test_a_branch_is_pinned_at_first_use_and_named_when_it_moves(tmp_path: Path) -> None:
     newer = {"config.json": b"[]", "tokenizer.json": b"[1, 2]"}
     hub = Hub(FILES, commits={NEWER: newer})
     with hub_server(hub):
@@ -242,13 +271,64 @@ def test_a_branch_is_asked_for_each_time_and_recorded_as_a_commit(tmp_path: Path
         assert done["notes"] == [f"org/model at main is commit {COMMIT}"]
         assert put(hub, tmp_path / "m", revision="main")["changed"] is False
         hub.refs["main"] = NEWER
-        done = put(hub, tmp_path / "m", revision="main")
+        for check_mode in (True, False):
+            kept = put(hub, tmp_path / "m", check_mode=check_mode, revision="main")
+            assert (kept["commit"], kept["changed"]) == (COMMIT, False)
+            assert kept["notes"] == [
+                f"org/model: main has moved to {NEWER}; this run keeps {COMMIT}, as it was pinned at first use"
+                " (to take the new one: -e repin=true)"
+            ]
+        assert tree(tmp_path / "m") == RIGHT
+        done = put(hub, tmp_path / "m", revision="main", repin=True)
     assert (done["commit"], done["bytes_fetched"]) == (NEWER, 2)
     # What only the earlier revision had is gone, and nothing is said of its files as if they were wrong.
     assert tree(tmp_path / "m") == newer
     assert done["notes"] == [f"org/model at main is commit {NEWER}"]
     note = read_note(tmp_path / "m")
     assert (note.commit, note.asked, sorted(note.files), note.left_over) == (NEWER, "main", sorted(newer), {})
+
+
+def test_what_the_clone_pinned_holds_on_a_box_that_has_nothing_yet(tmp_path: Path) -> None:
+    hub = Hub(FILES, commits={NEWER: {"config.json": b"[]"}}, refs={"main": NEWER})
+    with hub_server(hub):
+        for revision in ("main", "unresolved"):
+            done = put(hub, tmp_path / revision, revision=revision, pinned=COMMIT)
+            assert (done["commit"], tree(tmp_path / revision)) == (COMMIT, RIGHT)
+        cached = put(hub, tmp_path / "cache", revision="main", pinned=COMMIT, hub_cache=True)
+        assert cached["commit"] == COMMIT
+        # Nothing is asked of a hub where the weights are there, and a hub that is gone is no matter.
+        asked = len(hub.asked)
+        assert put(hub, tmp_path / "unresolved", revision="unresolved", pinned=COMMIT)["changed"] is False
+        assert len(hub.asked) == asked
+
+
+def test_a_branch_is_not_lost_with_the_hub(tmp_path: Path) -> None:
+    with hub_server(Hub(FILES)) as hub:
+        put(hub, tmp_path / "m", revision="main")
+    again = put(hub, tmp_path / "m", revision="main")
+    assert (again["changed"], again["notes"]) == (False, [f"org/model at main is commit {COMMIT}"])
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "sub/medusa_lm_head.pt", "a.pth", "a.ckpt", "A.BIN", "a.pkl"])
+def test_pickled_weights_are_refused_before_the_first_byte(tmp_path: Path, name: str) -> None:
+    with hub_server(Hub({**FILES, name: SHARD, "training_args.bin": b"not loaded by any engine"})) as hub:
+        with pytest.raises(HouseError) as error:
+            put(hub, tmp_path / "m")
+        (problem,) = error.value.problems
+        assert problem.found == f"pickled weights: {name}"
+        assert "runs its maker's code" in problem.needed
+        assert "sub/model.safetensors is beside them" in problem.do
+        assert "allow_pickle" in problem.do
+        assert (hub.sent, list(tmp_path.iterdir())) == (0, [])
+        # What is not wanted is not refused, and what is named comes.
+        assert put(hub, tmp_path / "m", ignore=(name,))["changed"]
+        assert put(hub, tmp_path / "m", allow_pickle=("*" + Path(name).suffix,))["files"] == len(FILES) + 2
+
+
+def test_a_repository_of_pickles_alone_has_nothing_instead(tmp_path: Path) -> None:
+    with hub_server(Hub({"config.json": b"{}", "pytorch_model.bin": SHARD})) as hub, pytest.raises(HouseError) as error:
+        put(hub, tmp_path / "m")
+    assert "take a repository (or a revision) that has them as safetensors" in error.value.problems[0].do
 
 
 def test_other_patterns_fetch_what_is_new_alone(tmp_path: Path) -> None:

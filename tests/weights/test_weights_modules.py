@@ -17,7 +17,7 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from tests.fakes.hub_server import COMMIT, RIGHT, Hub, hub_server
 
 PACKAGE = "ansible_collections.drafthouse.core.plugins.modules"
-FILES = {"config.json": b"{}", "sub/model.bin": b"w" * 300_000}
+FILES = {"config.json": b"{}", "sub/model.raw": b"w" * 300_000}
 
 
 def run(module: str, options: dict[str, Any], check: bool = False) -> dict[str, Any]:

@@ -4,7 +4,7 @@ FROM ${FROM}
 # systemd-standalone-sysusers: what sshd's package would otherwise take from systemd.
 RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     apt-get update; \
-    apt-get install -y --no-install-recommends libgomp1 openssh-server procps python3-venv systemd-standalone-sysusers; \
+    apt-get install -y --no-install-recommends openssh-server procps python3-venv systemd-standalone-sysusers; \
     mkdir -p /run/sshd /workspace; \
     apt-get clean; rm -rf /var/lib/apt/lists/*
 COPY hold-sshd /usr/local/sbin/hold-sshd

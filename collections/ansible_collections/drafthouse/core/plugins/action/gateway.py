@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         """Check the settings, render, and put what differs on the box."""
         super().run(tmp, task_vars)
         given = dict(self._task.args)
-        for number in ("port", "max_body_mb", "hold_s"):
+        for number in ("port", "max_body_mb", "body_timeout_s", "max_requests", "hold_s"):
             given[number] = int(given[number])
         try:
             entries = files(ROOT / "templates", Settings(**given))

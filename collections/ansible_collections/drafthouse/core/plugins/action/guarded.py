@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.guard import BEAT_EVERY_S, beat_command, start_command
-
-# A beat that takes longer comes too late: the box has its server back by then.
-_HANGS_S = 60
+from ..plugin_utils.beats import beat_until
 
 
 class ActionModule(ActionBase):
@@ -46,15 +43,11 @@ class ActionModule(ActionBase):
         return {"changed": False}
 
     def _beat(self, playbook: int, command: str) -> None:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        while _lives(playbook):
-            signal.alarm(_HANGS_S)
-            with contextlib.suppress(Exception):  # a connection that is lost may come back
-                self._low_level_execute_command(command)
-            signal.alarm(0)
+        def ended() -> bool:
             time.sleep(BEAT_EVERY_S)
+            return not _lives(playbook)
+
+        beat_until(ended, lambda: self._low_level_execute_command(command))
 
 
 def _lives(pid: int) -> bool:

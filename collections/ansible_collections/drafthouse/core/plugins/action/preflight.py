@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ..module_utils.preflight import gpu_problems, preflight_problems
 from ..module_utils.problems import HouseError
 from ..plugin_utils.words import failure
+
+_display = Display()
+
+
+def tell_remote_code(resolved: Mapping[str, Any]) -> None:
+    """Say whose Python code the engine will run, and of which commit (trust_remote_code)."""
+    for row in resolved.get("remote_code") or []:
+        whose = f"{row['repo']} at {row['commit']}" if row["commit"] else str(row["repo"])
+        box = resolved["box"]["hostname"]
+        _display.display(f"  {box}: trust_remote_code: the engine will run the code of {whose}")
 
 
 class ActionModule(ActionBase):
@@ -25,5 +37,6 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]
         look = gpu_problems if self._task.args.get("after_host") else preflight_problems
+        tell_remote_code(resolved)
         problems = look(resolved, resolved["box"])
         return failure(HouseError(problems)) if problems else {"changed": False}

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ..module_utils.house import ROOT
+from ..module_utils.kept_rounds import end_measuring
 from ..module_utils.problems import HouseError
 from ..module_utils.report_data import build_report, lasting
 from ..module_utils.report_files import write_report
 from ..module_utils.terminal import verdict_table
 from ..module_utils.verdict import INVALID, PAYS
+from ..module_utils.verdict_words import CANNOT_SAY
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
+
+
+def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
+    """Return the arm that a verdict leaves serving; ``served`` is what the box says of what serves, if anything does.
+
+    Where nobody can say which is better nothing is switched: the arm of this very profile that serves goes on.
+    """
+    if word == CANNOT_SAY and served and served.get("same"):
+        return str(served["arm"])
+    return "speculative" if word == PAYS else "baseline"
 
 
 class ActionModule(KeptResultsAction):
@@ -32,6 +45,8 @@ class ActionModule(KeptResultsAction):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         resolved = self._task.args["resolved"]
+        if not self._task.check_mode:
+            self._low_level_execute_command(end_measuring(resolved))
         try:
             results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
         except HouseError as error:
@@ -58,7 +73,7 @@ class ActionModule(KeptResultsAction):
             "reasons": verdict["reasons"],
             "sentence": verdict["sentence"],
             "gates": [{name: gate.get(name) for name in ("title", "word", "said")} for gate in report["gates"]],
-            "better_arm": "speculative" if verdict["word"] == PAYS else "baseline",
+            "better_arm": arm_to_serve(verdict["word"], (resolved.get("box") or {}).get("served")),
             "directory": directory,
             "invalid": verdict["word"] == INVALID,
             "drafthouse_verdict": f"\n{verdict_table(report, width=100)}\nreport: {directory}/report.html",

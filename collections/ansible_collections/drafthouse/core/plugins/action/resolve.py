@@ -6,20 +6,28 @@ suites, and the key under which results of this profile on this box are kept.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from ..module_utils import monitoring
-from ..module_utils.deadline import deadline_of
+from ..module_utils.deadline import clocks, deadline_of
+from ..module_utils.documents import short
 from ..module_utils.gateway import script_of
 from ..module_utils.house import resolved_profile, site_from
 from ..module_utils.problems import HouseError, Problem
 from ..module_utils.releases import identity
 from ..module_utils.rented_vm import site_of_vm
 from ..module_utils.resolve import measured_key
+from ..module_utils.vast_clock import Heard, lease_of
 from ..plugin_utils.words import failure
 
+_display = Display()
+_READ = ("profile", "overrides", "engine_version")
 # What makes two boxes different for a measurement; the free memory of the moment does not.
 _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
 
@@ -36,15 +44,15 @@ class ActionModule(ActionBase):
         if "drafthouse" in (task_vars or {}) and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
-        variables = {
-            key: self._templar.template(value)
-            for key, value in (task_vars or {}).items()
-            if key.startswith("drafthouse_") or key in ("profile", "overrides", "engine_version")
-        }
+        variables = self._ours(task_vars or {})
         try:
             resolved = self._resolve(variables)
+            deadline = _deadline(variables)
         except HouseError as error:
             return failure(error)
+        for note in resolved["warnings"]:
+            if note.startswith("runtime: "):
+                _display.display(f"  {(task_vars or {}).get('inventory_hostname')}: {note}")
         box = self._look_at_the_box(resolved, task_vars or {})
         if box.get("failed"):
             return box
@@ -62,20 +70,43 @@ class ActionModule(ActionBase):
             served["same"] = served["identity"] == identity(resolved)
         fact["rented_vm"] = bool(vm)
         fact["rented"] = box["box"]["first_process"] if fact["site"]["box_kind"] == "rental" and not local else None
-        fact["deadline"] = _deadline(variables, fact["rented"])
+        fact["deadline"] = deadline or (fact["rented"] or {}).get("deadline")
+        fact["lease"] = _lease(variables, fact["deadline"])
         fact["result_dir"] = f"{resolved['site']['home']}/results/{resolved['profile']}/{key}"
         return {"changed": False, "ansible_facts": {"drafthouse": fact}}
+
+    def _ours(self, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the variables that are ours, templates filled in; an inventory may hold keys of any type."""
+        return {
+            key: self._templar.template(value)
+            for key, value in task_vars.items()
+            if isinstance(key, str) and (key.startswith("drafthouse_") or key in _READ)
+        }
 
     def _resolve(self, variables: dict[str, Any]) -> dict[str, Any]:
         name = variables.get("profile")
         if not name:
             raise HouseError(
-                Problem("no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)")
+                Problem(
+                    "no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)", "profile"
+                )
             )
-        return resolved_profile(str(name), site_from(variables), self._overrides(variables))
+        site = site_from(variables)
+        # Of the command line's own words none is passed over; what the inventory says may give way.
+        site["runtime_asked"] = "drafthouse_runtime" in load_extra_vars(self._loader)
+        return resolved_profile(str(name), site, self._overrides(variables))
 
     def _overrides(self, variables: dict[str, Any]) -> dict[str, Any]:
-        overrides = dict(variables.get("overrides") or {})
+        given = variables.get("overrides") or {}
+        if not isinstance(given, Mapping):
+            problem = (
+                f"{short(repr(given))}, which is no mapping",
+                "keys of a profile with values",
+                "correct it",
+                "overrides",
+            )
+            raise HouseError(Problem(*problem))
+        overrides = dict(given)
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
@@ -101,7 +132,25 @@ class ActionModule(ActionBase):
         return result
 
 
-def _deadline(variables: dict[str, Any], rented: dict[str, Any] | None) -> int | None:
-    """Return when a rented box shall end, by the inventory, its label, or what it was told when it was rented."""
+def _deadline(variables: dict[str, Any]) -> int | None:
+    """Return when a rented box shall end, by the inventory or its label. Raises HouseError for what is no time."""
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
-    return int(given) if given else (rented or {}).get("deadline")
+    if given and not re.fullmatch(r"\d{1,11}", str(given)):
+        found, needed = short(repr(given)), "seconds since 1970"
+        raise HouseError(Problem(found, needed, "correct it, or remove it", "drafthouse_deadline"))
+    return int(given) if given else None
+
+
+def _lease(variables: dict[str, Any], deadline: int | None) -> dict[str, Any] | None:
+    """Return until when the box may live, and by which clock: the provider's, as the inventory read it.
+
+    A deadline that a person gives is one by this machine's clock of now. So is one that no answer stands behind, of a
+    box that another inventory names; that one is not ``sure``.
+    """
+    if deadline is None:
+        return None
+    given, label = variables.get("drafthouse_deadline"), deadline_of(variables.get("drafthouse_label"))
+    if deadline == label and variables.get("drafthouse_lease"):
+        return {**variables["drafthouse_lease"], "sure": True}
+    now = clocks()
+    return {**lease_of(deadline, Heard(now.wall, now.up, now.boot)), "sure": bool(given) and deadline != label}

@@ -10,7 +10,11 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ..module_utils.house import ROOT
+from ..module_utils.pins import Pins, hub_key, pins_file, remember
+from ..module_utils.problems import HouseError
 from ..plugin_utils.following import FollowingAction
+from ..plugin_utils.words import failure
 
 
 class ActionModule(FollowingAction):
@@ -30,7 +34,9 @@ class ActionModule(FollowingAction):
         # A box that was started again meanwhile has lost its job: what it fetched is there, and the rest comes now.
         if early.get("failed") and not early.get("lost"):
             return early
-        return together(early, super().run(tmp, variables))
+        checking = self._task.check_mode
+        done = together(early, super().run(tmp, variables))
+        return done if checking or done.get("failed") else self._pinned(done, arguments, variables)
 
     def _begun(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Start the fetch where there is something to fetch; a refusal is told now and not when it is waited for."""
@@ -39,6 +45,27 @@ class ActionModule(FollowingAction):
             return looked
         started = self.start(arguments, variables)
         return {"changed": False, **started} if "job" in started else started
+
+    def _pinned(self, done: dict[str, Any], arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Write down what was pinned by this run, and say so in the fact that the later phases read."""
+        commits = {placed["id"]: placed["commit"] for placed in done.get("placed") or [] if placed.get("commit")}
+        moving = [
+            item
+            for item in arguments["items"]
+            if item["source"] == "hub" and item["id"] in commits and item["details"]["revision"] != commits[item["id"]]
+        ]
+        new = {hub_key(item["details"]["repo"], item["details"]["revision"]): commits[item["id"]] for item in moving}
+        try:
+            remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
+        except HouseError as error:
+            return failure(error)
+        if moving and (fact := variables.get("drafthouse")):
+            of = {item["id"] for item in moving}
+            weights = [
+                {**item, "pinned": commits[item["id"]]} if item["id"] in of else item for item in fact["weights"]
+            ]
+            done = {**done, "ansible_facts": {"drafthouse": {**fact, "weights": weights}}}
+        return done
 
 
 def together(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,16 @@ type: notification
 short_description: Problems as lines of their own, progress of silent tasks, verdict and doctor at the end
 description:
   - Prints found/needed/do of a failed task at the start of lines.
-  - Says every 10 seconds that a silent task still runs, and for how long.
+  - Says every 7 seconds that a silent task still runs, and for how long.
+  - Says an interim verdict when it is made, before another round is measured.
   - Ends the run with the verdict table and the doctor's lines of every box, and with what became of rented boxes that
     did not get so far.
 """
 
+import io
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -26,14 +29,16 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.doctor_words import FAIL, FILE, WARN, Check, fail, of_problem, report
+from ..module_utils.plain_text import printable, printable_lines
 from ..module_utils.problems import HouseError
 from ..module_utils.rented_run import RUN_FILE, fate_of
 from ..module_utils.vast_client import DEFAULT_URL, VastClient, key_of_environment
 
-_EVERY_S = 10.0
+_EVERY_S = 7.0
 # Their actions show the module's own progress (plugin_utils/following.py).
 _SPEAK_THEMSELVES = (
     "drafthouse.core.benchmark",
+    "drafthouse.core.derived_image",
     "drafthouse.core.engine_ready",
     "drafthouse.core.hf_snapshot",
     "drafthouse.core.python_env",
@@ -54,6 +59,10 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
+        # Ansible's display does not flush: through a pipe its lines would come in one piece at the end.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)
         self._verdicts: list[str] = []
         self._checks: dict[str, list[Check]] = {}
         self._lost: dict[str, tuple[dict[str, Any], str]] = {}
@@ -97,8 +106,11 @@ class CallbackModule(CallbackBase):
         self._print_problems(result)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Keep a verdict, and what the doctor found, for the end."""
+        """Keep a verdict, and what the doctor found, for the end; an interim verdict is said at once."""
         self._keep_verdict(result)
+        if interim := result._result.get("drafthouse_interim"):
+            host = result._host.get_name()
+            self._display.display("\n" + "\n".join(f"{host}: {printable(line)}" for line in interim.splitlines()))
         if "drafthouse_doctor" in result._result:
             self._checks[result._host.get_name()] = [Check(**one) for one in result._result["drafthouse_doctor"]]
 
@@ -149,7 +161,7 @@ class CallbackModule(CallbackBase):
             self._display.display("")
             for word in ("where", "found", "needed", "do"):
                 if problem.get(word):
-                    self._display.display(f"{word}: {problem[word]}", color="red")
+                    self._display.display(f"{word}: {printable_lines(str(problem[word]))}", color="red")
 
     def _keep_verdict(self, result: Any) -> None:
         text = result._result.get("drafthouse_verdict")
@@ -173,7 +185,7 @@ def _fate(variables: dict[str, Any]) -> str:
 
 
 class _Ticker:
-    """Says every 10 seconds that a task still runs.
+    """Says every 7 seconds that a task still runs.
 
     It writes with os.write: forked workers must never inherit a held lock of a Python stream.
     """

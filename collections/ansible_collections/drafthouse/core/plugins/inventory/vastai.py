@@ -9,6 +9,7 @@ description:
   - Asks vast.ai's REST API for the instances of one or several accounts, and makes a host of each that is chosen.
   - Without a key or an answer it says so in one line and has no hosts; other sources of the inventory work on.
   - What is read is kept for a minute, and is read anew as soon as something is rented or ended from here.
+  - What bills and is not in the ledger of C(make rent), or is in it and not in the list, is said in a line each.
 extends_documentation_fragment:
   - constructed
 options:
@@ -126,12 +127,15 @@ from typing import Any
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
+from ..module_utils.deadline import clocks
 from ..module_utils.patience import Patience
-from ..module_utils.problems import HouseError
+from ..module_utils.problems import HouseError, Problem
 from ..module_utils.state import state_folder
+from ..module_utils.vast_account import compared
 from ..module_utils.vast_client import VastClient, key_of_environment
+from ..module_utils.vast_clock import ends_at, lease_of
 from ..module_utils.vast_instances import chosen, host_of
-from ..module_utils.vast_ledger import FILE, Rental, rentals
+from ..module_utils.vast_ledger import FILE, Rental, id_of, read
 
 # A person waits: vast.ai's trouble of a moment is tried through, and not more.
 _PATIENCE = Patience(tries=2, first_s=1.0, longest_s=5.0, longest_wait_s=10.0)
@@ -152,7 +156,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._read_config_data(path)
         accounts = self._accounts()
         folder, known = self._ledger()
-        hosts = self._hosts(accounts, folder, path, cache)
+        hosts = self._hosts(accounts, folder, known, path, cache)
         labels, wanted = self.get_option("label"), known if self.get_option("rented_here") else None
         picked = chosen(hosts, labels, self.get_option("statuses"), wanted)
         self.display.v(f"vast.ai: {len(hosts)} instances, {len(picked)} of them hosts")
@@ -187,30 +191,48 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         """Return the folder of what is rented from here, None where there cannot be one, and what its ledger knows."""
         try:
             folder = state_folder()
-            return folder, rentals(folder / FILE)
+            book = read(folder / FILE)
+            for problem in book.damage:
+                self._warn(problem)
+            return folder, book.rentals
         except HouseError as error:
             self._say("", error)
             return None, {}
 
-    def _hosts(self, accounts: list[dict[str, str]], folder: Path | None, path: str, cache: bool) -> list[Any]:
+    def _hosts(
+        self,
+        accounts: list[dict[str, str]],
+        folder: Path | None,
+        known: Mapping[str, Rental],
+        path: str,
+        cache: bool,
+    ) -> list[Any]:
         """Return the variables of all instances, kept ones where they are young and nothing happened since."""
         clients = {account["name"]: client for account in accounts if (client := self._client(account))}
         stamp = {
             "ledger": _changed(folder / FILE) if folder else 0,
             "accounts": [[name, client.account] for name, client in clients.items()],
             "api_ports": self.get_option("api_ports"),
+            # What is kept counts on by this machine's clock since its start.
+            "boot": clocks().boot,
         }
         keeps = self.get_option("cache")
         kept = self._kept(path) if keeps and cache else {}
         if kept.get("stamp") == stamp and clients:
+            for problem in kept["billing"]:
+                self._warn(Problem(**problem))
             return list(kept["hosts"])
         known_hosts = str(folder / "known_hosts") if folder else ""
         env = {account["name"]: account["key_env"] for account in accounts}
         hosts: list[Any] = []
+        billing: list[Problem] = []
         whole = True
         for name, client in clients.items():
             try:
                 rows = client.instances()
+                if folder:
+                    found = compared(client, folder / FILE, rows)
+                    billing += [one for one in found.billing if one not in found.damage]
             except HouseError as error:
                 self._say(name, error)
                 whole = False
@@ -219,9 +241,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             for row in rows:
                 host = host_of(row, **options, api_ports=self.get_option("api_ports"))
                 # By the variable's name the callback asks the same account what became of a box that got lost.
-                hosts.append({**host, "drafthouse_vast_key_env": env[name]})
+                hosts.append({**host, "drafthouse_vast_key_env": env[name], **_lease(host, row, known, client)})
+        for problem in billing:
+            self._warn(problem)
         if keeps and whole and clients:
-            self._cache[self.get_cache_key(path)] = {"stamp": stamp, "hosts": hosts}
+            told = [problem.as_dict() for problem in billing]
+            self._cache[self.get_cache_key(path)] = {"stamp": stamp, "hosts": hosts, "billing": told}
         return hosts
 
     def set_options(self, *args: Any, **options: Any) -> None:
@@ -257,6 +282,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._say(account["name"], error)
             return None
 
+    def _warn(self, problem: Problem) -> None:
+        """Say in one line what bills, or may, and is no host."""
+        self.display.warning(f"vast.ai: {problem.found}. Do: {problem.do}", formatted=True)
+
     def _say(self, account: str, error: HouseError) -> None:
         """Say in one line why there are no hosts of an account."""
         first = error.problems[0]
@@ -272,6 +301,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._set_composite_vars(self.get_option("compose"), variables, name, strict=strict)
         self._add_host_to_composed_groups(self.get_option("groups"), variables, name, strict=strict)
         self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, name, strict=strict)
+
+
+def _lease(
+    host: Mapping[str, Any], row: Mapping[str, Any], known: Mapping[str, Rental], client: VastClient
+) -> dict[str, Any]:
+    """Return until when a box may live by the provider's clock; {} of one that is none of ours."""
+    deadline = host.get("drafthouse_deadline")
+    if deadline is None:
+        return {}
+    one = known.get(id_of(host.get("vast_label")) or "")
+    ends = ends_at(row, deadline, one.facts if one else {}, one.begun if one else None)
+    return {"drafthouse_lease": lease_of(ends or deadline, client.clock.anchor())}
 
 
 def _changed(file: Path) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 
 Flag = list[str]  # ["--flag"] or ["--flag", "value"]; a positional is ["value"]
+
+
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def shell_words(words: str | Sequence[object]) -> str:
@@ -16,9 +20,22 @@ def shell_words(words: str | Sequence[object]) -> str:
     return " ".join(shlex.quote(str(word)) for word in words)
 
 
+def inside_double_quotes(text: object) -> str:
+    """Return text for the inside of a shell's double quotes, where it stands for itself."""
+    return re.sub(r'(["\\$`])', r"\\\1", str(text))
+
+
+def inside_single_quotes(text: object) -> str:
+    """Return text for the inside of a shell's single quotes, where it stands for itself."""
+    return str(text).replace("'", "'\"'\"'")
+
+
 def compact_json(data: object) -> str:
-    """Return ``data`` as one line of JSON in the order it was given, as a person would type it."""
-    return json.dumps(data, ensure_ascii=False)
+    """Return ``data`` as one line of JSON in the order it was given, as a person would type it.
+
+    What is a line break to YAML, or cannot be written as UTF-8, is escaped.
+    """
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
 
 
 def flag(name: str, value: object) -> Flag:

@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .documents import json_of
+
 NOTE_SUFFIX = ".drafthouse.json"
 _PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile
 
@@ -72,7 +74,7 @@ def read_note(path: Path) -> Note:
     Notes of earlier versions knew no hashes: of them only the identity is taken, and the files are read again.
     """
     try:
-        data = json.loads(note_file(path).read_text("utf-8"))
+        data = json_of(note_file(path).read_text("utf-8"))
         known = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
         known |= {key: _entries(data.get(key, {})) for key in ("files", "left_over")}
         return Note(**known)

@@ -43,6 +43,8 @@ def read_box(
         "machine": platform.machine(),
         "kernel": platform.release(),
         "os": _os_name(),
+        # Empty where the C library is another one (musl): wheels of the manylinux kind do not run there.
+        "glibc": _glibc(),
         "python": platform.python_version(),
         "python_executable": sys.executable,
         "can_make_environments": importlib.util.find_spec("ensurepip") is not None,
@@ -63,8 +65,13 @@ def read_box(
         "has_systemd": Path("/run/systemd/system").is_dir(),
         "first_process": facts(first_environment()),
         "writable": {path: _writable(path) for path in paths},
-        "ports": {str(port): _listener(port, supervisor_pidfile, published, redact) for port in ports},
+        "ports": {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports},
     }
+
+
+def _glibc() -> str:
+    name, version = platform.libc_ver()
+    return version if name == "glibc" else ""
 
 
 def nvidia_smi() -> list[dict[str, Any]]:
@@ -151,8 +158,8 @@ def _writable(path: str) -> bool:
     return os.access(_existing(path), os.W_OK | os.X_OK)
 
 
-def _listener(
-    port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str]
+def listener_of(
+    port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _without_shapes
 ) -> dict[str, Any] | None:
     """Return who listens on ``port``: None, or {pid, command, ours} (pid None where it is not to be seen)."""
     inodes = {inode for _, listens, inode in listeners() if listens == port}

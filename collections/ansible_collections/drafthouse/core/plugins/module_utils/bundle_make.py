@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from . import derived_image, image_digest
 from .at_rest import NOTE_SUFFIX
+from .pins import Pins, read_pins, remember
 from .problems import HouseError, Problem
 from .python_env import ADVICE, ERROR_LINES
+from .requirement_lines import hashes_by_pin, hashes_of, read_lock, with_hashes
 
 Say = Callable[[str], None]
 Data = Mapping[str, Any]
@@ -49,17 +50,18 @@ def environments(resolved: Data, root: Path, python: str, torch_backend: str | N
     HouseError for an engine that is compiled on the box.
     """
     role = root / "roles" / "box_env"
-    box_uv = f"uv=={yaml.safe_load((role / 'defaults' / 'main.yml').read_text('utf-8'))['box_env_uv_version']}"
+    uv = _lock(role / "files" / "uv.txt")
     made = [
-        Environment("controller", _OURS, (_controllers_uv(root),), _lock(root / "requirements.txt")),
-        Environment("box", python, (box_uv,), _lock(role / "files" / "requirements.txt")),
+        Environment("controller", _OURS, (), (*uv, *_lock(root / "requirements.txt"))),
+        Environment("box", python, (), (*uv, *_lock(role / "files" / "requirements.txt"))),
     ]
     if resolved["site"]["runtime"] == "process":
-        made.append(_engine(resolved["engine"], root, python, torch_backend))
+        made.append(_engine(resolved, root, python, torch_backend))
     return made
 
 
-def _engine(engine: Data, root: Path, python: str, torch_backend: str | None) -> Environment:
+def _engine(resolved: Data, root: Path, python: str, torch_backend: str | None) -> Environment:
+    engine, known = resolved["engine"], resolved["hashes"]
     install, where = engine["install"], f"{engine['id']} {engine['version']}"
     if install.get("source_packages"):
         found = f"{', '.join(install['source_packages'])}, compiled on the box"
@@ -73,24 +75,16 @@ def _engine(engine: Data, root: Path, python: str, torch_backend: str | None) ->
     return Environment(
         "engine",
         python,
-        tuple(install["python_packages"]),
-        (*(install.get("no_deps_packages") or ()), *(_lock(lock) if lock else ())),
+        tuple(with_hashes(install["python_packages"], {} if install.get("extra_index_url") else known)),
+        (*with_hashes(install.get("no_deps_packages") or (), known), *(_lock(lock) if lock else ())),
         torch_backend if backend == "auto" else backend,
         install.get("extra_index_url"),
         bool(install.get("prerelease")),
     )
 
 
-def _controllers_uv(root: Path) -> str:
-    match = re.search(r"^UV_VERSION := (\S+)", (root / "Makefile").read_text("utf-8"), re.MULTILINE)
-    if match is None:
-        raise HouseError(Problem("no UV_VERSION", "uv's version", "put it back", "Makefile"))
-    return f"uv=={match[1]}"
-
-
 def _lock(path: Path) -> tuple[str, ...]:
-    lines = (line.strip() for line in path.read_text("utf-8").splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
+    return tuple(read_lock(path.read_text("utf-8")))
 
 
 # --- wheels ---------------------------------------------------------------------------------------------
@@ -107,7 +101,13 @@ def fetch_wheels(environment: Environment, folder: Path, uv: str, find_links: st
     command = [sys.executable, "-m", "pip", *_fetch(environment.python), str(folder), "--no-deps", *_links(find_links)]
     for index in _indexes(environment, find_links):
         command += ["--extra-index-url", index]
-    _run([*command, "--quiet", "--requirement", "/dev/stdin"], "\n".join(pins), environment.name)
+    known = hashes_by_pin([*environment.packages, *environment.no_deps_packages])
+    wanted = with_hashes(pins, {pin: digests for pin, digests in known.items() if digests})
+    # pip takes either nothing without a hash or no hash at all: two calls, where a lock does not know everything.
+    hashed, rest = ([pin for pin in wanted if bool(hashes_of(pin)) is sure] for sure in (True, False))
+    for lines, more in ((hashed, ["--require-hashes"]), (rest, [])):
+        if lines:
+            _run([*command, *more, "--quiet", "--requirement", "/dev/stdin"], "\n".join(lines), environment.name)
 
 
 def _pins(environment: Environment, packages: Sequence[str], more: Sequence[str], uv: str) -> list[str]:
@@ -183,11 +183,36 @@ def weights_members(items: Sequence[Data], models_dir: Path) -> dict[str, Path]:
     return members
 
 
-def save_image(image: str, to: Path, say: Say) -> None:
-    """Write a container image as one tar, pulled first where it isn't there. Needs Docker on this machine."""
+def _have_pinned(image: str, say: Say, file: Path, moves: bool = False) -> None:
+    """Have an image on this machine, the one that its tag was at the first pull; written down if this is the first.
+
+    A tag that ``moves``, as a nightly build's does, is taken as it is.
+    """
+    pins = read_pins(file)
+    wanted, own_id = ("", "") if moves else (pins.images.get(image, ""), pins.ids.get(image, ""))
+    found = image_digest.check(image, wanted, own_id)
+    if pull := found["pull"]:
+        say(f"pulling {pull}")
+        _run(["docker", "pull", "--quiet", pull], "", "docker")
+        if pull != image:
+            image_digest.name_it(pull, image)
+        found = image_digest.check(image, wanted, own_id)
+    if found["digest"] and "@" not in image and not moves:
+        remember(file, Pins(images={image: found["digest"]}, ids={image: found["id"]}))
+
+
+def save_image(image: str, to: Path, say: Say, pins: Path, derived: Data | None = None, moves: bool = False) -> None:
+    """Write a container image as one tar, pulled or built first where it isn't there. Needs Docker on this machine.
+
+    ``derived`` is the resolved profile's ``derived_image``: it needs a network to be built, which the box has not.
+    ``pins``: the clone's record of what its images' tags were at the first pull; not asked of a tag that ``moves``.
+    """
+    if not derived:
+        _have_pinned(image, say, pins, moves)
+    elif not derived_image.is_there(image):
+        _have_pinned(derived["base"], say, pins, moves)
+        say(f"building {image}")
+        derived_image.build(image, derived["containerfile"], lambda line: say(f"  {line}"))
     to.parent.mkdir(parents=True, exist_ok=True)
-    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode:
-        say(f"pulling {image}")
-        _run(["docker", "pull", "--quiet", image], "", "docker")
     say(f"saving {image}")
     _run(["docker", "image", "save", "--output", str(to), image], "", "docker")

@@ -5,21 +5,42 @@ The result is plain data. Reading and checking are apart from resolving, so that
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from .exposure import GIVES
+from .forms import (
+    FILE,
+    FOLDER,
+    IMAGE,
+    NAME,
+    NUMBER,
+    OPTION,
+    PROFILE_NAME,
+    PROGRAM,
+    ROUTE,
+    TAG,
+    VALUE,
+    VARIABLE,
+    VERSION,
+)
 from .gguf_recipes import RECIPE_VERSIONS
 from .problems import HouseError, Problem, did_you_mean
-from .shape import Anything, Findings, List, Map, Shape, Table, Value, check
+from .requirement_lines import hashes_by_pin, read_lock
+from .shape import Anything, Findings, List, Map, Shape, Table, Value, check, check_text
+from .versions import is_version
+from .yaml_documents import read_yaml
 
 Data = dict[str, Any]
 
 _TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
 _COUNT, _NEEDED_COUNT = Value(int, low=1), Value(int, required=True, low=1)
 _SHARE = Value(float, low=0, high=1)
+_FILE, _NAME, _IMAGE_NAME, _ROUTE = Value(form=FILE), Value(form=NAME), Value(form=IMAGE), Value(form=ROUTE)
+_VERSION = Value(form=VERSION)
+_ENVIRONMENT = Table(_TEXT, names=VARIABLE)
 
 HARDWARE = Table(
     Map(
@@ -32,14 +53,14 @@ HARDWARE = Table(
             "vast_names": List(_TEXT),
             "memory_mib": _NEEDED_COUNT,
             "bandwidth_gb_s": Value(float, required=True, low=0.1),
-            "compute_capability": _TEXT,
+            "compute_capability": Value(form=NUMBER),
         }
     )
 )
 
 _SOURCE = Map(
     {
-        "path": _TEXT,
+        "path": Value(form=VALUE),
         "package": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT, "file": _NEEDED_TEXT, "sha256": _NEEDED_TEXT}),
         "derived": Map(
             {
@@ -69,18 +90,19 @@ MODELS = Table(
     Map(
         {
             "name": _NEEDED_TEXT,
-            "served_name": _TEXT,
+            "served_name": Value(form=VALUE),
             "kind": Value(str, required=True, choices=("model", "head")),
             "head_for": _TEXT,
             "works_on": List(_TEXT),
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
-            "since": Table(_TEXT),
+            "since": Table(_VERSION),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
-            "folder": _NEEDED_TEXT,
-            "file": _TEXT,
+            "folder": Value(required=True, form=FILE),
+            "file": _FILE,
             "license": _NEEDED_TEXT,
             "gated": Value(bool),
+            "allow_pickle": Map({"files": List(_TEXT, required=True), "reason": _NEEDED_TEXT}),
             "synthetic": _TEXT,
             "source": _SOURCE,
             "weight_bytes": _NEEDED_COUNT,
@@ -100,9 +122,9 @@ MODELS = Table(
 )
 
 _SINCE_UNTIL: dict[str, Shape] = {
-    "since": _TEXT,
-    "until": _TEXT,
-    "except": Map({"since": _NEEDED_TEXT, "until": _NEEDED_TEXT}),
+    "since": _VERSION,
+    "until": _VERSION,
+    "except": Map({"since": Value(required=True, form=VERSION), "until": Value(required=True, form=VERSION)}),
 }
 # Another spelling in some versions; '' where the version has no such word and needs none.
 _SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
@@ -112,18 +134,18 @@ _INSTALL = Map(
     {
         "python_packages": List(_TEXT, required=True),
         "no_deps_packages": List(_TEXT),
-        "launcher": _TEXT,
-        "lock": _TEXT,
-        "tools": List(_TEXT),
+        "launcher": _FILE,
+        "lock": _FILE,
+        "tools": List(_FILE),
         "torch_backend": _TEXT,
         "prerelease": Value(bool),
         "unpinned": Value(bool),
         "extra_index_url": _TEXT,
         "metadata_stub": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT}),
-        "system_libraries": Table(_NEEDED_TEXT),
+        "glibc": _TEXT,
     }
 )
-_REQUIRES = Map({"serve": Anything(), "environment": Table(_TEXT), "reason": _NEEDED_TEXT})
+_REQUIRES = Map({"serve": Anything(), "environment": _ENVIRONMENT, "reason": _NEEDED_TEXT})
 _METHOD = Map(
     {
         "draft": Value(str, required=True, choices=("model", "head", "lookup")),
@@ -146,7 +168,7 @@ _OPTION = Map(
     {
         "flag": _TEXT,
         "yaml": _TEXT,
-        "environment": _TEXT,
+        "environment": Value(form=VARIABLE),
         "type": _OPTION_TYPE,
         "warning": _TEXT,
         "choices": _CHOICES,
@@ -156,29 +178,48 @@ _OPTION = Map(
         **_SINCE_UNTIL,
     }
 )
-_IMAGE = Map({"name": _NEEDED_TEXT, "tag": _NEEDED_TEXT, "digest": _TEXT})
+_IMAGE = Map({"name": Value(required=True, form=IMAGE), "tag": Value(required=True, form=TAG), "digest": _IMAGE_NAME})
 _ENGINE = Map(
     {
         "name": _NEEDED_TEXT,
         "family": _TEXT,
-        "template": _NEEDED_TEXT,
-        "offline_template": _TEXT,
+        "template": Value(required=True, form=FILE),
+        "offline_template": _FILE,
         "formats": List(_TEXT, required=True),
-        "health": _NEEDED_TEXT,
+        "health": Value(required=True, form=ROUTE),
         "ready_timeout_s": _NEEDED_COUNT,
         "metrics": Map(
             {
                 "dialect": Value(str, required=True, choices=("vllm", "llamacpp", "trtllm")),
-                "path": _TEXT,
+                "path": _ROUTE,
                 "key": Value(bool, required=True),
             },
             required=True,
         ),
+        "open_paths": Map(
+            {
+                "ask": Value(str, required=True, choices=("GET", "PATCH")),
+                "lists": _TEXT,
+                "guards": Table(Map(_SINCE_UNTIL)),
+                "routes": Table(
+                    Map({"gives": Value(str, required=True, choices=GIVES), "guarded": Value(bool), **_SINCE_UNTIL}),
+                    required=True,
+                ),
+            },
+            required=True,
+        ),
+        "scores": Map(
+            {
+                "by": Value(str, required=True, choices=("prompt_logprobs",)),
+                "tokens": _NEEDED_COUNT,
+                **_SINCE_UNTIL,
+            }
+        ),
         "overhead_mib": _NEEDED_COUNT,
         "kv_bytes_per_value": _NEEDED_COUNT,
         "reserves": Value(str, required=True, choices=("needed", "share", "share_of_free")),
-        "default_version": _NEEDED_TEXT,
-        "releases": List(_TEXT),
+        "default_version": Value(required=True, form=VERSION),
+        "releases": List(_VERSION),
         "versions": Table(
             Map(
                 {
@@ -189,20 +230,23 @@ _ENGINE = Map(
                 }
             ),
             required=True,
+            names=VERSION,
         ),
         "install": Table(_INSTALL, required=True),
         "image": _IMAGE,
-        "rental_image": _TEXT,
+        "rental_image": _IMAGE_NAME,
         "cuda": List(Map({"cuda": _NEEDED_TEXT, "driver": _NEEDED_TEXT, **_SINCE_UNTIL})),
         "shared_memory_mib": _COUNT,
         "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
-        "plugin": Map({"package": _NEEDED_TEXT, "versions": Table(_TEXT, required=True), "reason": _NEEDED_TEXT}),
+        "plugin": Map(
+            {"package": _NEEDED_TEXT, "versions": Table(_VERSION, required=True, names=VERSION), "reason": _NEEDED_TEXT}
+        ),
         "container": Map(
             {
-                "ipc": _TEXT,
-                "environment": Table(_TEXT),
-                "ulimits": Table(Value(int)),
-                "cache": _TEXT,
+                "ipc": _NAME,
+                "environment": _ENVIRONMENT,
+                "ulimits": Table(Value(int), names=VARIABLE),
+                "cache": Value(form=FOLDER),
             }
         ),
         "launch": Map(
@@ -213,22 +257,22 @@ _ENGINE = Map(
                 "host": _NEEDED_TEXT,
                 "port": _NEEDED_TEXT,
                 "key_file": _TEXT,
-                "key_environment": _TEXT,
+                "key_environment": Value(form=VARIABLE),
                 "config": Map(
                     {
                         "flag": _NEEDED_TEXT,
-                        "files": Table(_TEXT, required=True),
+                        "files": Table(_FILE, required=True),
                         "schema": Value(str, choices=("trtllm",)),
                         "always": Table(Map({"value": Anything(required=True), **_SINCE_UNTIL})),
                     }
                 ),
                 "always": List(List(_TEXT)),
-                "environment": Table(_TEXT),
-                "environment_by_kind": Table(Table(_TEXT)),
+                "environment": _ENVIRONMENT,
+                "environment_by_kind": Table(_ENVIRONMENT),
             },
             required=True,
         ),
-        "options": Table(_OPTION, required=True),
+        "options": Table(_OPTION, required=True, names=OPTION),
         "context_option": _NEEDED_TEXT,
         "sequences_option": _NEEDED_TEXT,
         "sequences_default": _COUNT,
@@ -244,10 +288,11 @@ _ENGINE = Map(
             },
             required=True,
         ),
-        "methods": Table(_METHOD, required=True),
+        "methods": Table(_METHOD, required=True, names=NAME),
     }
 )
-ENGINES = Table(_ENGINE)
+ENGINES = Table(_ENGINE, names=NAME)
+_VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
 
 # How far a load ladder goes (one of levels, to, rates), how long a step may take, and how sharp is sharp enough.
 _LADDER = Map(
@@ -259,7 +304,7 @@ _LADDER = Map(
         "narrow": Value(float, low=0.001, high=1),
         "kinds": List(_TEXT),
         "limits": Map({"ttft_ms": Value(float, low=0.1), "tpot_ms": Value(float, low=0.1)}),
-        "rounds": _COUNT,
+        "rounds": Value(int, low=1, high=1_000),
     }
 )
 
@@ -306,7 +351,10 @@ PROFILE = Map(
                 "max_output_tokens": Value(int, low=8),
                 "stock": Value(bool),
                 "concurrency": _COUNT,
-                "rounds": Value(int, low=2),
+                # To begin with; the budget buys more of them while the evidence is in doubt (`steps.py` looks at it).
+                "rounds": Value(int, low=2, high=1_000),
+                "budget": Anything(),
+                "most_rounds": Value(int, low=2, high=1_000),
                 "schedule": Value(str, choices=("auto", "interleaved", "alternated")),
                 "ladder": _LADDER,
             },
@@ -346,6 +394,8 @@ class House:
     models: Data
     engines: Data
     profiles: Data
+    # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
+    hashes: Data = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -366,15 +416,60 @@ def load_house(root: Path) -> House:
     for name, shape in (("hardware", HARDWARE), ("models", MODELS), ("engines", ENGINES)):
         tables[name], found = _read(root, f"profiles/catalog/{name}.yml", shape)
         problems += found
+    hashes, found = _hashes(root)
+    problems += found
+    if not problems:
+        problems = _dangling(tables)
     if problems:
         raise HouseError(problems)
-    house = House(tables["hardware"], tables["models"], tables["engines"], {})
+    house = House(tables["hardware"], tables["models"], tables["engines"], {}, hashes)
     for name in profile_names(root):
         profile, found = _read(root, f"profiles/{name}.yml", PROFILE)
+        if not PROFILE_NAME.fits(name):
+            found.append(Problem("the file's name", PROFILE_NAME.needed, "rename it", f"profiles/{name}.yml"))
         if found:
             house.broken[name] = found
         house.profiles[name] = profile
     return house
+
+
+def _hashes(root: Path) -> tuple[Data, list[Problem]]:
+    """Return what is known of the versions that the catalogue names without a lock."""
+    relative = "profiles/catalog/packages.txt"
+    try:
+        return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
+    except OSError as error:
+        found, do = error.strerror or str(error), f"restore it: git checkout -- {relative}"
+        return {}, [Problem(found, "the hashes of what the catalogue pins", do, relative)]
+
+
+def _dangling(tables: Data) -> list[Problem]:
+    """Return the words of the catalogue that name an entry which is not there."""
+    findings: list[Findings] = []
+
+    def look(file: str, path: str, word: object, words: Iterable[str]) -> None:
+        known = sorted(words)
+        if word not in known:
+            one = Findings(f"profiles/catalog/{file}.yml")
+            one.add(path, f"{word!r}, which is not there", f"one of: {', '.join(known)}", did_you_mean(word, known))
+            findings.append(one)
+
+    for key, model in tables["models"].items():
+        if "derived" in model["source"]:
+            look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], tables["models"])
+    for key, engine in tables["engines"].items():
+        program = next(iter(engine["launch"]["command"]), "")
+        if not PROGRAM.fits(program):
+            one = Findings("profiles/catalog/engines.yml")
+            one.add(f"{key}.launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
+            findings.append(one)
+        if files := (engine["launch"].get("config") or {}).get("files"):
+            for arm in ("baseline", "speculative", "stock"):
+                look("engines", f"{key}.launch.config.files", arm, files)
+        for name, method in engine["methods"].items():
+            for option in method.get("requires", {}).get("serve") or {}:
+                look("engines", f"{key}.methods.{name}.requires.serve", option, engine["options"])
+    return [problem for one in findings for problem in one.problems]
 
 
 def load_gpus(root: Path) -> Data:
@@ -397,46 +492,55 @@ def load_gpus(root: Path) -> Data:
 
 def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]:
     findings = Findings(relative)
-    try:
-        data = yaml.load((root / relative).read_text("utf-8"), Loader=_Loader)  # noqa: S506 (a safe loader, below)
-    except FileNotFoundError:
+    needed, do = "a YAML mapping, as git has it", f"correct it, or restore it: git checkout -- {relative}"
+    if not (root / relative).is_file():
         findings.add("", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
         return {}, findings.problems
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or str(error)
-        findings.add(place, f"text that is not YAML ({reason})", "a YAML mapping", "correct that line")
-        return {}, findings.problems
+    try:
+        data = read_yaml(root / relative, needed, do, where=relative)
+    except HouseError as error:
+        return {}, error.problems
+    data = _without_ends(data)
     if shape is ENGINES and isinstance(data, dict):
         data = {name: _like(entry, data) for name, entry in data.items()}
-    check(data, shape, findings)
+    if check(data, shape, findings) and shape in (ENGINES, MODELS):
+        _check_versions(data, findings)
+    check_text(data, findings)
     return (data if isinstance(data, dict) else {}), findings.problems
+
+
+def _without_ends(data: Any) -> Any:
+    """Return the data without the newline that YAML's ``>`` and ``|`` put behind a text."""
+    if isinstance(data, dict):
+        return {key: _without_ends(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_ends(item) for item in data]
+    return data.rstrip("\n") if isinstance(data, str) else data
+
+
+def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
+    """Add a problem for everything that stands in the place of a version and is none that could be compared."""
+    if isinstance(data, list):
+        for place, item in enumerate(data):
+            _check_versions(item, findings, f"{path}[{place}]")
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        below = f"{path}.{key}" if path else str(key)
+        asked = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
+        asked += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
+        # Of a model it is a version for each engine.
+        asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
+        for version in asked:
+            if not is_version(str(version)):
+                findings.add(below, repr(version), "a version, like 0.33.0", "correct it")
+        _check_versions(value, findings, below)
 
 
 def _like(entry: Any, engines: Data) -> Any:
     """Return an engine's entry with what it does not say itself taken from the one it is ``like``."""
-    if not isinstance(entry, dict) or entry.get("like") not in engines:
+    if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
         return entry
     merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
     # Null takes away what the other one has.
     return {key: value for key, value in merged.items() if key != "like" and value is not None}
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
-    """The safe loader, which also refuses a key that is written twice (YAML would keep the last)."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Look at a mapping as it was written, once, before merge keys are put into it; raise on a repeated key."""
-        looked_at: set[int] = self.__dict__.setdefault("_looked_at", set())
-        if id(node) not in looked_at:
-            looked_at.add(id(node))
-            seen: set[str] = set()
-            for key_node, _ in node.value:
-                key = str(key_node.value)  # a key may be a list, which YAML allows
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key '{key}' is written twice", key_node.start_mark
-                    )
-                seen.add(key)
-        super().flatten_mapping(node)

@@ -9,9 +9,11 @@ reads 505 ms.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +22,27 @@ from typing import Any
 
 import aiohttp
 
-from .sse import Answer, read_answer, split_events
+from .measured import time_per_token
+from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES, outcome_of
+from .patience import asked_to_wait
+from .sse import read_answer, says_done, split_events
 
 #: How long the server may take to accept a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
-#: How much of a server's error message is kept.
-MESSAGE_CHARACTERS = 300
+#: How long one request waits, all its 429 together, when the server says when to come back; and at least, each time.
+RETRY_AFTER_S, LEAST_RETRY_S = 60.0, 0.1
+#: How long a server may take to end its answer after `[DONE]`, in seconds; the connection is closed then.
+GRACE_S = 0.2
 #: How often an open loop asks whether it shall end, in seconds.
 UNTIL_EVERY_S = 0.1
 
-OK, FAILED, CUT_OFF, EMPTY, NO_USAGE = "ok", "failed", "cut_off", "empty", "no_usage"
-#: How a request can end. Only "ok" is ever averaged.
-STATUSES = (OK, FAILED, CUT_OFF, EMPTY, NO_USAGE)
+_DONE, _SHORT = b"[DONE]", 24
+
+# What others read from here.
+__all__ = [
+    "CUT_OFF", "EMPTY", "FAILED", "NO_USAGE", "OK", "STATUSES",
+    "Ask", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,14 @@ class Recording:
     stream: bool = False
     error: str | None = None
     whole: bool = False
+    location: str | None = None
+    """Where the server redirects to."""
+    encoding: str = ""
+    """How the body is compressed, where that was not asked for and cannot be undone here."""
+    throttled: int = 0
+    """How often the server said 429 and when to come back; the clock is that of the last attempt."""
+    throttled_s: float = 0.0
+    """How long was waited for that, in all."""
     body: bytearray = field(default_factory=bytearray)
     # Arrays and not lists: 12 bytes a read, and nothing for the garbage collector to walk over.
     times_s: array[float] = field(default_factory=lambda: array("d"))
@@ -161,40 +180,89 @@ def open_session(timeout_s: float) -> aiohttp.ClientSession:
 
 
 async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> Recording:
-    """Send one request and record its stream. Never raises, except when it is cancelled."""
+    """Send one request and record its stream. Never raises, except when it is cancelled.
+
+    The answer ends with `[DONE]`, whether or not the server closes the connection then. A server that says 429 and when
+    to come back is asked again then (RFC 9110, `Retry-After`), while that is no more than `RETRY_AFTER_S` in all. A
+    redirect is not followed: the key would go with it, and the numbers would be another server's.
+    """
     record = Recording(ask, began_s=time.perf_counter())
-    clock, note_time, note_end, body = (
-        time.perf_counter,
-        record.times_s.append,
-        record.ends.append,
-        record.body,
-    )
+    sent = json.dumps(ask.body(endpoint.model)).encode()
     try:
-        async with session.post(
-            endpoint.chat_url,
-            data=json.dumps(ask.body(endpoint.model)).encode(),
-            headers={
-                "Content-Type": "application/json",
-                "Accept": "text/event-stream",
-                "Accept-Encoding": "identity",
-                **endpoint.headers,
-            },
-            trace_request_ctx=record,
-        ) as response:
-            record.http_status = response.status
-            record.stream = response.content_type == "text/event-stream"
-            content = response.content
-            while data := await content.readany():
-                note_time(clock())
-                body += data
-                note_end(len(body))
-            record.whole = True
+        while (wait_s := await _exchange(session, endpoint, sent, record)) is not None:
+            record.throttled += 1
+            record.throttled_s += wait_s
+            await asyncio.sleep(wait_s)
+            record.body, record.times_s, record.ends = bytearray(), array("d"), array("Q")
     except asyncio.TimeoutError:  # a class of its own on Python 3.10, which boxes may run
         record.error = "the time for the request was up"
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
         record.error = f"{type(error).__name__}: {error}"
-    record.ended_s = clock()
+    record.ended_s = record.ended_s or time.perf_counter()
     return record
+
+
+async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: bytes, record: Recording) -> float | None:
+    """Send the request once; return after how many seconds to send it again, None where this was the answer."""
+    clock, note_time, note_end, body = time.perf_counter, record.times_s.append, record.ends.append, record.body
+    async with session.post(
+        endpoint.chat_url,
+        data=sent,
+        headers={
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",
+            **endpoint.headers,
+        },
+        allow_redirects=False,
+        trace_request_ctx=record,
+    ) as response:
+        record.http_status = response.status
+        record.stream = response.content_type == "text/event-stream"
+        record.location = response.headers.get("Location") if response.status in REDIRECTS else None
+        encoding = response.headers.get("Content-Encoding", "").strip().lower()
+        unpack = _unpacker(encoding)
+        record.encoding = "" if unpack else encoding.replace("identity", "")
+        content = response.content
+        while data := await content.readany():
+            if unpack is not None and not (data := unpack(data)):
+                continue
+            note_time(clock())
+            body += data
+            note_end(len(body))
+            # A read as short as that may be the rest of it.
+            if (_DONE in data or len(data) < _SHORT) and record.stream and says_done(body, len(data)):
+                record.ended_s = clock()
+                record.whole = True
+                await _drain(content)
+                response.close()
+                return None
+        record.whole = True
+        wait_s = asked_to_wait(response.headers) if response.status == 429 else None
+        if wait_s is not None:
+            wait_s = max(wait_s, LEAST_RETRY_S)
+            if record.throttled_s + wait_s <= RETRY_AFTER_S:
+                return wait_s
+            record.error = f"asked to come back in {wait_s:,.0f} s, and no more than {RETRY_AFTER_S:.0f} s are waited"
+    return None
+
+
+async def _drain(content: aiohttp.StreamReader) -> None:
+    """Let the server end its answer in good form, for a moment: some never do."""
+
+    async def rest() -> None:
+        while await content.readany():
+            pass
+
+    if not content.at_eof():
+        with contextlib.suppress(asyncio.TimeoutError, aiohttp.ClientError, OSError):
+            await asyncio.wait_for(rest(), GRACE_S)
+
+
+def _unpacker(encoding: str) -> Callable[[bytes], bytes] | None:
+    """Return what undoes a compression as the stream comes, or None: there is none, or none that Python knows."""
+    # 32: the header says whether it is gzip's or zlib's (zlib.decompressobj).
+    return zlib.decompressobj(32 + zlib.MAX_WBITS).decompress if encoding in ("gzip", "x-gzip", "deflate") else None
 
 
 def _never() -> bool:
@@ -278,18 +346,17 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
     carried tokens and N the server's own count of output tokens:
     TTFT = t_first - sent; E2E = t_last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between
     chunks with tokens (vLLM's definitions, `vllm/benchmarks/serve.py`; with speculation a chunk carries
-    several tokens, so ITL is not TPOT). Each is None where it is not known.
+    several tokens, so ITL is not TPOT). Each is None where it is not known; TPOT also where the answer came in
+    too few pieces for it (`measured.time_per_token`).
     """
     events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
     answer = read_answer(events)
-    status, error = _outcome(record, answer, endpoint)
+    status, error = outcome_of(record, answer, endpoint)
     sent_s = record.sent_s if record.sent_s is not None else record.began_s
     times = answer.token_times_s
     ttft = (times[0] - sent_s) * 1000 if times else None
     e2el = (times[-1] - sent_s) * 1000 if times else None
-    tpot = None
-    if ttft is not None and e2el is not None and answer.output_tokens and answer.output_tokens > 1:
-        tpot = (e2el - ttft) / (answer.output_tokens - 1)
+    gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
     ask = record.ask
     return {
         "prompt_id": ask.prompt_id,
@@ -301,15 +368,18 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
         "status": status,
         "error": endpoint.without_key(error) if error else None,
         "http_status": record.http_status,
+        "throttled": record.throttled,
+        "throttled_s": round(record.throttled_s, 3),
         "started_s": round(sent_s - zero_s, 6),
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens,
+        "max_tokens": ask.output_tokens,
         "cached_tokens": answer.cached_tokens,
         "ttft_ms": ttft,
         "ttfat_ms": (answer.first_answer_s - sent_s) * 1000 if answer.first_answer_s is not None else None,
         "e2el_ms": e2el,
-        "tpot_ms": tpot,
-        "itls_ms": [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)],
+        "tpot_ms": time_per_token(ttft, e2el, answer.output_tokens, gaps),
+        "itls_ms": gaps,
         "chunks": len(times),
         "finish_reason": answer.finish_reason,
         "text": answer.text,
@@ -322,55 +392,3 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,
     }
-
-
-def _outcome(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[str, str | None]:
-    """Return how the request ended, and why when it did not end well."""
-
-    def said() -> str:
-        return _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
-
-    if record.http_status is None:
-        return FAILED, record.error or "no answer"
-    if record.http_status != 200:
-        return (
-            FAILED,
-            f"HTTP {record.http_status}: {said()}",
-        )
-    if not record.stream:
-        return (
-            FAILED,
-            f"the answer is no event stream: {said()}",
-        )
-    if answer.error:
-        return FAILED, f"an error inside the stream: {_cut(answer.error, endpoint)}"
-    if not record.whole and not record.body:
-        return FAILED, record.error
-    if not record.whole and not answer.done:
-        return CUT_OFF, record.error
-    if not answer.done and answer.finish_reason is None:
-        return CUT_OFF, "the stream ended without [DONE] and without a finish_reason"
-    if not answer.token_times_s:
-        return EMPTY, "the answer holds no token"
-    if not answer.output_tokens:
-        return NO_USAGE, f"the server counted {answer.output_tokens} output tokens (usage.completion_tokens)"
-    return OK, None
-
-
-def _message(body: bytes) -> str:
-    """Return the readable part of an error document."""
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return text
-    if isinstance(document, dict):
-        problem = document.get("error", document)
-        message = problem.get("message") if isinstance(problem, dict) else problem
-        text = str(message or text)
-    return text
-
-
-def _cut(text: str, endpoint: Endpoint) -> str:
-    """Return as much of a server's message as is kept; the key goes first, for half of one would not be found."""
-    return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

@@ -210,17 +210,17 @@ def split(text: str, start: int = 0) -> tuple[list[str], int]:
             if skip and (word is None or "\n" in skip.group() or skip.end() == end):
                 place = skip.end()
                 if word is not None:
-                    words, word = [*words, word], None
+                    words.append(word)
+                    word = None
                 continue
             word = (word or "") + text[place + 1 : place + 2]
             place += 2
             continue
         if char in " \t" or char in "\n;|&<>`)" or (char == "#" and word is None):
             if word is not None:
-                if char in "<>" and word.isdigit():
-                    word = None  # 2>&1
-                else:
-                    words, word = [*words, word], None
+                if not (char in "<>" and word.isdigit()):  # 2>&1
+                    words.append(word)
+                word = None
             if char not in " \t":
                 break
             place += 1

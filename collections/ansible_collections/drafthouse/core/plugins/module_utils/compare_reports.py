@@ -16,7 +16,7 @@ from .gates import NOT_MEASURED, PASSED
 from .history import Kept
 from .report_setup import ARMS
 from .stats import CONFIDENCE, estimate, median, paired_ratios
-from .verdict import DOES_NOT_PAY, PAYS, Prompt, Request, measured_tpot
+from .verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS, Prompt, Request, measured_tpot
 from .wording import listing, percent, span
 
 SCHEMA = "drafthouse.comparison/1"
@@ -233,7 +233,7 @@ def _regressions(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], 
         # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
         if row["word"] == SLOWER and row["change"]["median"] < 1.0 / (1.0 + threshold)
     ]
-    if found["a"]["word"] == PAYS and found["b"]["word"] != PAYS:
+    if found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
         worse.append(f"the verdict was “pays” and is “{found['b']['word']}”")
     worse += [
         f"the gate {gate['title']} passed and is {gate['b']}"
@@ -283,6 +283,11 @@ def _unjudged(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], one
     """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
     return [
         *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
+        *(
+            ["the verdict was “pays”, and B was too noisy for one"]
+            if found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY
+            else []
+        ),
         *_no_longer(judged, one, two),
         *(
             f"the gate {gate['title']}: it passed in A and is not {'measured in' if gate['b'] else 'in'} B"

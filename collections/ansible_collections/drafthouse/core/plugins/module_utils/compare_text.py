@@ -8,9 +8,9 @@ from typing import Any
 
 from .compare_reports import MEASURES
 from .crossover_text import exact
+from .plain_text import printable
 from .report_setup import ARMS
 from .tables import table
-from .terminal import printable
 from .wording import NOTHING, number, percent, times, times_span
 
 TITLES = {name: f"{title} {unit}" for name, title, unit in MEASURES}

@@ -145,17 +145,19 @@ def run_alone(arm: str, kept: Mapping[str, Any]) -> None:
         _asked(api, "POST", f"/containers/{name}/start")
 
 
-def remove_of(home: str | Path) -> None:
-    """End the containers that were started from this home, for a server that is none. Raises HouseError."""
-    _remove(list(ours(DockerApi(timeout_s=_API_S), home)))
+def remove_of(home: str | Path, grace_s: int = _STOP_S) -> list[str]:
+    """End the containers that were started from this home, and return their names. Raises HouseError."""
+    names = list(ours(DockerApi(timeout_s=_API_S), home))
+    _remove(names, grace_s)
+    return names
 
 
-def _remove(names: Sequence[str]) -> None:
-    """Remove containers at the same time: one that does not heed the signal takes the whole of its ten seconds."""
+def _remove(names: Sequence[str], grace_s: int = _STOP_S) -> None:
+    """Remove containers at the same time: one that does not heed the signal takes all of ``grace_s`` seconds."""
 
     def remove(name: str) -> None:
         api = DockerApi(timeout_s=_API_S)
-        _asked(api, "POST", f"/containers/{name}/stop", t=str(_STOP_S))
+        _asked(api, "POST", f"/containers/{name}/stop", t=str(grace_s))
         _asked(api, "DELETE", f"/containers/{name}", force="true")
 
     if names:

@@ -20,6 +20,7 @@ there they tell nothing, where vLLM's and llama.cpp's would tell "nothing drafte
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +35,8 @@ from .traffic import parse_traffic
 READ_TIMEOUT_S = 30.0
 
 _DIALECTS = ("vllm", "llamacpp")
+#: Which of them have a tokenizer at /tokenize.
+TOKENIZERS = _DIALECTS
 _TRTLLM = "trtllm"
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _TRTLLM_FIELDS = {
@@ -174,6 +177,29 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
             error = f"{type(problem).__name__}: {problem}"
             break
     return unreadable(endpoint.without_key(f"{endpoint.counters_url}: {error}"))
+
+
+async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
+    """Return how many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
+
+    vLLM and llama.cpp have it at /tokenize, and each reads its own fields. Never raises.
+    """
+    body = {"model": endpoint.model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
+    try:
+        async with session.post(
+            f"{endpoint.root}/tokenize",
+            json=body,
+            headers={"Accept-Encoding": "identity", **endpoint.headers},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=READ_TIMEOUT_S),
+            trace_request_ctx=_NoClock(),
+        ) as response:
+            if response.status != 200:
+                return None, f"/tokenize: HTTP {response.status}"
+            tokens = json.loads(await response.read()).get("tokens")
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, AttributeError) as problem:
+        return None, endpoint.without_key(f"/tokenize: {type(problem).__name__}: {problem}")
+    return (len(tokens), None) if isinstance(tokens, list) else (None, "/tokenize: no list of tokens in its answer")
 
 
 class _NoClock:

@@ -2,17 +2,20 @@
 
 At every level of the load the verdict's rule is applied (`verdict.py`): each prompt is reduced to its median TPOT
 over the rounds in either arm, the ratio of the two (baseline over speculative) is that prompt's speed-up, and the
-median over the prompts gets a bootstrap interval. Only rounds in which both arms were measured well count.
+median over the prompts gets an interval in which the starts of the servers have their part (`level_claims.py`). Only
+rounds in which both arms were measured well count.
 
 - The **word** of a level is `pays` (lower 95 % bound above 1.03), `costs` (upper bound below 1/1.03) or `unclear`.
 - A ladder looks at many levels, and one of them looks good by chance more often than one look would. So the ladder
-  as a whole `pays` only where the exact interval of at least one level stays above 1.03 when its confidence is
-  raised for all of the ladder's levels (Bonferroni: 1 - 0.05 / levels), those planned and not reached included.
+  as a whole `pays` only where the gain of at least one level is claimed by `level_claims.claimed`, which holds the
+  error rate over all of them.
+- Where the A/B was measured at a level of the ladder, on the same kind of work, **its word is that level's**
+  (`agreed`): two experiments may differ by chance, and a report must not say both.
 - The **crossover** is where the median speed-up falls through 1.03: on a straight line over log2 of the level,
   between the last level above it and the next. A level that `costs` ends the search: a median above 1.03 at a
   higher load is luck until that level `pays`, and only then the search goes on from there. The crossover's interval
   is a bootstrap over prompts, the same resample at all levels, because a prompt that drafts well does so at every
-  load.
+  load; each resample has a draw of what the starts do, which all levels share too.
 """
 
 from __future__ import annotations
@@ -25,9 +28,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .crossover_text import CANNOT_SAY, CLOSED_UNIT, reasons, sentence
-from .stats import CONFIDENCE, RESAMPLES, SEED, Estimate, bootstrap_median, median, paired_ratios, values_needed
-from .verdict_words import DOES_NOT_PAY, PAYS, THRESHOLD
+from .crossover_text import CLOSED_UNIT, reasons, sentence
+from .level_claims import (
+    claimed,
+    prompts_needed,
+    prompts_needed_above,
+    starts_of,
+    widened,
+)
+from .levels import CLOSED
+from .stats import CONFIDENCE, RESAMPLES, SEED, median, median_interval, paired_ratios
+from .verdict_words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS, THRESHOLD
+
+# What others read from here.
+__all__ = ["COSTS", "UNCLEAR", "agreed", "crossings", "fill", "headline", "prompts_needed", "word_of"]
 
 COSTS, UNCLEAR = "costs", "unclear"
 OK = "ok"
@@ -39,51 +53,53 @@ Step = Mapping[str, Any]
 Ratios = dict[str, float]
 Array = NDArray[np.float64]
 Steps = dict[tuple[str, Any], Step]
+#: The A/B's word on one level: ``level``, ``word``, and ``speedup`` (an `Estimate` as plain data).
+Settled = Mapping[str, Any]
 
 
-def fill(ladder: Mapping[str, Any], resamples: int = RESAMPLES) -> dict[str, dict[str, Any]]:
+def fill(
+    ladder: Mapping[str, Any], resamples: int = RESAMPLES, settled: Mapping[str, Settled] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the crossover of every kind of a ladder, as plain data: what stands in its ``crossover``.
 
     Nothing is raised for a ladder that was stopped, polluted or broken: levels without a good pair of steps are in
     ``missing`` with the reason, and too few prompts give the word "cannot say". ``pays_until``, ``pays_from`` and
     ``interval`` are in the ladder's unit; an end of the interval is None where it lies outside the ladder.
+    ``settled`` is what the A/B said of a kind at one level (see `agreed`).
     """
     steps = list(ladder.get("steps") or [])
     kinds = dict.fromkeys([*(ladder.get("kinds") or []), *(step["kind"] for step in steps)])
-    return {str(kind): _of_kind(ladder, [s for s in steps if s["kind"] == kind], resamples) for kind in kinds}
+    return {
+        str(kind): _of_kind(ladder, [s for s in steps if s["kind"] == kind], resamples, (settled or {}).get(str(kind)))
+        for kind in kinds
+    }
 
 
-def ladder_confidence(levels: int) -> float:
-    """Return the confidence that the interval of one level needs, for all ``levels`` together to have 95 %."""
-    return 1.0 - (1.0 - CONFIDENCE) / max(1, levels)
+def agreed(ladder: Mapping[str, Any] | None, verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the ladder with the A/B's word at the level and for the kind that both were measured at.
 
-
-def prompts_needed(levels: int) -> int:
-    """Return the fewest prompts of a kind that can show anything over so many levels (8 for 5, 10 for 16)."""
-    return values_needed(ladder_confidence(levels))
-
-
-def exact_interval(values: Sequence[float], confidence: float) -> Estimate:
-    """Return the median of ``values`` with its interval by order statistics, which assumes nothing of them.
-
-    The k-th smallest of n values lies above the median of the population when fewer than k fell below it: the
-    binomial tail P(X < k) for n and 1/2 (David and Nagaraja, Order Statistics, 3rd edition 2003, section 7.1). k is
-    the largest for which both tails leave ``confidence``. A bootstrap of few values is too sure of itself that far
-    out in its tails. Raises ValueError for none.
+    That is where the loop is closed, ``verdict`` (of `verdict.judge`) is about this one kind, and its concurrency is
+    a level. The ladder stays as it is where the two say the same, and where the A/B says nothing (``invalid``, or
+    wrong output). A verdict over several kinds together is about none of them alone.
     """
-    ordered = sorted(values)
-    n = len(ordered)
-    tail, k = 2.0**-n, 1
-    while k < n / 2 and 2 * (more := tail + math.comb(n, k) * 2.0**-n) <= 1.0 - confidence:
-        tail, k = more, k + 1
-    return Estimate(
-        median=median(ordered),
-        low=ordered[k - 1],
-        high=ordered[n - k],
-        n=n,
-        confidence=confidence,
-        reach=min(confidence, 1.0 - 2 * tail),
-    )
+    kinds, level = verdict["scope"]["kinds"], verdict["scope"]["concurrency"]
+    one = ((ladder or {}).get("crossover") or {}).get(kinds[0]) if len(kinds) == 1 else None
+    entry = next((own for own in (one or {}).get("levels") or [] if own["level"] == level), None)
+    speaks = verdict["word"] != INVALID and not verdict.get("wrong_output") and verdict["speedup"]
+    if not ladder or not one or not entry or not speaks or ladder.get("load", CLOSED) != CLOSED:
+        return ladder
+    if (verdict["word"] == PAYS) == _covers(one, level):
+        return ladder
+    settled = {"level": level, "word": verdict["word"], "speedup": verdict["speedup"]}
+    found = fill({**ladder, "kinds": kinds}, settled={kinds[0]: settled})
+    return {**ladder, "crossover": {**ladder["crossover"], kinds[0]: found[kinds[0]]}}
+
+
+def _covers(one: Mapping[str, Any], level: float) -> bool:
+    """Return whether the sentence of a kind says that it pays at a level."""
+    if one["word"] != PAYS or level in one["gaps"] or level < (one["pays_from"] or one.get("quoted") or 0):
+        return False
+    return bool(one["reaches_top"] or level <= one["pays_until"])
 
 
 def word_of(speedup: Mapping[str, Any]) -> str:
@@ -102,32 +118,49 @@ def headline(crossover: Mapping[str, Mapping[str, Any]], kinds: Sequence[str] = 
 # --- one kind ---------------------------------------------------------------------------------------
 
 
-def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int) -> dict[str, Any]:
+def _of_kind(
+    ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, settled: Settled | None
+) -> dict[str, Any]:
     planned = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
-    confidence = ladder_confidence(len(planned))
     unit = str(ladder.get("unit") or CLOSED_UNIT)
+    both: dict[float, tuple[Steps, list[Any]]] = {}
     table: dict[float, Ratios] = {}
-    levels: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
     for level in planned:
         here = [step for step in steps if step["level"] == level]
         good, rounds = _good(here)
-        ratios = _ratios(good, rounds)
-        if not ratios:
+        if ratios := _ratios(good, rounds):
+            both[level], table[level] = (good, rounds), ratios
+        else:
             missing.append({"level": level, "why": _why_missing(here, rounds)})
-            continue
-        table[level] = ratios
-        levels.append(_level(level, list(ratios.values()), confidence, good, rounds, resamples))
-    firm = [one for one in levels if one["corrected"]["reach"] >= confidence]
-    claimed = [one for one in firm if one["corrected"]["low"] > THRESHOLD]
+    starts = starts_of([_shifts(*pair) for pair in both.values()])
+    spread = {level: (starts.sd_over(len(rounds)), starts.freedom) for level, (_, rounds) in both.items()}
+    told = {settled["level"]: settled["word"] == PAYS} if settled else None
+    values = {level: list(ratios.values()) for level, ratios in table.items()}
+    asked, paying = claimed(planned, values, spread, THRESHOLD, told)
+    levels = [
+        _level(level, *both[level])
+        | {
+            "speedup": (speedup := widened(median_interval(values[level]), *spread[level]).as_dict()),
+            "corrected": asked[level].as_dict(),
+            "word": word_of(speedup),
+        }
+        for level in table
+    ]
+    for one in levels:
+        if settled and one["level"] == settled["level"]:
+            word = PAYS if told and told[one["level"]] else UNCLEAR if one["word"] == PAYS else one["word"]
+            one |= {"word": word, "settled": dict(settled)}
     found: dict[str, Any] = {
-        "word": PAYS if claimed else DOES_NOT_PAY if firm else CANNOT_SAY,
+        "word": PAYS if paying else _without_claim(levels),
         "unit": unit,
         "levels": levels,
         "planned": len(planned),
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "threshold": THRESHOLD,
-        "prompts_needed": values_needed(confidence),
+        "prompts_needed": prompts_needed(len(planned)),
+        "prompts_needed_above": prompts_needed_above(len(planned)),
+        "starts": {"sd": starts.sd, "rounds": starts.rounds},
         "pays_until": None,
         "pays_from": None,
         "interval": None,
@@ -136,13 +169,24 @@ def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int) -
         "beyond": None,
         "missing": missing,
     }
-    if claimed:
+    if paying:
         # What is quoted is a level that stands: the lowest one.
-        found["quoted"] = claimed[0]["level"]
-        found |= _crossing(levels, table, resamples)
+        found["quoted"] = paying[0]
+        found |= _crossing(levels, _resampled(table, spread, resamples))
     found["reasons"] = reasons(found)
     found["sentence"] = sentence(found, unit)
     return found
+
+
+def _without_claim(levels: Sequence[Mapping[str, Any]]) -> str:
+    """Return the word of a ladder of which no level is claimed."""
+
+    def lacks(one: Mapping[str, Any]) -> bool:
+        return bool(one["corrected"]["reach"] < one["corrected"]["confidence"])
+
+    # A gain that begins at a higher load needs more prompts: without them nobody knows.
+    unknown = all(map(lacks, levels)) or any(lacks(one) and one["word"] == PAYS for one in levels)
+    return CANNOT_SAY if unknown else DOES_NOT_PAY
 
 
 def _good(steps: Sequence[Step]) -> tuple[Steps, list[Any]]:
@@ -187,19 +231,19 @@ def _why_missing(steps: Sequence[Step], rounds: Sequence[Any]) -> str:
     return f"only {arms[0]} was measured" if arms else "not measured"
 
 
-def _level(
-    level: float, ratios: Sequence[float], confidence: float, good: Steps, rounds: Sequence[Any], resamples: int
-) -> dict[str, Any]:
-    speedup = bootstrap_median(ratios, resamples=resamples).as_dict()
+def _shifts(good: Steps, rounds: Sequence[Any]) -> list[float]:
+    """Return the logarithm of each round's own speed-up at one level: the median over its prompts."""
+    by_round = [list(_ratios(good, [number]).values()) for number in rounds]
+    return [math.log(median(ratios)) for ratios in by_round if ratios]
+
+
+def _level(level: float, good: Steps, rounds: Sequence[Any]) -> dict[str, Any]:
     return {
         "level": level,
-        "speedup": speedup,
-        "corrected": exact_interval(ratios, confidence).as_dict(),
-        "word": word_of(speedup),
         "rounds": len(rounds),
         # All the tokens that the server gives, not one user's: it can still gain where TPOT loses nothing more.
         "throughput_ratio": _throughput_ratio(good, rounds),
-        "control": _control(good, resamples),
+        "control": _control(good),
     }
 
 
@@ -210,7 +254,7 @@ def _throughput_ratio(good: Steps, rounds: Sequence[Any]) -> float | None:
     return median(known[SPECULATIVE]) / median(known[BASELINE]) if all(known.values()) else None
 
 
-def _control(good: Steps, resamples: int) -> dict[str, Any] | None:
+def _control(good: Steps) -> dict[str, Any] | None:
     """Return the baseline's first good round over its second, prompt by prompt: what the box does by itself."""
     first, second, *_ = [*sorted(number for arm, number in good if arm == BASELINE), None, None]
     if second is None:
@@ -218,7 +262,7 @@ def _control(good: Steps, resamples: int) -> dict[str, Any] | None:
     ratios = paired_ratios(_tpot(good[BASELINE, first]), _tpot(good[BASELINE, second]))
     if not ratios:
         return None
-    return bootstrap_median(list(ratios.values()), resamples=resamples).as_dict() | {"rounds": [first, second]}
+    return median_interval(list(ratios.values())).as_dict() | {"rounds": [first, second]}
 
 
 # --- where it crosses -------------------------------------------------------------------------------
@@ -241,27 +285,37 @@ def crossings(levels: Sequence[float], medians: Array) -> Array:
     return found
 
 
-def _searched(levels: Sequence[Mapping[str, Any]]) -> int:
+def _searched(levels: Sequence[Mapping[str, Any]], medians: Array) -> int:
     """Return among how many levels, from the lowest, the crossover is: up to the first cost that no gain follows.
 
     Such a level is the last of them. A gain is one whose whole interval is above the threshold: a median alone lies
     there by chance at half of the levels where the arms are equal, and would carry the claim over levels that cost.
     """
-    above = next(place for place, one in enumerate(levels) if one["speedup"]["median"] > THRESHOLD)
+    above = int(np.argmax(medians > THRESHOLD))
     sure = max((place for place, one in enumerate(levels) if one["word"] == PAYS), default=above)
     ends = (place + 1 for place, one in enumerate(levels) if place > sure and one["word"] == COSTS)
     return next(ends, len(levels))
 
 
-def _crossing(levels: Sequence[Mapping[str, Any]], table: Mapping[float, Ratios], resamples: int) -> dict[str, Any]:
-    """Return the crossover with its interval, and what lies before and beyond it."""
-    until_here = _searched(levels)
+def _crossing(levels: Sequence[Mapping[str, Any]], resampled: Array) -> dict[str, Any]:
+    """Return the crossover with its interval, and what lies before and beyond it.
+
+    ``resampled`` are medians that might have been: a row for each resample, a column a level.
+    """
+    medians = np.asarray([[one["speedup"]["median"] for one in levels]])
+    for place, one in enumerate(levels):
+        if settled := one.get("settled"):
+            # Where the A/B says that it pays, it does by as much at least; where not, no gain is there to begin from.
+            limit = np.maximum if settled["word"] == PAYS else np.minimum
+            bound = settled["speedup"]["median"] if settled["word"] == PAYS else 1.0
+            medians[:, place], resampled[:, place] = limit(medians[:, place], bound), limit(resampled[:, place], bound)
+    until_here = _searched(levels, medians[0])
     places = [one["level"] for one in levels[:until_here]]
-    medians = np.asarray([[one["speedup"]["median"] for one in levels[:until_here]]])
+    medians = medians[:, :until_here]
     above = [place for place in range(until_here) if medians[0, place] > THRESHOLD]
     until = float(crossings(places, medians)[0])
     # The resample is drawn over all of the levels: the same prompts as before, and none of them lost.
-    drawn = crossings(places, _resampled(table, resamples)[:, :until_here])
+    drawn = crossings(places, resampled[:, :until_here])
     tail = (1.0 - CONFIDENCE) / 2.0
     ends = np.quantile(drawn, tail, method="lower"), np.quantile(drawn, 1.0 - tail, method="higher")
     beyond = [one for one in levels[above[-1] + 1 :] if one["word"] == COSTS]
@@ -293,12 +347,14 @@ def _change(level: Mapping[str, Any]) -> dict[str, Any]:
     return {"level": level["level"], "change": level["speedup"]["median"] - 1.0}
 
 
-def _resampled(table: Mapping[float, Ratios], resamples: int) -> Array:
-    """Return the median speed-up of every level (columns) in every resample of the prompts (rows)."""
+def _resampled(table: Mapping[float, Ratios], spread: Mapping[float, tuple[float, int]], resamples: int) -> Array:
+    """Return the median speed-up of every level (columns) in every resample of prompts and starts (rows)."""
     prompts = sorted({prompt for ratios in table.values() for prompt in ratios})
-    draws = np.random.default_rng(SEED).integers(0, len(prompts), size=(resamples, len(prompts)))
+    random = np.random.default_rng(SEED)
+    draws = random.integers(0, len(prompts), size=(resamples, len(prompts)))
+    started = random.standard_t(next(iter(spread.values()))[1], size=resamples)
     columns = []
-    for ratios in table.values():
+    for level, ratios in table.items():
         values = np.asarray([ratios.get(prompt, math.nan) for prompt in prompts])
         whole = not np.isnan(values).any()
         middle: Callable[..., Array] = np.median if whole else np.nanmedian
@@ -306,5 +362,6 @@ def _resampled(table: Mapping[float, Ratios], resamples: int) -> Array:
             warnings.simplefilter("ignore", RuntimeWarning)
             medians = middle(values[draws], axis=1)
         # A resample without any prompt of this level says nothing about it.
-        columns.append(np.where(np.isnan(medians), np.nanmedian(values), medians))
+        medians = np.where(np.isnan(medians), np.nanmedian(values), medians)
+        columns.append(medians * np.exp(spread[level][0] * started))
     return np.column_stack(columns)

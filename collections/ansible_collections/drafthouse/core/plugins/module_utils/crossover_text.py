@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .verdict_words import PAYS
-from .wording import DASH, count, listing, times, times_span
+from .verdict_words import CANNOT_SAY, PAYS
+from .wording import DASH, count, listing, percent, times, times_span
 
 #: A closed loop counts requests that are under way at once; an open one requests a second.
 CLOSED_UNIT = "concurrent requests"
-CANNOT_SAY = "cannot say"
 
 
 def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
@@ -23,9 +22,10 @@ def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
     if one["word"] == CANNOT_SAY:
         return f"{CANNOT_SAY} up to which load it pays: {one['reasons'][0]}"
     if one["word"] != PAYS:
-        return f"{one['word']} at {_span([level['level'] for level in levels], unit)}: {_without_gain(one, unit)}"
+        where = _span([level["level"] for level in levels], unit)
+        return f"{one['word']} at {where}: {_without_gain(one, unit)}{_of_the_ab(one, unit)}"
     quoted = next(level for level in levels if level["level"] == one["quoted"])
-    told = f"{PAYS} {times_span(quoted['speedup'])} {_at(quoted['level'], unit)}"
+    told = f"{PAYS} {times_span((quoted.get('settled') or quoted)['speedup'])} {_at(quoted['level'], unit)}"
     if one["pays_from"] is not None:
         told += f", from about {load(one['pays_from'])}"
     if one["reaches_top"]:
@@ -36,7 +36,7 @@ def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
         told += f", until about {load(one['pays_until'])} {unit}{_interval(one['interval'], levels)}"
     if one["gaps"]:
         told += f", but not at {listing([load(level) for level in one['gaps']])}{_cost_of_gaps(one)}"
-    return f"{told}{_beyond(one)}"
+    return f"{told}{_beyond(one)}{_of_the_ab(one, unit)}"
 
 
 def reasons(one: Mapping[str, Any]) -> list[str]:
@@ -47,19 +47,22 @@ def reasons(one: Mapping[str, Any]) -> list[str]:
         return [f"no level was measured well in both arms ({why})"]
     found = []
     most = max(level["speedup"]["n"] for level in levels)
-    bar, confidence = times(one["threshold"]), f"{100 * one['confidence']:.2f} %"
     if one["word"] == CANNOT_SAY:
+        few = most < one["prompts_needed"]
         found.append(
-            f"{count(most, 'prompt')} at most, and {count(one['planned'], 'level')} of load need "
-            f"{one['prompts_needed']}: fewer cannot give an interval of {confidence} each"
+            f"{count(most, 'prompt')} at most, and {one['prompts_needed']} are needed"
+            if few
+            else f"a gain that begins above the lowest of {count(one['planned'], 'level')} needs "
+            f"{count(one['prompts_needed_above'], 'prompt')}, and there are {most}"
         )
     else:
-        best = max(levels, key=lambda level: float(level["corrected"]["low"]))
-        side = "above" if one["word"] == PAYS else "not above"
-        found.append(
-            f"the lower {confidence} bound (95 % over {count(one['planned'], 'level')}) is at best "
-            f"{times(best['corrected']['low'], 3)}, {_at(best['level'], unit)}: {side} {bar}"
-        )
+        found += _bound(one)
+    starts = one["starts"]
+    seen = f"{count(starts['rounds'], 'round')} and what is known of starts" if starts["rounds"] > 1 else "one round"
+    found.append(
+        f"every interval holds what server starts alone do to a round: {percent(starts['sd'])} (standard deviation, "
+        f"{'from' if starts['rounds'] > 1 else 'assumed for'} {seen})"
+    )
     found += [f"nothing to compare {_at(gap['level'], unit)}: {gap['why']}" for gap in missing]
     found += [
         f"the box was not steady {_at(level['level'], unit)}: the baseline against itself gives "
@@ -80,6 +83,33 @@ def load(value: float) -> str:
         size, digits = size * 10, digits + 1
     text = f"{round(value, digits):.{max(0, digits)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _bound(one: Mapping[str, Any]) -> list[str]:
+    """Return the bound that a claim rests on: of the level that is quoted, or of the best one where none is."""
+    asked = [level for level in one["levels"] if not level.get("settled")]
+    quoted = [level for level in asked if level["level"] == one.get("quoted")]
+    best = quoted[0] if quoted else max(asked, key=lambda level: float(level["corrected"]["low"]), default=None)
+    if best is None or (one["word"] == PAYS and not quoted):
+        return []
+    bound = best["corrected"]
+    return [
+        f"the lower {100 * bound['confidence']:.2f} % bound {_at(best['level'], one['unit'])} is "
+        f"{times(bound['low'], 3)}, {'above' if quoted else 'not above'} {times(one['threshold'])} "
+        f"({count(one['planned'], 'level')}, asked from the lowest upward: "
+        f"the chance that any gain is claimed falsely is 5 % at most)"
+    ]
+
+
+def _of_the_ab(one: Mapping[str, Any], unit: str) -> str:
+    """Return whose word it is at the level where the A/B and the ladder said different things."""
+    for level in one["levels"]:
+        if settled := level.get("settled"):
+            where = f"; {_at(level['level'], unit)} the word is the A/B's"
+            if settled["word"] == PAYS:
+                return f"{where}, and the ladder alone shows {times_span(level['speedup'])}"
+            return f"{where}: {settled['word']}, {times_span(settled['speedup'])}"
+    return ""
 
 
 def _at(level: float, unit: str) -> str:

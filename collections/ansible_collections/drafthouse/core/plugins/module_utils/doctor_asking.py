@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .direct import opener
-from .gateway_ready import read_key, trust_of, wait_for_gateway
+from .doctor_paths import ask_gateway_paths, ask_paths
+from .gateway_ready import asked, read_key, trust_of, wait_for_gateway
 from .problems import HouseError
 from .redact import redactor
 from .runtimes import runtime_of
@@ -47,13 +48,15 @@ def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
 def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
     """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
     base = f"http://{wants['site']['host']}:{wants['site']['port']}"
-    found: Data = {"chats": [], "before": "", "after": "", "counters_error": "", "speculates": None}
+    found: Data = {"chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None}
     found["health"] = _got(base + wants["engine"]["health"], "")[0]
     if found["health"]["status"] is None:
         # One that hangs is not waited for three times.
         return {**found, "without_key": found["health"], "with_key": {**found["health"], "models": []}}
     # llama.cpp shows its models to everybody. What is asked here is no whole request: it costs nobody any tokens.
     found["without_key"] = _got(f"{base}{_CHAT}", "", body=b"{}")[0]
+    if found["health"]["status"] == 200:
+        found["paths"] = ask_paths(wants["open_paths"], base, key)
     with_key, text = _got(f"{base}/v1/models", key)
     found["with_key"] = {**with_key, "models": _models(text)}
     if not key or found["health"]["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
@@ -154,7 +157,7 @@ def ask_gateway(wants: Mapping[str, Any], key: str, certificate: str) -> Data:
     ``certificate``: the file of the one that was made on the box; '' where a public authority has signed it.
     """
     gateway, site = wants["gateway"], wants["site"]
-    found: Data = {"problem": None, "not_after": None, "tls_error": ""}
+    found: Data = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
     try:
         wait_for_gateway(
             runtime_of({"runtime": site["runtime"], "home": f"{site['home']}/gateway"}),
@@ -164,6 +167,12 @@ def ask_gateway(wants: Mapping[str, Any], key: str, certificate: str) -> Data:
             certificate=certificate,
             key=key,
             timeout_s=_GATEWAY_S,
+        )
+        trust = trust_of(certificate)
+        found["paths"] = ask_gateway_paths(
+            wants["open_paths"],
+            wants["engine"]["health"],
+            lambda method, path: asked(gateway["port"], gateway["name"], trust, path, method=method),
         )
     except HouseError as error:
         problem = error.problems[0].as_dict()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import firewall
+from .doctor_deadline import deadline_checks
 from .doctor_words import WARN, Check, fail, not_here, of_problem, ok, warn
 from .fit import GB
 
@@ -25,6 +26,7 @@ def box_checks(wants: Data, facts: Data) -> list[Check]:
     return [
         _disk(facts["disk"]),
         _clock(facts["clock"]),
+        *deadline_checks(facts.get("deadline")),
         _firewall(wants, facts["firewall"]),
         *_ports(wants, facts),
     ]

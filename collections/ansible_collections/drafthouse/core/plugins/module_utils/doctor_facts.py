@@ -24,6 +24,7 @@ from .box import read_box
 from .container_check import prove
 from .docker_api import DockerApi, EngineError
 from .doctor_asking import ask, ask_gateway, read_served_key
+from .doctor_deadline import read_watch
 from .doctor_weights import read_weights
 from .driver_facts import read_driver, said
 from .monitoring_ready import wait_for_monitoring
@@ -227,9 +228,6 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
     return found
 
 
-# --- weights ----------------------------------------------------------------------------------------
-
-
 def _weights(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
     return {"weights": read_weights(wants["weights"])}
 
@@ -245,6 +243,7 @@ def _of_the_box(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
         **({} if "box" in facts else _box(wants)),
         "disk": {path: _space(path) for path in there},
         "firewall": _firewall(wants, bool(given["firewall"])),
+        "deadline": read_watch(),
         "listening": {str(port): listening(port) for port in [*wants["ports"], *wants["monitoring"]["ports"].values()]},
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from .doctor_words import Check, fail, not_here, of_problem, ok, warn
 from .driver_words import read_smi
 from .python_env import PINNED
+from .requirement_lines import pin_of
 
 Data = Mapping[str, Any]
 
@@ -147,12 +148,8 @@ def _environment(wants: Data, environment: Data) -> Check:
 
 def pins(packages: Sequence[str]) -> dict[str, str]:
     """Return {package: version} of requirements with one exact version, names as an index normalises them."""
-    found = {}
-    for text in packages:
-        if PINNED.match(text):
-            package, _, version = text.partition(";")[0].strip().partition("==")
-            found[normal(package.partition("[")[0])] = version
-    return found
+    exact = (pin_of(text).partition("==") for text in packages if PINNED.match(text))
+    return {package: version for package, _, version in exact}
 
 
 def normal(package: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from .counters import Snapshot, difference, parse_counters
 from .doctor_watchers import WATCHERS, watchers_checks
 from .doctor_words import Check, fail, not_here, of_problem, ok, warn
+from .exposure import NAMED, NOBODY, exposed, told
 from .wording import count
 
 Data = Mapping[str, Any]
@@ -67,11 +68,12 @@ def server_checks(wants: Data, facts: Data) -> list[Check]:
     at_port = next((one for one in served if one["port"] in (None, wants["site"]["port"])), None)
     checks = [_served(wants, facts["served"], at_port), *_drift(facts["drift"]), _key(wants, facts["key"])]
     if at_port is None:
-        names = ("key required", "engine answers", "speculation")
+        names = ("key required", "open paths", "engine answers", "speculation")
         checks += [not_here(name, "this profile is not served") for name in names]
     else:
         checks += [
             _required(wants, facts["asked"]),
+            _open_paths(wants, facts["asked"]["paths"]),
             _answers(wants, facts, at_port),
             _speculation(wants, facts["asked"], at_port["arm"]),
         ]
@@ -82,7 +84,7 @@ def server_checks(wants: Data, facts: Data) -> list[Check]:
 def _meanwhile(wants: Data, key: Data) -> list[Check]:
     """Return the checks while arms come and go: what is asked of them now would be measured, too."""
     why = "a measurement or a change of ours is under way on this box"
-    names = ("key required", "engine answers", "speculation", "gateway", "certificate", *WATCHERS)
+    names = ("key required", "open paths", "engine answers", "speculation", "gateway", "certificate", *WATCHERS)
     return [
         warn("served", why, f"an arm of {wants['profile']}, left alone", "ask again when it has ended"),
         _key(wants, key),
@@ -129,6 +131,25 @@ def _required(wants: Data, asked: Data) -> Check:
     if without["status"] is None or asked["health"]["status"] != 200:
         return not_here(name, f"it does not answer yet: {without['error'] or without['status']}")
     return fail(name, f"{without['status']} to a chat request without the key", needed, _MAKE)
+
+
+def _open_paths(wants: Data, paths: Data | None) -> Check:
+    """Return whether the engine gives something away without the key to whoever reaches it, path by path."""
+    name, needed = "open paths", "401, 403 or 404 to every path without the key, where others reach the engine"
+    if paths is None:
+        return not_here(name, "it does not answer yet")
+    if paths["error"]:
+        return warn(name, f"{paths['error']}, after {paths['asked']} paths", needed, "make logs; ask again")
+    who = wants["open_paths"]["reach"]
+    counts = exposed(paths["open"], who)
+    if counts:
+        whom = "those whom drafthouse_allow_cidrs names" if who == NAMED else "anybody"
+        do = f"set drafthouse_gateway: true, or empty drafthouse_allow_cidrs and reach it by make tunnel; {_MAKE}"
+        return fail(name, f"without a key {whom} can ask for {told(counts)}", needed, do)
+    said = f"{count(paths['asked'], 'path')} asked without the key"
+    if who == NOBODY and (open_here := told(paths["open"])):
+        return ok(name, f"{said}; open on loopback alone: {open_here}", needed)
+    return ok(name, f"{said}: nothing is given away", needed)
 
 
 def _answers(wants: Data, facts: Data, at_port: Data) -> Check:
@@ -218,6 +239,9 @@ def _gateway(wants: Data, gateway: Data, now: float) -> list[Check]:
     name, needed = "gateway", "TLS, 401 without the key, 200 with it, 404 for everything that is not the API"
     if gateway["problem"]:
         first = of_problem(name, gateway["problem"])
+    elif gateway["paths"] and (counts := gateway["paths"]["open"]):
+        do = "run playbooks/gateway.yml, which writes its files anew"
+        first = fail(name, f"without a key it lets through {', '.join(one['path'] for one in counts)}", needed, do)
     else:
         first = ok(name, f"port {wants['gateway']['port']} answers as it must", needed)
     return [first, _certificate(wants, gateway, now)]

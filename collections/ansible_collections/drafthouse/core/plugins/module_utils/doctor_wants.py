@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .client import Ask
+from .exposure import reach
 from .gateway import certificate_file
 from .measure import ask_fields
 from .monitoring import jobs, near
@@ -37,6 +38,7 @@ def wants(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> Data:
         "site": dict(site),
         "ports": list(resolved["ports"]),
         "gateway": gateway,
+        "open_paths": {**resolved["open_paths"], "reach": reach(site)},
         "monitoring": _monitoring(resolved["monitoring"]),
         "watchdog": str((site.get("watchdog") or {}).get("mode", REPORT)) if "watchdog" in site else "",
         # The one that was made on the box; an authority's is trusted as any other.

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .exit_codes import DONE, FAILED, WARNED
+from .plain_text import printable
 from .problems import Problem
 from .wording import count
 
@@ -37,7 +39,7 @@ class Check:
         parts = [self.found]
         if self.status in (WARN, FAIL):
             parts += [f"{word}: {text}" for word, text in (("needed", self.needed), ("do", self.do)) if text]
-        return f"{self.status:<8}  {self.name:<{_NAME_WIDTH}}  {' '.join('; '.join(parts).split())}"
+        return printable(f"{self.status:<8}  {self.name:<{_NAME_WIDTH}}  {' '.join('; '.join(parts).split())}")
 
 
 def ok(name: str, found: str, needed: str = "") -> Check:
@@ -68,9 +70,9 @@ def of_problem(name: str, problem: Problem | Mapping[str, str], status: str = FA
 
 
 def exit_code(checks: Iterable[Mapping[str, Any] | Check]) -> int:
-    """Return 0, 1 where one warns, 2 where one fails, or where there is none: nothing was looked at then."""
+    """Return DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
     found = {check.status if isinstance(check, Check) else check["status"] for check in checks}
-    return 2 if FAIL in found or not found else int(WARN in found)
+    return FAILED if FAIL in found or not found else WARNED if WARN in found else DONE
 
 
 def summary(checks: Sequence[Check]) -> str:

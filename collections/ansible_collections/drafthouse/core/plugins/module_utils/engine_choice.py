@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .derived_image import Derived, derived_from
 from .problems import did_you_mean
 from .shape import Findings
 from .versions import NIGHTLY, is_version, ranges, releases
@@ -24,12 +25,23 @@ class Chosen:
     install: Data | None
     image: str | None
     runtimes: list[str]
+    runtime: str
+    derived: Derived | None = None
+    note: str = ""
 
 
 def choose_engine(
-    findings: Findings, profile: Mapping[str, Any], engine: Data, hardware: Data, site: Mapping[str, Any]
+    findings: Findings,
+    profile: Mapping[str, Any],
+    engine: Data,
+    hardware: Data,
+    site: Mapping[str, Any],
+    hashes: Mapping[str, list[str]] | None = None,
 ) -> Chosen:
-    """Return what ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``."""
+    """Return what ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
+
+    ``hashes``: what is known of packages by ``name==version``.
+    """
     all_releases = releases(engine)
     version = _version(findings, profile, engine, all_releases)
     plugin = _plugin(findings, profile, engine, version)
@@ -38,18 +50,27 @@ def choose_engine(
     # A mirror of the image, or one of the user's own: it must hold the very version.
     image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
     runtimes = [name for name, there in (("process", install), ("docker", image)) if there]
+    runtime, note = str(site["runtime"]), ""
     if version:
         runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
-        if runtimes and site["runtime"] not in runtimes:
+        if len(runtimes) == 1 and runtime not in runtimes and not site.get("runtime_asked"):
+            note = f"runtime: {runtimes[0]} (the only one this profile has; the inventory says {runtime})"
+            runtime = runtimes[0]
+        elif runtimes and runtime not in runtimes:
             findings.add(
                 "site.runtime",
-                f"{site['runtime']}, for {engine['name']} {version} on {hardware['kind']}",
+                f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
                 f"a runtime of this profile: {', '.join(runtimes)}",
-                f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
+                f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen by itself"
+                if len(runtimes) == 1
+                else f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
             )
+    derived = None
+    if image and runtime == "docker":
+        derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
     pin = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine["versions"].get(version, {})
     reason = str(pin.get("reason", "asked for by the profile"))
-    return Chosen(version, reason, all_releases, plugin, install, image, runtimes)
+    return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
 
 
 def _version(findings: Findings, profile: Mapping[str, Any], engine: Data, all_releases: list[str]) -> str:
@@ -129,6 +150,11 @@ def _image(engine: Data, version: str, plugin: str | None, kind: str) -> str | N
         return None
     digest = f"@{image['digest']}" if image.get("digest") else ""
     return f"{image['name']}:{_filled(image['tag'], version, plugin)}{digest}"
+
+
+def installed_image(engine: Data, version: str) -> str | None:
+    """Return the container image of an engine's version, as a GPU runs it; None where it has none."""
+    return _image(engine, version, (engine.get("plugin") or {}).get("versions", {}).get(version), "gpu")
 
 
 def _filled(text: str, version: str, plugin: str | None) -> str:

@@ -20,17 +20,25 @@ from .client import CUT_OFF, Endpoint
 from .cost import memory_told
 from .crossover import fill
 from .direct import opener
+from .foreign_load import wait_for_quiet, waited_in_vain
+from .kept_file import room_aside, write_whole
+from .kept_rounds import steps_until
 from .ladder import ASK_AGAIN, ASK_AGAIN_S, beside_all, run_ladder
 from .ladder_files import LadderFile, read_ladder, write_ladder
 from .ladder_plan import heading, plan_of
 from .ladder_text import step_line
 from .ladder_watch import RuntimeWatch
-from .measure import StepOptions, run_step
+from .measure import StepOptions, own_pids, run_step
+from .oom_killer import DO as OUT_OF_MEMORY_DO
+from .oom_killer import is_out_of_memory
+from .output_scoring import ANSWERS, score_answers
 from .problems import HouseError, Problem
-from .ready import told_of_start
+from .ready import read_ready, ready_file, told_of_start
 from .results import assemble
 from .runtimes import Runtime, runtime_of
 from .schedule import offer
+from .standstill import StoodStill
+from .step_clock import begun_s, seconds_apart
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
 _TOLD_IN_LOG = {
@@ -66,15 +74,27 @@ def measure_one_step(
     step: Mapping[str, Any],
     request_timeout_s: float,
     tell: Tell,
+    wait_s: float = 0.0,
 ) -> Path:
     """Measure the arms that ``step`` names, keep it, and return its file. Raises HouseError.
+
+    Other work on the machine is waited for up to ``wait_s`` seconds; where a step of the experiment waited in vain, no
+    longer.
 
     Where the profile has a ladder, the same starts of the arms are measured under load before the step is done. A
     run that is killed meanwhile finds what comes first in `steps/NN.part.json`, and the ladder's steps in its file.
 
-    When an engine dies, the step is measured again, once, on arms that were all started anew, and says so in its
-    ``notes``. The second time nothing is kept of it, so that the next run measures it.
+    When an engine dies, or something stands still, the step is measured again, once, on arms that were all started
+    anew, and says so in its ``notes``. The second time nothing is kept of it, so that the next run measures it.
     """
+    # Before it is measured: a disk that is full at the end of a step would cost all of it.
+    with room_aside(step_file(resolved, step)):
+        return _measure_one_step(resolved, step, request_timeout_s, tell, wait_s)
+
+
+def _measure_one_step(
+    resolved: Mapping[str, Any], step: Mapping[str, Any], request_timeout_s: float, tell: Tell, wait_s: float
+) -> Path:
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
     metrics_path = (resolved["engine"].get("metrics") or {}).get("path", "/metrics")
@@ -89,7 +109,7 @@ def measure_one_step(
         for arm, port in step["arms"].items()
     ]
     runtime = runtime_of(site)
-    what = f"step {step['number']} of {len(experiment['steps'])}"
+    what = heading_of(step, experiment)
 
     def progress(event: Mapping[str, Any]) -> None:
         tell({**event, "text": f"{what}: {event.get('text', '')}"})
@@ -104,21 +124,67 @@ def measure_one_step(
             first_round=step["round"],
             temperatures=tuple(experiment["temperatures"]),
             timeout_s=request_timeout_s,
+            token_ids=ANSWERS if resolved.get("scores") else 0,
         )
         suites = [resolved["suites"][name] for name in step["suites"]]
         watch = RuntimeWatch(runtime, resolved, endpoints)
+        earlier = [json.loads(one.read_text("utf-8")) for one in path.parent.glob("[0-9][0-9].json")]
+        most_s = 0.0 if waited_in_vain(earlier) else wait_s
+        waited = wait_for_quiet(lambda state: own_pids(endpoints, state), progress, most_s)
         measured = _measure_alive(endpoints, suites, options, runtime, watch, progress)
         for endpoint in endpoints:
             arm = endpoint.arm
             printed = runtime.printed(arm)
             measured["arms"][arm]["engine"] = {**_observed(endpoint, printed), **told_of_start(site["home"], arm)}
             measured["arms"][arm]["memory"] = memory_told(printed)
+        measured["waited"] = waited
+        measured["cost_s"] = measured["duration_s"] + _started_s(site["home"], endpoints, measured)
     if step["round"] <= experiment.get("ladder", {}).get("rounds", 0):
-        _write(part, measured)
+        write_json(part, measured)
         _measure_ladder(resolved, step["round"], endpoints, runtime, request_timeout_s, progress, tell)
-    _write(path, measured)
+    measured |= _score(resolved, endpoints, path, measured, progress)
+    write_json(path, measured)
     part.unlink(missing_ok=True)
     return path
+
+
+def _score(
+    resolved: Mapping[str, Any],
+    endpoints: Sequence[Endpoint],
+    path: Path,
+    measured: Mapping[str, Any],
+    progress: Callable[[Mapping[str, Any]], None],
+) -> dict[str, Any]:
+    """Have the baseline that is served now score the answers kept so far; nothing where there is none, or it cannot.
+
+    The last of a step: nothing is timed after it on these starts.
+    """
+    baseline = [endpoint for endpoint in endpoints if endpoint.arm == "baseline"]
+    if not baseline or not resolved.get("scores"):
+        return {}
+    # All that were measured before this one: a file's number is not its turn.
+    earlier = [one for one in sorted(path.parent.glob("*.json")) if one.stem.isdigit() and one != path]
+    steps = [*(json.loads(one.read_text("utf-8")) for one in earlier), measured]
+    progress({"done": 0, "total": 1, "phase": "score", "text": "the baseline scores the answers", "eta_s": None})
+    return {"scoring": score_answers(baseline[0], steps, int(resolved["scores"]["tokens"]))}
+
+
+def heading_of(step: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
+    """Return which step it is, for people: of those to begin with their number is known."""
+    if step["round"] <= experiment["rounds"]:
+        return f"step {step['number']} of {len(experiment['steps'])}"
+    return f"step {step['number']}, in round {step['round']} of {experiment['most_rounds']} at most"
+
+
+def _started_s(home: str, endpoints: Sequence[Endpoint], measured: Mapping[str, Any]) -> float:
+    """Return how long before the measurement the first of the arms was started, in seconds; 0 where nobody knows.
+
+    That is what a round costs beside its measuring. Of a start that nothing waited for the time to readiness counts.
+    """
+    starts = [read_ready(ready_file(home, endpoint.arm)) for endpoint in endpoints]
+    ready_s = sum(float(start.get("ready_s", 0.0)) for start in starts)
+    known = [seconds_apart(start.get("clock"), measured.get("clock")) for start in starts if start.get("seen")]
+    return max([ready_s, *(seconds for seconds in known if seconds is not None)])
 
 
 def _measure_alive(
@@ -129,9 +195,9 @@ def _measure_alive(
     watch: RuntimeWatch,
     progress: Callable[[Mapping[str, Any]], None],
 ) -> dict[str, Any]:
-    """Measure a step on engines that live until its end, each with its lines about drafting in ``log``.
+    """Measure a step on engines that live and go on until its end, each with its lines about drafting in ``log``.
 
-    Raises HouseError when an engine dies the second time, or does not come back.
+    Raises HouseError when an engine dies or something stands still the second time, or an engine does not come back.
     """
     notes: list[str] = []
     while True:
@@ -142,30 +208,44 @@ def _measure_alive(
             measured = run_step(endpoints, suites, options, progress)
         except HouseError as error:
             trouble = error
-        dead = [endpoint.arm for endpoint in endpoints if _died(watch, endpoint.arm, measured)]
-        if not dead:
+        stood = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
+        # One that was stopped has not died, and may not answer who asks.
+        dead = [] if stood else [endpoint.arm for endpoint in endpoints if _died(watch, endpoint.arm, measured)]
+        if not dead and not stood:
             if trouble is not None:
                 raise trouble
             for arm, mark in marks.items():
                 measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, mark))
             return {**measured, "notes": notes}
+        whys = {arm: asyncio.run(watch.why(arm)) for arm in dead}
         if notes:
-            raise HouseError(
-                Problem(
-                    f"the engine died again after it was started again: {', '.join(dead)}",
-                    "an engine that lives until the end of a step",
-                    f"look at {runtime.log_name(dead[0])}, and run again: it goes on with this step",
-                    f"round {options.first_round}",
-                )
-            )
-        progress({"done": 0, "total": 1, "phase": "restart", "text": f"{', '.join(dead)} died", "eta_s": None})
+            raise trouble if stood and trouble else HouseError(_died_again(whys, runtime, options.first_round))
+        what = stood or f"{', '.join(dead)} died"
+        progress({"done": 0, "total": 1, "phase": "restart", "text": f"{what}: measured again", "eta_s": None})
+        if stood:
+            notes.append(f"round {options.first_round}: {stood}; the step was measured again")
         for endpoint in endpoints:
             # The others as well: an engine that was asked all of it remembers the answers, which is no fresh start.
-            if endpoint.arm not in dead:
-                runtime.stop(endpoint.arm)
-            said = asyncio.run(watch.bring_back(endpoint.arm))
-            what = f"{endpoint.arm} died" if endpoint.arm in dead else f"{endpoint.arm}, beside one that died"
-            notes.append(f"round {options.first_round}: {what}: {said}; the step was measured again")
+            arm = endpoint.arm
+            if arm not in dead:
+                runtime.stop(arm)
+            said = asyncio.run(watch.bring_back(arm))
+            if not stood:
+                how = f" ({whys[arm]})" if whys.get(arm) else ""
+                what = f"{arm} died{how}" if arm in dead else f"{arm}, beside one that died"
+                notes.append(f"round {options.first_round}: {what}: {said}; the step was measured again")
+
+
+def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Problem:
+    """Return the problem of arms that died twice in a step; ``whys`` has the reason of each, '' for unknown."""
+    reasons = [f"{arm} ({why})" if why else arm for arm, why in whys.items()]
+    more = f"{OUT_OF_MEMORY_DO}; then " if any(map(is_out_of_memory, whys.values())) else ""
+    return Problem(
+        f"the engine died again after it was started again: {', '.join(reasons)}",
+        "an engine that lives until the end of a step",
+        f"{more}look at {runtime.log_name(next(iter(whys)))}, and run again: it goes on with this step",
+        f"round {number}",
+    )
 
 
 def _died(watch: RuntimeWatch, arm: str, measured: Mapping[str, Any]) -> bool:
@@ -210,9 +290,19 @@ def _measure_ladder(
     )
 
 
-def assemble_results(resolved: Mapping[str, Any]) -> list[Path]:
-    """Write the result of every arm from the kept steps, and finish the ladder; return the files."""
-    steps = [json.loads(step_file(resolved, step).read_text("utf-8")) for step in resolved["experiment"]["steps"]]
+def read_steps(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+    """Return the kept steps of the rounds up to ``last``, in the order they were measured."""
+    steps = [json.loads(step_file(resolved, step).read_text("utf-8")) for step in steps_until(resolved, last)]
+    # Not the planned order: an earlier version had another one.
+    return sorted(steps, key=begun_s(steps))
+
+
+def assemble_results(resolved: Mapping[str, Any], last: int) -> list[Path]:
+    """Write the result of every arm from the kept steps of the rounds up to ``last``, and finish the ladder.
+
+    Returns the files.
+    """
+    steps = read_steps(resolved, last)
     files = []
     for arm in resolved["arms"]:
         own = [step["arms"][arm] for step in steps if arm in step["arms"]]
@@ -228,7 +318,7 @@ def assemble_results(resolved: Mapping[str, Any]) -> list[Path]:
             log="".join(part["log"] for part in own),
         )
         result["memory"] = own[-1].get("memory") or {}
-        files.append(_write(result_file(resolved, arm), result))
+        files.append(write_json(result_file(resolved, arm), result))
     return files + _finish_ladder(resolved)
 
 
@@ -244,13 +334,9 @@ def _finish_ladder(resolved: Mapping[str, Any]) -> list[Path]:
     return [path]
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> Path:
-    """Write JSON so that a reader finds all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
-    temporary.replace(path)
-    return path
+def write_json(path: Path, data: Mapping[str, Any]) -> Path:
+    """Write JSON so that a reader finds all of it or nothing. Raises HouseError."""
+    return write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def _speculation_lines(text: str) -> str:

@@ -23,6 +23,9 @@ INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"
 OURS = (DOCKER, INPUT)
 PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600
+_MOST_CONNECTIONS = 65535
+_MOST_RATE = 2500  # new connections a second; four times as many at once is the most that hashlimit takes
+_BURST = 4
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -36,12 +39,15 @@ class Wishes:
     """What shall hold: who may reach the ports (TCP), beside the box itself and its containers.
 
     ``closed`` are those of the ports that nobody else may reach: the engine's, where a gateway stands in front of it.
+    ``connections`` and ``rate`` (new ones a second) are what one client may have at a port; 0: as many as it likes.
     """
 
     ports: tuple[int, ...]
     allow: tuple[Network, ...] = ()
     docker_interfaces: tuple[str, ...] = ()
     closed: tuple[int, ...] = ()
+    connections: int = 0
+    rate: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ def wishes(
     docker_interfaces: Sequence[str],
     ssh_ports: Iterable[int],
     closed_ports: Sequence[int] = (),
+    connections: int = 0,
+    rate: int = 0,
 ) -> Wishes:
     """Return the wishes, checked; raises HouseError with all that is wrong.
 
@@ -110,12 +118,20 @@ def wishes(
         for name in docker_interfaces
         if not _INTERFACE.fullmatch(name)
     ]
+    problems += [
+        Problem(f"{value}", f"a number from 0 (no limit) to {most}", "correct it", where)
+        for where, value, most in (
+            ("firewall_client_connections", connections, _MOST_CONNECTIONS),
+            ("firewall_client_rate", rate, _MOST_RATE),
+        )
+        if not 0 <= value <= most
+    ]
     if problems:
         raise HouseError(problems)
     # One order, whatever order they were written in: a new order is no change.
     allow = sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen))
     bridges = tuple(sorted(set(docker_interfaces)))
-    return Wishes(tuple(sorted(set(ports))), tuple(allow), bridges, tuple(sorted(set(closed_ports))))
+    return Wishes(tuple(sorted(set(ports))), tuple(allow), bridges, tuple(sorted(set(closed_ports))), connections, rate)
 
 
 def _not_a_network(text: str, error: ValueError) -> Problem:
@@ -146,7 +162,7 @@ def rules(wished: Wishes, family: int) -> list[str]:
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
     return [rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)] + [
-        rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port)
+        rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port, family)
     ]
 
 
@@ -172,10 +188,35 @@ def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str
     ]
 
 
-def _input_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
+def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
     to_port = f"-p tcp -m tcp --dport {port}"
-    accepted = ["-i lo ", *(f"-i {name} " for name in wished.docker_interfaces), *sources]
-    return [*(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in accepted), f"-A {INPUT} {to_port} -j DROP"]
+    near = ["-i lo ", *(f"-i {name} " for name in wished.docker_interfaces)]
+    return [
+        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in near),
+        *(_client_rules(wished, to_port, port, family) if sources else ()),
+        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in sources),
+        f"-A {INPUT} {to_port} -j DROP",
+    ]
+
+
+def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
+    """Return what keeps one client from taking all there is: who has too many is refused, who is too quick has to wait.
+
+    A client is an address; over IPv6 the /64 that every customer has of their own. Only a connection's first packet is
+    looked at, and one that is dropped is sent again a second later.
+    """
+    new = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
+    mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
+    found = []
+    if wished.connections:
+        above = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
+        found.append(f"{new} {above} -j REJECT --reject-with tcp-reset")
+    if wished.rate:
+        above = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
+        # The kernel keeps a table's settings for as long as a rule has its name: another rate is another table.
+        by = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
+        found.append(f"{new} -m hashlimit {above} {by}-j DROP")
+    return found
 
 
 def own_connection(session: Session | None, family: int) -> list[str]:

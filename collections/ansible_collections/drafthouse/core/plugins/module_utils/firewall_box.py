@@ -211,7 +211,8 @@ def start_trial(
             Problem(
                 f"the rules could not be put in place: {said.why}",
                 "an iptables that takes them, both families; what was there before is in force again",
-                "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack)",
+                "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
+                " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
             )
         )
 

@@ -1,8 +1,9 @@
-"""The gates: is the output of the speculative arm still right. Four of them, each asked of both arms.
+"""The gates: is the output of the speculative arm still right. Six of them, each asked of both arms.
 
-`outputs` sets the answers at temperature 0 side by side (`same_outputs.py`). The others look at each answer by
-itself: is it JSON of the schema that was asked for, a call of the right tool with the right types, does it hold
-the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers are.
+`outputs` sets the answers at temperature 0 side by side (`same_outputs.py`), `scores` asks the target itself how likely
+they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). The others look at each
+answer by itself: is it JSON of the schema that was asked for, a call of the right tool with the right types, does it
+hold the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers are.
 
 A model may be wrong without any fault of speculation, so nothing is asked of the speculative arm that the
 baseline does not do itself.
@@ -15,14 +16,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .degenerate_text import RULE as TEXTS_RULE
+from .degenerate_text import judge_texts
 from .json_schema import Unfinished, read_json, why_not
 from .measured import Prompt, Request, Result, gave_nothing, requests_of
+from .paired_tests import sign_test
 from .same_outputs import RULE as OUTPUTS_RULE
 from .same_outputs import judge_outputs
+from .scored_outputs import RULE as SCORES_RULE
+from .scored_outputs import judge_scores
 from .suite_asks import JSON, NEEDLE, TOOLS
 from .wording import count
 
-OUTPUTS = "outputs"
+OUTPUTS, SCORES, TEXTS = "outputs", "scores", "texts"
 PASSED, FAILED, NOT_MEASURED, NO_BASELINE = "passed", "failed", "not measured", "no baseline"
 
 RIGHT, WRONG, OPEN = "right", "wrong", "open"
@@ -48,6 +54,8 @@ CHECKS_RULE = (
 )
 TITLES = {
     OUTPUTS: "Equal outputs at temperature 0",
+    SCORES: "Scored by the baseline",
+    TEXTS: "Degenerate text",
     JSON: "JSON by schema",
     TOOLS: "Tool calls",
     NEEDLE: "Needle in a long text",
@@ -57,15 +65,25 @@ _SHOWN_CHARACTERS = 120
 
 
 def judge_gates(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the four gates in their order, as plain data.
+    """Return the six gates in their order, as plain data.
 
     Each has ``name``, ``title``, ``rule``, ``word`` (passed, failed, not measured; no baseline where the
     baseline itself does not pass) and ``said``, and for either arm ``said``, ``passed`` and ``total`` (answers
-    for outputs, prompts for the others) and ``examples``. Nothing is raised for a bad result.
+    for outputs, scores and texts, prompts for the others) and ``examples``. Nothing is raised for a bad result.
     """
-    outputs = {"name": OUTPUTS, "title": TITLES[OUTPUTS], "rule": OUTPUTS_RULE, **judge_outputs(baseline, speculative)}
+    over_arms = (
+        (OUTPUTS, OUTPUTS_RULE, judge_outputs),
+        (SCORES, SCORES_RULE, judge_scores),
+        (TEXTS, TEXTS_RULE, judge_texts),
+    )
+    told = [
+        {"name": name, "title": TITLES[name], "rule": rule, **judge_arms(baseline, speculative)}
+        for name, rule, judge_arms in over_arms
+    ]
     suites = [str(suite) for suite in (resolved.get("experiment") or {}).get("suites") or []]
-    return [outputs, *(_judge_checks(name, baseline, speculative, suites) for name in (JSON, TOOLS, NEEDLE))]
+    checks = [_judge_checks(name, baseline, speculative, suites) for name in (JSON, TOOLS, NEEDLE)]
+    # In the order in which a failure is told: what one answer shows is plainer than figures over all of them.
+    return [told[0], *checks, *told[1:]]
 
 
 # --- one answer -----------------------------------------------------------------------------------
@@ -257,13 +275,3 @@ def _first(states: Mapping[Prompt, tuple[str, str]], prompts: Sequence[Prompt]) 
         if state != RIGHT:
             return f" ({prompt[1]}: {why})"
     return ""
-
-
-def sign_test(lost: int, won: int) -> float:
-    """Return the chance of at least ``lost`` losses among ``lost + won`` changes when both ways are as likely.
-
-    The one-sided sign test (Conover, Practical Nonparametric Statistics, 3rd edition 1999, section 3.4):
-    the upper tail of a binomial distribution with p = 1/2. 1 without any change.
-    """
-    changes = lost + won
-    return sum(math.comb(changes, k) for k in range(lost, changes + 1)) / 2.0**changes

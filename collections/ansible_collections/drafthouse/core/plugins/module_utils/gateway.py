@@ -28,6 +28,7 @@ _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _NOT_IN_A_PATH = set('"`{}\n\\')
+_MORE_FILES = 2048  # clients that are connected and ask nothing, and what the program itself holds open
 _SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
 
 
@@ -36,6 +37,8 @@ class Settings:
     """What a gateway is made of. ``home`` is our folder on the box; ``binary`` the program in it or in the image.
 
     ``digest`` stands for what the files refer to (certificate, key): when it changes, the gateway is started again.
+    ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
+    ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`watchdog_switch.py`); 0: no door.
     """
 
@@ -47,6 +50,8 @@ class Settings:
     health: str = "/health"
     pass_key: bool = True
     max_body_mb: int = 10
+    body_timeout_s: int = 60
+    max_requests: int = 1024
     acme_email: str = ""
     acme_ca: str = ""
     binary: str = "caddy"
@@ -131,6 +136,10 @@ def problems(settings: Settings) -> list[Problem]:
     check(fits, "gateway_home", settings.home, f"a shorter path: a socket's may have {_SOCKET_CHARACTERS} characters")
     limit = 1 <= settings.max_body_mb <= 1000
     check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
+    limit = 1 <= settings.body_timeout_s <= 3600
+    check(limit, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
+    limit = 1 <= settings.max_requests <= 100_000
+    check(limit, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
     mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
     check(mail, "gateway_acme_email", settings.acme_email, "an address of mail, or nothing")
     directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
@@ -164,11 +173,13 @@ def files(templates: Path, settings: Settings) -> list[File]:
         "door_open": _word(f"unix/{door_folder(settings.home)}/open"),
         "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
         "door_folder": door_folder(settings.home),
+        "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {
             401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
             404: error_body("there is nothing here but /v1/ and /health", refused, "not_found"),
             413: error_body(limit, refused, "request_too_large"),
             502: error_body("the engine does not answer; is it being started?", "server_error", "engine_away"),
+            503: error_body("too many requests at once; try again", "server_error", "overloaded"),
         },
         "other_error": error_body("{http.error.status_text}", "server_error", None),
     }

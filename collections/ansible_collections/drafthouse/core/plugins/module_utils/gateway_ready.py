@@ -47,7 +47,7 @@ def fingerprint(pem: str) -> str:
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
-def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "") -> int:
+def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
     """Return the status of one request to the gateway of this machine."""
     connection = _Loopback(port, name, trust)
     # A site with a name answers no other: Caddy says 200 and nothing else to them.
@@ -55,7 +55,7 @@ def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "")
     if key:
         headers["Authorization"] = f"Bearer {key}"
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         return connection.getresponse().status
     finally:
         connection.close()

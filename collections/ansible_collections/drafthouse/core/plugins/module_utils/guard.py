@@ -43,19 +43,46 @@ def start_command(home: str | Path) -> str:
     return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {start} --guard >>{log} 2>&1 </dev/null & }}"
 
 
+class _Quiet:
+    """For how long a file was not touched, in seconds.
+
+    The wall clock has a part only in what was before the first look. Behind it our own looks count: a clock that is set
+    touches nothing, and who stood still himself (a laptop's lid, SIGSTOP) has heard nothing in that time either.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._seen = file, _changed(file)
+        self.for_s = max(0.0, time.time() - self._seen)
+
+    def look(self, passed_s: float) -> float:
+        """Take a look, ``passed_s`` after the one before; return for how long it is quiet."""
+        seen = _changed(self._file)
+        # Whoever ends a run on purpose says so by the oldest of times (interrupt.py).
+        if not seen:
+            self.for_s = time.time()
+        else:
+            self.for_s = self.for_s + passed_s if seen == self._seen else 0.0
+        self._seen = seen
+        return self.for_s
+
+
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
     """Wait until no run is heard of, then see that what should serve serves; return the exit status."""
     home = Path(home)
     with (home / "run" / "guard.lock").open("a") as lock:
         # The guard of a later run waits here, so that none is missed between the last look of one and its end.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        run, job = _Quiet(beat_file(home)), _Quiet(home / "benchmark.lock")
+        before_s = time.monotonic()
         while True:
-            silence = time.time() - _changed(beat_file(home))
+            now_s = time.monotonic()
+            passed_s, before_s = min(now_s - before_s, 2 * _LOOK_S), now_s
+            silence, held_s = run.look(passed_s), job.look(passed_s)
             if silence >= silent_s:
                 why = drift(home)
                 if not why:
                     return 0
-                newer = _changed(home / "benchmark.lock") > _changed(beat_file(home)) + _OWN_S
+                newer = held_s < silence - _OWN_S
                 # Otherwise a newer run, or the watchdog, works: what becomes of that is seen at the next look.
                 with contextlib.suppress(HouseError), only_one(home / "benchmark.lock", end_others=not newer):
                     return _put_back(home, f"its run was heard of no more, {silence:.0f} s long: {why}")

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .documents import read_json
+from .kept_shapes import REPORT, RESULT, checked
 from .problems import HouseError, Problem, did_you_mean
 from .report_data import SCHEMA as REPORT_SCHEMA
 from .report_setup import ARMS
+from .shape import Map
 from .wording import clock, name_of, times_span
 
 HOW = "write a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
@@ -125,24 +128,16 @@ def read_kept(folder: Path) -> Kept:
                 str(folder / "report.json"),
             )
         )
-    return Kept(folder, report, {arm: _read(folder / f"{arm}.json") for arm in ARMS})
+    results = {arm: _read(folder / f"{arm}.json", RESULT) for arm in ARMS}
+    return Kept(folder, checked(report, REPORT, str(folder / "report.json")), results)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, shape: Map | None = None) -> dict[str, Any]:
     needed = "a file of a report, as scripts/report.py writes it"
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise HouseError(
-            Problem(f"no readable file ({error.strerror})", needed, "name another report", str(path))
-        ) from error
-    except ValueError as error:
-        raise HouseError(
-            Problem(f"text that does not parse: {error}", needed, "name another report", str(path))
-        ) from error
+    data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
         raise HouseError(Problem(f"a {type(data).__name__}", needed, "name another report", str(path)))
-    return data
+    return checked(data, shape, str(path)) if shape else data
 
 
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:

@@ -13,9 +13,11 @@ from typing import Any
 from .arms import Data
 from .catalog import House, load_house
 from .long_text import fill
+from .pins import pins_file, read_pins, with_pins
 from .problems import HouseError, Problem
 from .render import arm_files, extra_files
 from .resolve import SITE, resolve
+from .shape import Anything, Findings, Map, Table, check
 from .suite_asks import asked_of, gate_of
 from .suite_files import load_suite
 
@@ -31,10 +33,10 @@ def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
     site: Data = {}
     for key in SITE.fields:
         value = variables.get(f"drafthouse_{key}")
-        if value is None:
+        if value is None or key == "runtime_asked":
             continue
-        if key in ("home", "models_dir", "bundle"):
-            value = str(root / str(value))  # an absolute path replaces the root
+        if key in ("home", "models_dir", "bundle") and isinstance(value, str):
+            value = str(root / value)  # an absolute path replaces the root
         elif key in ("port", "gateway_port"):
             value = _whole_number(value)
         elif key == "gateway":
@@ -66,7 +68,7 @@ def resolved_profile(
     for arm in resolved["arms"].values():
         arm["files"] = arm_files(templates, resolved, arm)
     resolved["extras"] = extra_files(templates, resolved)
-    return resolved
+    return with_pins(resolved, read_pins(pins_file(root)))
 
 
 def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
@@ -101,7 +103,8 @@ def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
     declared = experiment["kinds"] or list(suite["kinds"])
     kinds = {
         name: {
-            **kind,
+            # More prompts than a suite has are a matter of scripts/bench.py: an experiment asks the suite's own.
+            **{key: value for key, value in kind.items() if key != "more"},
             "output_tokens": min(kind["output_tokens"], tokens if tokens and not _has_gate(kind) else sys.maxsize),
             "prompts": kind["prompts"][: counts.get("declared" if name in declared else "others")],
         }
@@ -123,21 +126,12 @@ def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) 
     return []
 
 
-def with_runtime_of(site: Mapping[str, Any], profile: Mapping[str, Any]) -> Data:
-    """Return ``site`` with a runtime that the profile has: its own, else the first that the profile states.
-
-    For pages and tests, which show every profile on one site; on a box the inventory alone decides.
-    """
-    stated = profile.get("runtimes") or [site["runtime"]]
-    return {**site, "runtime": site["runtime"] if site["runtime"] in stated else stated[0]}
-
-
 def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
     """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
 
     Only the inventory's own group_vars/all.yml is read; what -e or host_vars change, Ansible knows.
     """
-    import yaml  # noqa: PLC0415 (the box has none; this runs on the controller)
+    from .yaml_documents import read_yaml  # noqa: PLC0415 (the box has no PyYAML; this runs on the controller)
 
     path = root / "inventory" / inventory / "group_vars" / "all.yml"
     if not path.is_file():
@@ -150,4 +144,19 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
                 str(path.relative_to(root)),
             )
         )
-    return site_from(yaml.safe_load(path.read_text("utf-8")) or {}, root)
+    relative = path.relative_to(root).as_posix()
+    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it at that place", where=relative)
+    return checked_site({} if variables is None else variables, relative, root)
+
+
+def checked_site(variables: object, file: str, root: Path = ROOT) -> Data:
+    """Return the site that the variables of one ``file`` make; HouseError names file and variable of all problems."""
+    findings = Findings(file)
+    if check(variables, Table(Anything()), findings):
+        assert isinstance(variables, Mapping)
+        site = site_from(variables, root)
+        shape = Map({f"drafthouse_{key}": field for key, field in SITE.fields.items()})
+        check({f"drafthouse_{key}": value for key, value in site.items()}, shape, findings)
+    if findings.problems:
+        raise HouseError(findings.problems)
+    return site

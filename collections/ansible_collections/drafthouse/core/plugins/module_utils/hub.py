@@ -78,6 +78,13 @@ def is_commit(revision: str) -> bool:
     return bool(_COMMIT.fullmatch(revision))
 
 
+def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
+    """Return the commit that a branch is at this moment. Raises HouseError."""
+    from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
+
+    return _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, revision, token, patience).commit()
+
+
 def look_up(
     repo: str,
     revision: str,
@@ -99,12 +106,7 @@ def look_up(
 
     root = (endpoint or constants.ENDPOINT).rstrip("/")
     asking = _Asking(root, repo, revision, token, patience or Patience(tries=5))
-    at = "" if revision == UNRESOLVED else f"/revision/{quote(revision, safe='')}"
-    commit = str(asking.json(f"/api/models/{repo}{at}").get("sha"))
-    if not is_commit(commit) or (is_commit(revision) and commit != revision):
-        raise HouseError(
-            Problem(f"{repo} at {revision} is commit {commit[:60]!r}", "a commit of 40 hex digits", _DAMAGED, root)
-        )
+    commit = asking.commit()
     # The listing of a gated repository is open to all: whether its files are, this tells before the first byte.
     asking.json(f"/api/models/{repo}/auth-check")
     entries = asking.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
@@ -199,6 +201,15 @@ class _Asking:
     revision: str
     token: str | None
     patience: Patience
+
+    def commit(self) -> str:
+        """Return the commit that the revision is now."""
+        at = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
+        commit = str(self.json(f"/api/models/{self.repo}{at}").get("sha"))
+        if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
+            return commit
+        found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
+        raise HouseError(Problem(found, "a commit of 40 hex digits", _DAMAGED, self.root))
 
     def json(self, path: str) -> dict[str, Any]:
         data = self._get(self.root + path).json()

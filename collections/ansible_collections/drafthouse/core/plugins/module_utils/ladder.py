@@ -24,11 +24,13 @@ from .ladder_plan import LadderPlan, Rung, asks_by_kind, endless, rungs
 from .levels import CLOSED
 from .load import DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED, LoadOptions, LoadRun
 from .machine import MachineState, between, read_machine
-from .measure import own_pids, warm_up
+from .measure import engines_here, own_pids, warm_up
 from .power import PowerBeside, shared_meter
 from .problems import HouseError
 from .results import acceptance_of, percentile
+from .standstill import until_something_stands
 from .traffic import Clocks, clock_jump, foreign, read_clocks, settled
+from .wording import count
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 1.0
@@ -45,6 +47,9 @@ class Watch(Protocol):
 
     async def died(self, arm: str) -> bool:
         """Return whether the arm is gone, or is another process than it was."""
+
+    async def why(self, arm: str) -> str:
+        """Return how an arm that is gone has ended; '' where nobody knows."""
 
     async def bring_back(self, arm: str) -> str:
         """Wait until the arm answers again, and return what was done as a sentence. Raises HouseError."""
@@ -154,6 +159,7 @@ class _Ladder:
         run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.count)
         started_unix_s = time.time()
         self.text = rung.name
+        watching = asyncio.create_task(until_something_stands(lambda: engines_here([endpoint])))
         try:
             if trouble is None:
                 await run.run(session)
@@ -166,12 +172,16 @@ class _Ladder:
                 step["notes"].append(f"not one request of the warm-up was answered: {trouble}")
             for one in besides:
                 lay_over(step, one.report(requests, run.unfinished))
+            if watching.done():
+                lay_over(step, {"notes": [f"{watching.result()} while this step ran"], "status": POLLUTED})
             self.lay_around(step, requests, before, await self.look(session, endpoint))
             await self.see_to_death(step, rung, run)
         except asyncio.CancelledError:
             step, requests = self.measured(rung, run, started_unix_s)
             self.keep({**step, "status": INCOMPLETE, "ended_by": STOPPED}, requests)
             raise
+        finally:
+            watching.cancel()
         self.keep(step, requests)
         if step["ended_by"] == DIED:
             await self.bring_back(step, rung)
@@ -229,6 +239,11 @@ class _Ladder:
             "counters": None,
             "notes": remarks(requests, run),
         }
+        if step["without_tpot"]:
+            step["notes"].append(
+                f"{step['without_tpot']} of {count(step['completed'], 'answer')} had no TPOT (one token, or all in one "
+                "chunk) and are in none of its numbers"
+            )
         if step["short"]:
             step["notes"].append("its time was shorter than an answer of each stream: the rates are over all of it")
         if step["status"] == OK and not step["completed"]:
@@ -280,7 +295,8 @@ class _Ladder:
                 await asyncio.sleep(ASK_AGAIN_S)
             if await self.watch.died(rung.arm):
                 step |= {"status": BROKEN, "ended_by": DIED}
-                step["notes"].append("the engine died while this step ran")
+                why = await self.watch.why(rung.arm)
+                step["notes"].append("the engine died while this step ran" + (f": {why}" if why else ""))
                 return
 
     async def bring_back(self, step: dict[str, Any], rung: Rung) -> None:

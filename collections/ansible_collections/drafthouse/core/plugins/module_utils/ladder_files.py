@@ -13,6 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .documents import read_json
+from .kept_file import write_whole
+from .kept_shapes import LADDER, checked
 from .ladder_plan import SCHEMA, Rung
 from .levels import shown_level
 from .problems import HouseError, Problem
@@ -23,6 +26,7 @@ OK, POLLUTED, BROKEN, INCOMPLETE = "ok", "polluted", "broken", "incomplete"
 STATUSES = (OK, POLLUTED, BROKEN, INCOMPLETE)
 BAD = (POLLUTED, BROKEN)
 
+_NEEDED = f"a ladder ({SCHEMA}), or no file", "name another file, or remove this one"
 _NOT_KEPT = ("text", "reasoning_text")
 
 
@@ -84,13 +88,10 @@ class LadderFile:
 
     def _keep_requests(self, rung: Rung, requests: Sequence[Mapping[str, Any]]) -> None:
         path = requests_file(self.path, rung)
-        path.parent.mkdir(parents=True, exist_ok=True)
         lines = (
             json.dumps({name: value for name, value in one.items() if name not in _NOT_KEPT}) + "\n" for one in requests
         )
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(gzip.compress("".join(lines).encode(), compresslevel=3))
-        temporary.replace(path)
+        write_whole(path, gzip.compress("".join(lines).encode(), compresslevel=3))
 
 
 def requests_file(path: Path, rung: Rung) -> Path:
@@ -108,25 +109,19 @@ def read_requests(path: Path) -> list[dict[str, Any]]:
 
 def read_ladder(path: Path) -> dict[str, Any]:
     """Return the ladder at ``path``. Raises HouseError for a file that holds none."""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise HouseError(_unreadable(path, f"{error}")) from error
+    data = read_json(path, *_NEEDED)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise HouseError(_unreadable(path, "another kind of file"))
-    return data
+    return checked(data, LADDER, str(path))
 
 
 def write_ladder(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a ladder so that a reader finds all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
-    temporary.replace(path)
+    """Write a ladder so that a reader finds all of it or nothing. Raises HouseError."""
+    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def _unreadable(path: Path, found: str) -> Problem:
-    return Problem(found, f"a ladder ({SCHEMA}), or no file", "name another file, or remove this one", str(path))
+    return Problem(found, *_NEEDED, str(path))
 
 
 def _rung(step: Mapping[str, Any]) -> Rung:

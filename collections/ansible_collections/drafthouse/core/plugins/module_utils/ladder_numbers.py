@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .client import OK
+from .measured import measured_tpot
 from .results import percentile
 from .stats import CONFIDENCE, SEED, bootstrap_median
 
@@ -41,7 +42,7 @@ def noise_interval(
     own mean: a bootstrap of residuals (Efron and Tibshirani 1993, chapter 9). n values are nearer to their own mean
     than to the truth by the root of (n - 1)/n, which is made good, and so is the doubt about the size of the noise:
     by Student's 97.5 % quantile over the normal one, 1 + (z^2 + 1)/(4 f) for f degrees of freedom (Abramowitz and
-    Stegun, 26.7.5). Where hardly any prompt was asked twice, or a value is 0 (an answer that came in one piece), a
+    Stegun, 26.7.5). Where hardly any prompt was asked twice a
     share tells nothing: the interval is then that of the median over all values. None for no values.
     """
     groups = [np.asarray(values, dtype=np.float64) for values in by_prompt.values() if len(values)]
@@ -104,8 +105,9 @@ def step_numbers(
 
     Throughput is tokens and requests over the window. TTFT is of all that ended well: each began under full load.
     TPOT, ITL and E2E are of those that had half of their tokens or more under it; the others are ``tail``, and
-    taken all the same where nothing else is there. Goodput: requests a second that kept every limit, as
-    `vllm bench serve --goodput` counts it; None without limits.
+    taken all the same where nothing else is there. An answer without a TPOT (of one token, or in one chunk:
+    `measured_tpot`) is in none of its numbers, and counted in ``without_tpot``. Goodput: requests a second that kept
+    every limit, as `vllm bench serve --goodput` counts it; None without limits.
 
     Where fewer requests than ``streams`` ended in the window, it was shorter than an answer, and most of it went by
     before a token came: the window is then all the time until the last answer, and ``short`` is True.
@@ -124,8 +126,8 @@ def step_numbers(
     kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
     by_prompt: dict[str, list[float]] = {}
     for request in counted:
-        if request["tpot_ms"] is not None:
-            by_prompt.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
+        if (tpot := measured_tpot(request)) is not None:
+            by_prompt.setdefault(request["prompt_id"], []).append(tpot)
     tpots = [value for values in by_prompt.values() for value in values]
     median_tpot = percentile(tpots, 50)
     return {
@@ -135,6 +137,7 @@ def step_numbers(
         "completed": len(good),
         "failed": len(requests) - len(good),
         "tail": len(good) - len(counted),
+        "without_tpot": sum(measured_tpot(request) is None for request in good),
         "mean_output_tokens": math.fsum(one["output_tokens"] for one in good) / len(good) if good else None,
         "output_throughput": tokens / seconds if good and seconds > 0 else None,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,

@@ -15,9 +15,10 @@ from typing import Any
 
 from .client import Endpoint
 from .direct import opener
+from .oom_killer import read_kills, why_it_died
 from .problems import HouseError, Problem
 from .ready import wait_until_ready
-from .runtimes import Runtime
+from .runtimes import Runtime, is_same_start
 
 #: How long a server that somebody else runs may stay away, in seconds.
 AWAY_S = 120.0
@@ -31,12 +32,18 @@ class RuntimeWatch:
     def __init__(self, runtime: Runtime, resolved: Mapping[str, Any], endpoints: Sequence[Endpoint]) -> None:
         self._runtime, self._resolved = runtime, resolved
         self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
-        self._started = {endpoint.arm: runtime.state(endpoint.arm).started for endpoint in endpoints}
+        self._states = {endpoint.arm: runtime.state(endpoint.arm) for endpoint in endpoints}
+        self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
 
     async def died(self, arm: str) -> bool:
         """Return whether the arm does not run, or was started again: supervisors do that within a second."""
         state = await asyncio.to_thread(self._runtime.state, arm)
-        return not state.running or state.started != self._started[arm]
+        return not state.running or not is_same_start(state, self._states[arm])
+
+    async def why(self, arm: str) -> str:
+        """Return how an arm that died has ended, with what the kernel says of it; '' where nobody knows."""
+        ending = await asyncio.to_thread(self._runtime.ending, arm)
+        return why_it_died(ending, self._kills[arm]) if ending else ""
 
     async def bring_back(self, arm: str) -> str:
         """Start the arm where its supervisor has not, and wait until it answers. Raises HouseError."""
@@ -55,7 +62,8 @@ class RuntimeWatch:
             timeout_s=engine["ready_timeout_s"],
             progress=lambda event: None,
         )
-        self._started[arm] = self._runtime.state(arm).started
+        state = self._runtime.state(arm)
+        self._states[arm], self._kills[arm] = state, read_kills(state.pid)
         return f"the engine was started again, and ready after {seconds:.0f} s"
 
 
@@ -69,6 +77,10 @@ class ServerWatch:
     async def died(self, arm: str) -> bool:
         """Return whether nothing answers at the address."""
         return not await asyncio.to_thread(_answers, self._endpoints[arm])
+
+    async def why(self, arm: str) -> str:
+        """Return nothing: of a server that somebody else runs nobody tells us."""
+        return ""
 
     async def bring_back(self, arm: str) -> str:
         """Wait until the server answers again. Raises HouseError when it stays away."""

@@ -13,6 +13,7 @@ from typing import Any
 from .container_again import record
 from .first_request import REQUEST_S
 from .problems import HouseError, Problem
+from .procfs import age_of
 from .put_back import Data, Tell, silent, wait_for
 from .releases import (
     ENDED,
@@ -26,7 +27,7 @@ from .releases import (
     put_ballast,
     read_release,
 )
-from .runtimes import runtime_of
+from .runtimes import is_same_start, runtime_of
 from .supervisor import Supervisor
 
 # How long a server must live before it replaces another one.
@@ -83,11 +84,15 @@ def _outlive(home: Path, resolved: Mapping[str, Any], arm: str, lives_s: float, 
     """
     runtime = runtime_of(resolved["site"])
     first = runtime.state(arm)
-    begun = first.started or time.time()
+    # By clocks that nobody sets: an hour back would be an hour of waiting, an hour ahead no look at all.
+    age_s = age_of(first.pid) if first.pid else None
+    if age_s is None:
+        age_s = min(max(0.0, time.time() - first.started), lives_s) if first.started else 0.0
+    begun_s = time.monotonic() - age_s
     while True:
         state = runtime.state(arm)
-        lived_s = time.time() - begun
-        if not state.running or state.started != first.started:
+        lived_s = time.monotonic() - begun_s
+        if not state.running or not is_same_start(state, first):
             raise HouseError(
                 Problem(
                     f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"

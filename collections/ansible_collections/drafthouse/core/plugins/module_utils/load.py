@@ -20,6 +20,7 @@ import numpy as np
 from .client import Ask, Endpoint, Recording, closed_loop, open_loop
 from .ladder_numbers import is_narrow, noise_interval
 from .levels import CLOSED
+from .measured import time_per_token
 from .sse import read_answer, split_events
 
 #: How often it is looked whether the step is over, in seconds.
@@ -190,9 +191,13 @@ def quick_tpot(record: Recording) -> float | None:
         ends = [end - start for end in itertools.islice(record.ends, place, None)]
         tail = read_answer(split_events(bytes(record.body[start:]), record.times_s[place:], ends))
     tokens = tail.output_tokens
-    if not tokens or tokens < 2 or not head.token_times_s or not tail.token_times_s:
+    if not head.token_times_s or not tail.token_times_s:
         return None
-    return (tail.token_times_s[-1] - head.token_times_s[0]) * 1000 / (tokens - 1)
+    first_s, last_s = head.token_times_s[0], tail.token_times_s[-1]
+    # Of a long answer every read and not every chunk with tokens: what is between its ends is not parsed here.
+    times_s = tail.token_times_s if body is not None else [one for one in record.times_s if first_s <= one <= last_s]
+    gaps_ms = [(after - before) * 1000 for before, after in itertools.pairwise(times_s)]
+    return time_per_token(first_s * 1000, last_s * 1000, tokens, gaps_ms)
 
 
 def _whole_events(piece: bytes) -> bytes:

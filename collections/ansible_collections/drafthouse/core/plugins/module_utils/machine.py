@@ -42,6 +42,14 @@ _GPU_FIELDS = {
     "memory_total_bytes": "memory.total",
     "utilization_percent": "utilization.gpu",
 }
+# Asked apart, for a driver that does not know it fails the query. Bits of NVML (nvmlClocksEventReasons).
+_THROTTLE_FIELD = "clocks_throttle_reasons.active"
+_THROTTLED_BY = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
 _GPU_TEXTS = {"name", "uuid", "driver_version", "performance_state"}
 
 
@@ -98,6 +106,11 @@ def read_machine(root: Path = Path("/")) -> MachineState:
         "gpu_processes": gpu_processes,
     }
     return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
+
+
+def read_cpu(root: Path = Path("/")) -> MachineState:
+    """Return only what the CPU and the processes do now: quick, for who looks often. Never raises."""
+    return MachineState(time.monotonic(), {}, _cpu_ticks(root), _processes(root))
 
 
 def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> dict[str, Any]:
@@ -161,7 +174,9 @@ def read_gpus() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         return [], []
     gpus = _nvidia_smi(f"--query-gpu={','.join(_GPU_FIELDS.values())}")
     apps = _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name,used_memory")
-    return parse_gpus(gpus), parse_gpu_processes(apps)
+    throttled = parse_throttling(_nvidia_smi(f"--query-gpu=index,{_THROTTLE_FIELD}"))
+    found = [{**gpu, "throttled_by": throttled.get(gpu["index"])} for gpu in parse_gpus(gpus)]
+    return found, parse_gpu_processes(apps)
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
@@ -176,6 +191,21 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
             gpu[name] = value if name in _GPU_TEXTS else _quantity(value, name)
         gpus.append(gpu)
     return gpus
+
+
+def parse_throttling(text: str) -> dict[int, list[str]]:
+    """Return by index what keeps each GPU's clocks down for heat or for want of power, from nvidia-smi's CSV.
+
+    Its power limit (0x04) is not among them: most GPUs run at it while they work. A GPU that does not tell is left out.
+    """
+    found: dict[int, list[str]] = {}
+    for line in text.splitlines():
+        index, _, bits = (part.strip() for part in line.partition(","))
+        try:
+            found[int(index)] = [name for bit, name in _THROTTLED_BY.items() if int(bits, 16) & bit]
+        except ValueError:
+            continue
+    return found
 
 
 def parse_gpu_processes(text: str) -> list[dict[str, Any]]:

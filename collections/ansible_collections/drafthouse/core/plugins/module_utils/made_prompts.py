@@ -23,7 +23,8 @@ _COPY = (
     "Write out the text below again, without any change:",
     "Please repeat these lines without changing a single word:",
 )
-_SETTINGS = ("farm", "harbour", "station")
+#: The logbooks that passages are taken from.
+SETTINGS = ("farm", "harbour", "station")
 
 _LANGUAGES = ("Python", "Go", "JavaScript", "Java", "Rust", "C", "bash", "SQL")
 _TASKS = (
@@ -76,7 +77,7 @@ _TURNS = (
 
 
 def _copy(choose: Chooser, number: int) -> str:
-    return f"{choose.one(_COPY)}\n\n{passage(1000 + number, choose.one(_SETTINGS))}"
+    return f"{choose.one(_COPY)}\n\n{passage(1000 + number, choose.one(SETTINGS))}"
 
 
 def _code(choose: Chooser, number: int) -> str:
@@ -93,11 +94,12 @@ def _story(choose: Chooser, number: int) -> str:
     return f"Write the beginning of a story about {choose.one(_HEROES)} {choose.one(_WHERE)}. {choose.one(_TURNS)}"
 
 
-_FORMS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code, "copy": _copy, "story": _story}
+#: The text of a prompt by its form, from a chooser and a number (the seed of its passage).
+TEXTS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code, "copy": _copy, "story": _story}
 
 MADE = Map(
     {
-        "form": Value(str, required=True, choices=tuple(_FORMS)),
+        "form": Value(str, required=True, choices=tuple(TEXTS)),
         "number": Value(int, required=True, low=1, high=MOST),
         "seed": Value(int, low=0),
     }
@@ -106,7 +108,7 @@ MADE = Map(
 
 def made_prompts(kind: str, made: Mapping[str, Any], findings: Findings, path: str) -> list[dict[str, Any]]:
     """Return the prompts of a kind's `made:`, no two alike; a problem is added where the parts do not give so many."""
-    choose, form = Chooser("made", made["form"], made.get("seed", 0)), _FORMS[made["form"]]
+    choose, form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
     texts: dict[str, None] = {}
     tries = 0
     while len(texts) < made["number"] and tries < 20 * MOST:

@@ -21,18 +21,24 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
-from .counters import Snapshot, read_counters, unreadable
-from .machine import MachineState, between, engine_pids, read_machine
+from .counters import TOKENIZERS, Snapshot, count_tokens, read_counters, unreadable
+from .machine import MachineState, between, engine_pids, read_cpu, read_machine
+from .output_scoring import asking_token_ids, token_ids_of
 from .power import Tally, shared_meter
 from .problems import HouseError, Problem, did_you_mean
+from .standstill import stood_still, until_something_stands
+from .step_clock import read_step_clock
 from .suites import Prompt, expand
-from .traffic import clock_jump, foreign, read_clocks, settled
+from .traffic import clock_jump, counted, foreign, read_clocks, settled
+from .usage_check import TOKENIZED, may_be_tokenized
+from .wording import listing
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 5.0
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Progress = Callable[[dict[str, Any]], None]
@@ -53,6 +59,8 @@ class StepOptions:
     ignore_eos: bool = False
     kinds: tuple[str, ...] = ()
     """Only these kinds of the suites; empty is all of them."""
+    token_ids: int = 0
+    """Of so many answers a round each server is asked for the token ids, so that the baseline can score them."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +117,16 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     ]
     groups = []
     for number in range(options.first_round, options.first_round + options.rounds):
-        for place, (temperature, kind) in enumerate(cells):
-            key = group_key(kind, temperature)
-            asks = (
+        keys = [group_key(kind, temperature) for temperature, kind in cells]
+        asks = [
+            tuple(
                 _ask(prompt, options, key=key, number=number, place=at, temperature=temperature)
                 for at, prompt in enumerate(chosen[kind])
             )
-            groups.append(Group(key, number, place, tuple(asks)))
+            for key, (temperature, kind) in zip(keys, cells, strict=True)
+        ]
+        asks = asking_token_ids(asks, options.token_ids)
+        groups += [Group(key, number, place, asks[place]) for place, key in enumerate(keys)]
     return groups
 
 
@@ -190,6 +201,12 @@ def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
     return engine_pids(ports, state.processes) | {os.getpid()}
 
 
+def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
+    """Return the engines' processes, of those that are asked on this machine and may be looked at."""
+    here = [one for one in endpoints if (urlsplit(one.base_url).hostname or "") in _LOOPBACK]
+    return own_pids(here, read_cpu()) - {os.getpid()}
+
+
 def run_step(
     endpoints: Sequence[Endpoint],
     suites: Sequence[Mapping[str, Any]],
@@ -214,9 +231,10 @@ async def measure_step(
     prompt and every round; above it group by group, the order swapped likewise.
 
     ``on_progress`` gets {done, total, phase, text, eta_s} as requests end and at least every 5 seconds.
-    Raises HouseError when the plan is wrong, or when an arm answers no warm-up request at all. Requests
-    that fail while measuring are counted in the step and raise nothing. When it is interrupted, ``on_stopped`` gets
-    the step with the requests that had ended, and ``incomplete`` in it.
+    Raises HouseError when the plan is wrong, or when an arm answers no warm-up request at all, and StoodStill when an
+    engine, this process or the machine stood still meanwhile. Requests that fail while measuring are counted in the
+    step and raise nothing. When it is interrupted or stood still, ``on_stopped`` gets the step with the requests that
+    had ended, and ``incomplete`` in it.
     """
     groups = plan_groups(suites, options)
     warmups = options.concurrency if options.warmups is None else options.warmups
@@ -224,13 +242,21 @@ async def measure_step(
     step = _Step(endpoints, options, groups, warmups, on_progress, names)
     async with open_session(options.timeout_s) as session:
         beat = asyncio.create_task(step.heartbeat())
+        watching = asyncio.create_task(until_something_stands(lambda: engines_here(endpoints)))
+        measuring = asyncio.create_task(step.measure(session))
         try:
-            return await step.measure(session)
+            await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not watching.done():
+                return await measuring
+            on_stopped(step.so_far())
+            raise stood_still(watching.result(), step.under_way())
         except asyncio.CancelledError:
             on_stopped(step.so_far())
             raise
         finally:
-            beat.cancel()
+            for task in (beat, watching, measuring):
+                task.cancel()
+            await asyncio.gather(measuring, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -263,6 +289,7 @@ class _Step:
         self.meter = shared_meter()
         self.zero_s = time.perf_counter()
         self.started = datetime.now(timezone.utc)
+        self.clock = read_step_clock()
         self.before: dict[str, Any] = {}
         self.machine: list[dict[str, Any]] = []
         self.going: _Going | None = None
@@ -278,6 +305,8 @@ class _Step:
                 "spans": [],
                 "counters": [],
                 "power": [],
+                "tokenizer": {"error": None},
+                "token_ids": [],
                 "warmup": {"sent": 0, "failed": 0, "error": None},
             }
             for endpoint in self.endpoints
@@ -285,6 +314,7 @@ class _Step:
 
     async def measure(self, session: aiohttp.ClientSession) -> dict[str, Any]:
         self.started = datetime.now(timezone.utc)
+        self.clock = read_step_clock()
         self.zero_s = time.perf_counter()
         self.before = (await asyncio.to_thread(read_machine)).facts
         await asyncio.to_thread(self.meter.measure_idle)
@@ -303,6 +333,7 @@ class _Step:
             "schema": "drafthouse.step/1",
             "started": self.started.isoformat(timespec="seconds"),
             "started_unix_s": self.started.timestamp(),
+            "clock": self.clock,
             "duration_s": time.perf_counter() - self.zero_s,
             "settings": settings,
             "suites": self.suites,
@@ -322,6 +353,17 @@ class _Step:
                     self.arms[endpoint.arm]["power"].append(span)
         # The machine is not read again: whoever pressed Ctrl-C wants to see the numbers now.
         return {**self.as_data(self.before), "incomplete": True}
+
+    def under_way(self) -> str:
+        """Return which requests wait for an answer now, for people."""
+        if self.going is None:
+            return f"it was at: {self.phase}"
+        group, waiting = self.going.group, []
+        for endpoint in self.endpoints:
+            ended = {record.ask.prompt_id for record in self.going.records[endpoint.arm]}
+            left = [ask.prompt_id for ask in group.asks if ask.prompt_id not in ended]
+            waiting += [f"{endpoint.arm}: {prompt}" for prompt in left[: self.options.concurrency]]
+        return f"{group.key} was asked in round {group.round} (waiting or next: {listing(waiting[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         if not self.warmups:
@@ -348,12 +390,12 @@ class _Step:
 
     async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> dict[str, Any]:
         state = await asyncio.to_thread(read_machine)
-        counted = await self.read_counters(session)
+        before = await self.read_counters(session)
         clocks = read_clocks()
         # Every second group begins with the other arm, and every second round too.
         endpoints = self.in_turn(group.place + group.round)
         records: dict[str, list[Recording]] = {endpoint.arm: [] for endpoint in endpoints}
-        self.going = _Going(group, counted, {endpoint.arm: [] for endpoint in endpoints})
+        self.going = _Going(group, before, {endpoint.arm: [] for endpoint in endpoints})
         self.text = f"{group.key}, round {group.round}"
         used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
         if self.options.concurrency == 1 and len(endpoints) > 1:
@@ -370,14 +412,15 @@ class _Step:
                         session, endpoint, group.asks, self.options.concurrency, partial(self.count, endpoint)
                     )
         jump = clock_jump(clocks, read_clocks())
-        counted_after = await self.read_counters(session)
+        after = await self.read_counters(session)
         state_after = await asyncio.to_thread(read_machine)
         self.going = None
         for endpoint in self.endpoints:
-            self.keep(endpoint, group, records[endpoint.arm], counted[endpoint.arm], counted_after[endpoint.arm])
+            self.keep(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
             power = {"round": group.round, "group": group.key, "span": used[endpoint.arm].total()}
             self.arms[endpoint.arm]["power"].append(power)
-        self.look_for_others(group, counted, counted_after)
+        self.look_for_others(group, before, after)
+        await self.tokenize(session)
         return {
             "round": group.round,
             "group": group.key,
@@ -390,7 +433,7 @@ class _Step:
         }
 
     def look_for_others(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
-        """Note beside an arm's counters what its server did meanwhile for somebody else."""
+        """Note beside an arm's counters what its server did meanwhile for somebody else, and for us."""
         most = max((ask.output_tokens for ask in group.asks), default=0)
         sent: dict[str, list[dict[str, Any]]] = {}
         for endpoint in self.endpoints:
@@ -398,7 +441,31 @@ class _Step:
             sent.setdefault(endpoint.counters_url, []).extend(self.arms[endpoint.arm]["requests"][-len(group.asks) :])
         for endpoint in self.endpoints:
             found = foreign(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url], most)
-            self.arms[endpoint.arm]["counters"][-1]["foreign"] = found
+            self.arms[endpoint.arm]["counters"][-1] |= {
+                "foreign": found,
+                "counted": counted(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url]),
+            }
+
+    async def tokenize(self, session: aiohttp.ClientSession) -> None:
+        """Have the engine's own tokenizer count a few of the answers that a group just gave; once it has none, no more.
+
+        The streams are over then, so that nothing that is measured waits for it.
+        """
+        for endpoint in self.endpoints:
+            arm = self.arms[endpoint.arm]
+            last = arm["counters"][-1]
+            if last["after"].get("dialect") not in TOKENIZERS:
+                arm["tokenizer"]["error"] = f"known of {listing(TOKENIZERS)} alone, by their counters"
+                continue
+            answers = [
+                one
+                for one in arm["requests"]
+                if (one["group"], one["round"]) == (last["group"], last["round"]) and may_be_tokenized(one)
+            ]
+            for request in answers[:TOKENIZED]:
+                if arm["tokenizer"]["error"] is None:
+                    number, error = await count_tokens(session, endpoint, request["text"])
+                    request["tokenized"], arm["tokenizer"]["error"] = number, error
 
     def in_turn(self, number: int) -> list[Endpoint]:
         """Return the endpoints, in reverse every second time."""
@@ -420,6 +487,7 @@ class _Step:
     ) -> None:
         arm = self.arms[endpoint.arm]
         arm["requests"] += [raw_request(record, endpoint, self.zero_s) for record in records]
+        arm["token_ids"] += [ids for record in records if (ids := token_ids_of(record))]
         spans = [(record.sent_s or record.began_s, record.ended_s) for record in records]
         if self.options.concurrency == 1:
             # One after the other; between them the other arm may have had its turn.

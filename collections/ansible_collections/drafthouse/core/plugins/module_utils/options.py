@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .forms import VALUE
 from .pairing import check_schedule
 from .problems import did_you_mean
 from .shape import Findings, Value, check
@@ -47,7 +48,7 @@ class OptionCheck:
                 fine = check_schedule(self.findings, where, value, self.tokens)
             else:
                 low = 0 if option["type"] in ("int", "float") else None
-                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low)
+                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low, form=VALUE)
                 fine = check(value, shape, self.findings, where)
             if fine:
                 self.version_has(where, f"'{key}'", option)

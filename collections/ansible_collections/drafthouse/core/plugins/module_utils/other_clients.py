@@ -23,7 +23,7 @@ from typing import Any
 from .client import Endpoint
 from .measure import Group, StepOptions, plan_groups, run_step
 from .other_formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Data, Tool, Work
-from .problems import HouseError, Problem, did_you_mean
+from .problems import HouseError, NotHere, Problem, did_you_mean
 from .results import assemble
 from .wording import DASH, count, number, whole
 
@@ -64,7 +64,7 @@ def find_program(tool: Tool, home: Path | None = None) -> Path:
     if found:
         return Path(found).absolute()  # not resolved: an environment is told by where its program stands
     where = f"{home}/bin" if home else "PATH"
-    raise HouseError(
+    raise NotHere(
         Problem(
             f"no program '{tool.program}' in {where}",
             f"{tool.name} in an environment of its own",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .argv import shell_words
+from .budget import limit_words
 from .fit import GB
 from .levels import longest_s, shown_level
+from .pins import image_of
+from .plain_text import printable_lines
 from .progress import shown_time
 from .render import yaml_block
+from .steps import suites_of_round
 from .tables import table
 
 
@@ -18,7 +23,7 @@ def plan_text(resolved: Mapping[str, Any]) -> str:
     """Return the whole plan; sizes in GB (powers of ten), for one device."""
     parts = [_head(resolved), _memory(resolved), _downloads(resolved), _speed(resolved)]
     parts += [_commands(resolved, arm) for arm in resolved["arms"]]
-    return "\n\n".join(parts)
+    return printable_lines("\n\n".join(parts))
 
 
 def _head(resolved: Mapping[str, Any]) -> str:
@@ -28,16 +33,68 @@ def _head(resolved: Mapping[str, Any]) -> str:
         f"hardware   {resolved['hardware']['devices']} x {resolved['hardware']['name']}",
         f"engine     {engine['name']} {engine['version']}{_plugin(engine)}, runtime {engine['runtime']}"
         f" ({engine['version_reason']})",
+        *_image(resolved),
+        *_derived(resolved["derived_image"]),
         f"target     {resolved['target']['name']}",
         f"draft      {resolved['draft']['name'] if resolved['draft'] else 'none: tokens are looked up'}"
         f" ({method['name']}, K={method['num_speculative_tokens']})",
         f"served at  http://{site['host']}:{site['port']}/v1 as {resolved['target']['served_name']}",
         f"verified   {', '.join(resolved['verified']) or 'on no hardware of this kind yet'}",
     ]
+    lines += _rounds(resolved)
     if ladder := resolved["experiment"].get("ladder"):
         lines += _load(resolved, ladder)
     lines += [f"note       {warning}" for warning in resolved["warnings"]]
     return "\n".join(lines)
+
+
+def _rounds(resolved: Mapping[str, Any]) -> list[str]:
+    """Return the rounds to begin with and what may be spent on more of them: starts, answers, time and money.
+
+    The time is that of answers which take all of their tokens at the decode limit; how long a start takes is known
+    only on the box, and told there before a further round is bought.
+    """
+    experiment, site = resolved["experiment"], resolved["site"]
+    limit = float(resolved["expectation"]["decode_limit_tok_s"]) * experiment["concurrency"]
+    rounds = experiment["rounds"]
+    asked = [_asked(resolved, number) for number in range(1, rounds + 1)]
+    answers, tokens = (len(resolved["arms"]) * sum(column) for column in zip(*asked, strict=True))
+    starts = sum(len(step["arms"]) for step in experiment["steps"])
+    first_s = tokens / limit
+    lines = [
+        f"rounds     {rounds} to begin with: {starts} starts (each {shown_time(resolved['engine']['ready_timeout_s'])}"
+        f" at most), {answers:,} answers, about {shown_time(first_s)} at the decode limit"
+    ]
+    bought = experiment["most_rounds"] > rounds
+    if bought:
+        lines.append(
+            f"           more while the evidence is in doubt, {experiment['most_rounds']} together at most:"
+            f" {limit_words(experiment['budget'])} (experiment.budget)"
+        )
+    else:
+        lines.append(f"           and no more than these {rounds} (experiment.budget)")
+    if (price := site.get("price_per_hour")) is not None:
+        money = partial(_money, price=float(price), currency=str(site.get("currency") or ""))
+        more = f"; further rounds {money(experiment['budget']['most_s'])} at most" if bought else ""
+        lines.append(f"           at {money(3600)} an hour: about {money(first_s)} plus the starts{more}")
+    return lines
+
+
+def _asked(resolved: Mapping[str, Any], number: int) -> tuple[int, int]:
+    """Return how many answers an arm gives in a round, and their tokens at most."""
+    experiment = resolved["experiment"]
+    answers = tokens = 0
+    for suite in suites_of_round(experiment, number):
+        for kind in resolved["suites"][suite]["kinds"].values():
+            times = len(kind.get("temperatures") or experiment["temperatures"])
+            count = len(kind["prompts"]) * kind.get("repeat", 1) * times
+            answers += count
+            tokens += count * kind["output_tokens"]
+    return answers, tokens
+
+
+def _money(seconds: float, price: float, currency: str) -> str:
+    return f"{price * seconds / 3600:.2f} {currency}".rstrip()
 
 
 def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
@@ -68,6 +125,23 @@ def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
 
 def _plugin(engine: Mapping[str, Any]) -> str:
     return f" with its plugin {engine['plugin']}" if engine["plugin"] else ""
+
+
+def _image(resolved: Mapping[str, Any]) -> list[str]:
+    """Return the line about the image that a registry is asked for, and whether its tag is pinned."""
+    name = image_of(resolved)
+    if not name:
+        return []
+    pinned = resolved.get("image_digest")
+    words = f"pinned: {pinned}" if pinned else "a tag; the first pull pins its digest (pins.json)"
+    return [f"image      {name}" + ("" if "@sha256:" in name else f", {words}")]
+
+
+def _derived(image: Mapping[str, Any] | None) -> list[str]:
+    """Return the line about an image that is built on the box."""
+    if image is None:
+        return []
+    return [f"image      {image['name']}: built on the box from {image['base']} with {', '.join(image['packages'])}"]
 
 
 def _memory(resolved: Mapping[str, Any]) -> str:
@@ -112,15 +186,16 @@ def _downloads(resolved: Mapping[str, Any]) -> str:
     for item in resolved["weights"]:
         fetched = item["bytes"] if item["source"] in ("hub", "package") else 0
         total += fetched
-        rows.append([item["name"], _where_from(item["source"], item["details"]), _gb(fetched), _gb(item["bytes"])])
+        rows.append([item["name"], _where_from(item), _gb(fetched), _gb(item["bytes"])])
     rows.append(["all", "", _gb(total), _gb(sum(item["bytes"] for item in resolved["weights"]))])
     folders = f"\nbelow {resolved['site']['models_dir']}"
     return table(["weights", "from", "download GB", "disk GB"], rows, width=58) + folders
 
 
-def _where_from(source: str, details: Mapping[str, Any]) -> str:
+def _where_from(item: Mapping[str, Any]) -> str:
+    source, details = item["source"], item["details"]
     if source == "hub":
-        return f"Hugging Face: {details['repo']} at {details['revision'][:12]}"
+        return f"Hugging Face: {details['repo']} at {(item.get('pinned') or details['revision'])[:12]}"
     if source == "package":
         return f"PyPI: {details['name']} {details['version']}"
     if source == "derived":

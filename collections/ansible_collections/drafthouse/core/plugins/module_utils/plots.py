@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .house import ROOT
 from .plot_look import (
     ACCENT,
     BASELINE,
@@ -34,6 +36,8 @@ def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
     was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.
     """
+    # Its cache of fonts; otherwise in the user's home, outside of the clone.
+    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / ".drafthouse" / "cache" / "matplotlib"))
     import matplotlib as mpl  # noqa: PLC0415 (slow to import, and only drawing needs it)
 
     with mpl.rc_context(STYLE):

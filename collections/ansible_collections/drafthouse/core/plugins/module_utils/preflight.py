@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .exposure import exposure_problems
 from .fit import GB, MIB
 from .gateway import gateway_of
+from .port_holder import taken
 from .problems import Problem
 from .rental import MEMORY_TOLERANCE, ROOM_FOR_THE_REST
+from .versions import number
 
 _OLDEST_PYTHON = (3, 10)
 # Of the room for the rest, what is still wanted once the engine's folder is there (one that is half-made is removed
@@ -29,9 +32,10 @@ def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> l
     problems += _shared_memory(resolved, box, where)
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
-    problems += _open_to_all(resolved, where)
+    problems += exposure_problems(resolved, where)
     problems += _not_mapped(resolved, box, where)
     problems += _runtime(resolved, box, where)
+    problems += _glibc(resolved, box, where)
     return problems
 
 
@@ -52,6 +56,21 @@ def _runtime(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) ->
             + ("" if resolved["site"]["box_kind"] == "workstation" else " (a rental)"),
             "an engine of containers for drafthouse_runtime: docker",
             "set drafthouse_runtime: process, or connect as root to a box with apt",
+            where,
+        )
+    ]
+
+
+def _glibc(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
+    """Return whether the engine's wheels cannot be loaded here: asked before any of them is fetched."""
+    needed = resolved["engine"]["install"].get("glibc") if resolved["site"]["runtime"] == "process" else None
+    if not needed or (box["glibc"] and number(box["glibc"]) >= number(needed)):
+        return []
+    return [
+        Problem(
+            f"glibc {box['glibc']}" if box["glibc"] else "a C library that is not glibc (musl, as in Alpine?)",
+            f"glibc {needed} or newer, which the wheels of {resolved['engine']['name']} are built for",
+            "use a box with a newer distribution, or one with Docker (drafthouse_runtime: docker)",
             where,
         )
     ]
@@ -161,22 +180,6 @@ def _shared_memory(resolved: Mapping[str, Any], box: Mapping[str, Any], where: s
     ]
 
 
-def _open_to_all(resolved: Mapping[str, Any], where: str) -> list[Problem]:
-    """Refuse an engine that asks for no key on every address of a box without a firewall of ours."""
-    site = resolved["site"]
-    near = site["host"] in ("localhost", "::1") or site["host"].startswith("127.")
-    if near or site["box_kind"] != "rental" or resolved["engine"].get("has_key", True):
-        return []
-    return [
-        Problem(
-            f"drafthouse_host is {site['host']}, and {resolved['engine']['name']} asks nobody for a key",
-            "an engine on loopback: whoever finds the mapped port could use it",
-            "set drafthouse_host: 127.0.0.1, and reach it through the gateway or make tunnel",
-            where,
-        )
-    ]
-
-
 def _not_mapped(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> list[Problem]:
     """Refuse a gateway at a port that the platform maps to nothing: nobody would ever reach the address it prints."""
     wished, mapped = gateway_of(resolved["site"]), (box.get("first_process") or {}).get("ports")
@@ -225,13 +228,5 @@ def _ports(resolved: Mapping[str, Any], box: Mapping[str, Any], where: str) -> l
     problems = []
     for port, listener in box["ports"].items():
         if listener and not listener["ours"]:
-            who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
-            problems.append(
-                Problem(
-                    f"port {port} is taken ({who})",
-                    f"port {port} free on {resolved['site']['host']}, for the engine",
-                    "end that program, or set another one: -e drafthouse_port=8100",
-                    where,
-                )
-            )
+            problems.append(taken(port, listener, resolved["site"]["host"], where))
     return problems

@@ -11,6 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .plain_text import printable, printable_lines
+
+#: So many problems of one file are told one by one.
+FEW = 5
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -25,9 +30,10 @@ class Problem:
     where: str = ""
 
     def lines(self) -> list[str]:
-        """Return the problem as the lines a person reads, one fact a line."""
-        head = [f"where: {self.where}"] if self.where else []
-        return [*head, f"found: {self.found}", f"needed: {self.needed}", f"do: {self.do}"]
+        """Return the problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
+        head = [f"where: {printable(self.where)}"] if self.where else []
+        facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
+        return [*head, *(f"{word}: {printable_lines(text)}" for word, text in facts)]
 
     def as_dict(self) -> dict[str, str]:
         """Return the problem as plain data, for results that travel as JSON."""
@@ -52,9 +58,27 @@ class HouseError(Exception):
         return {"msg": first + more, "problems": [problem.as_dict() for problem in self.problems]}
 
 
+class NotHere(HouseError):
+    """What cannot be done on this machine, whatever a file says: a program, a system or hardware is missing."""
+
+
 def describe(problems: Iterable[Problem]) -> str:
     """Return all problems as text, separated by an empty line."""
     return "\n\n".join("\n".join(problem.lines()) for problem in problems)
+
+
+def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
+    """Return the first problems of a file and how many more there are: a file of wrong lines must not fill a screen."""
+    if len(problems) <= FEW:
+        return list(problems)
+    more = len(problems) - FEW
+    counted = Problem(
+        f"{more} more problem{'s' if more > 1 else ''}, {len(problems)} in all",
+        "none",
+        "correct those above first: the others are often of their kind",
+        where,
+    )
+    return [*problems[:FEW], counted]
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:

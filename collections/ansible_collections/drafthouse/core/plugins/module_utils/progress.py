@@ -7,11 +7,14 @@ a row that stays.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from .plain_text import printable
 
 
 class Progress:
@@ -21,6 +24,11 @@ class Progress:
         self._path = Path(path) if path else None
         self._every_s = every_s
         self._last: dict[object, float] = {}
+        if self._path:
+            # Beside it lies the module as Ansible has sent it, with its arguments in clear text, the hub's token among
+            # them. It is loaded by now; a run that is killed, or fails elsewhere meanwhile, would leave it there.
+            for sent in self._path.parent.glob("AnsiballZ_*.py"):
+                sent.unlink(missing_ok=True)
 
     def __call__(self, event: Mapping[str, Any], important: bool = False) -> None:
         """Write one event."""
@@ -28,7 +36,8 @@ class Progress:
         if self._path is None or (not important and now - self._last.get(item, float("-inf")) < self._every_s):
             return
         self._last[item] = now
-        with self._path.open("a", encoding="utf-8") as stream:
+        # A sign of life that cannot be written, on a full disk, is no reason to lose the work that it is of.
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(dict(event)) + "\n")
 
 
@@ -74,4 +83,4 @@ def shown_together(lines: Iterable[str]) -> str:
     if len(last) > 1:
         last.pop(None, None)
     together = "; ".join(shown(event) for event in last.values())
-    return "\n    ".join([*rows, together] if together else rows)
+    return "\n    ".join(map(printable, [*rows, together] if together else rows))

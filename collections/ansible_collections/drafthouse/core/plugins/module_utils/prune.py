@@ -7,7 +7,6 @@ somebody put there himself is never touched. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .at_rest import NOTE_SUFFIX, note_file
+from .documents import json_of, short
 from .problems import HouseError, Problem
 from .releases import damaged_releases, weights_kept
 
@@ -73,7 +73,13 @@ def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
     """Return what lies below ``models_dir``; ``used`` are paths below it. Raises HouseError where there is none."""
-    if not models_dir.is_dir():
+    try:
+        there = models_dir.is_dir()
+    except OSError as error:  # a name that is too long for any
+        raise HouseError(
+            Problem(str(error.strerror), "the models' folder", "correct its path", short(str(models_dir)))
+        ) from error
+    if not there:
         raise HouseError(Problem("no such folder", "the models' folder", "name another inventory", str(models_dir)))
     wanted = set(used)
     entries: list[Entry] = []
@@ -134,7 +140,7 @@ def _at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
 def _ours(path: Path, models_dir: Path, used: set[str]) -> Entry:
     folder = path.parent if path.is_file() else path
     try:
-        names = list(json.loads(note_file(path).read_text("utf-8"))["files"])
+        names = list(json_of(note_file(path).read_text("utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):
         names = []
     if path.is_symlink():

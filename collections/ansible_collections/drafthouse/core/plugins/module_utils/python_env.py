@@ -9,12 +9,10 @@ is made again from the start, and a second run reads one file and is done.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
 import select
 import shutil
@@ -30,17 +28,26 @@ from typing import Any
 
 from .image_engine import ImageEngine, engine_of, find_engine, place, wanted_versions
 from .problems import HouseError, Problem
+from .requirement_lines import all_have_hashes, with_hashes, without_hashes
 
 STAMP = ".drafthouse-env.json"
+REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
 # Raise this when the same recipe would give another environment: all are then made again.
 RECIPE_VERSION = 1
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# A name, extras, one exact version, and an optional marker: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
-PINNED = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;.+)?$")
+# A name, extras, one exact version, an optional marker, and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
+PINNED = re.compile(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;(?:(?!\s--).)+)?(\s+--hash=sha256:[0-9a-f]{64})*$"
+)
 HEARTBEAT_S = 5.0  # silence of an installer after which a line says that it is still at work
 ERROR_LINES = 12  # of an installer's last words; the reason is among them
 # From the words of uv and pip to what a person can do about it. First match wins.
 ADVICE: tuple[tuple[str, str], ...] = (
+    (
+        r"[Hh]ash mismatch|HASHES",
+        "somebody serves another file under this version: find out who (the index, a mirror, find_links) before "
+        "anything of it is trusted; nothing of it was installed",
+    ),
     (r"No space left on device", "free disk space, or choose another home (drafthouse_home)"),
     (
         r"[Ff]ailed to (fetch|download)|dns error|[Cc]onnection|timed out|Name or service|Network",
@@ -69,7 +76,8 @@ class EnvRecipe:
     is there in all but its metadata. ``extra_index_url``: asked before the usual index. ``unpinned`` allows
     names without a version, for nightly builds; with ``prerelease`` also versions that are none yet.
     ``source_packages`` are built here, last, with ``build_packages`` and all the rest at hand: an isolated build would
-    fetch what it names as its requirements, a second torch among them.
+    fetch what it names as its requirements, a second torch among them. ``hashes``: of versions that are named without
+    them (`requirement_lines.hashes_by_pin`). A step whose versions all have hashes takes nothing without one.
     """
 
     path: str
@@ -83,6 +91,7 @@ class EnvRecipe:
     unpinned: bool = False
     source_packages: Sequence[str] = ()
     build_packages: Sequence[str] = ()
+    hashes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -106,6 +115,7 @@ class EnvRecipe:
             "unpinned": self.unpinned,
         }
         more |= {"source_packages": list(self.source_packages), "build_packages": list(self.build_packages)}
+        more |= {"hashes": {pin: list(digests) for pin, digests in self.hashes.items()}}
         content.update({name: value for name, value in more.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -120,6 +130,8 @@ class EnvResult:
     tool: str
     commands: list[list[str]] = field(default_factory=list)
     seconds: float = 0.0
+    unhashed: list[str] = field(default_factory=list)
+    """What was installed without a look at its hashes, and so was what it asks for."""
     image: str = ""
     """What of the image it stands for, where nothing was installed."""
 
@@ -163,7 +175,7 @@ def ensure_env(
     if uv and not check and not os.access(uv, os.X_OK):
         raise HouseError(Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first"))
     steps = env_commands(recipe, uv, find_links, no_index)
-    result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps])
+    result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
     if check:
         return result
     try:
@@ -171,8 +183,10 @@ def ensure_env(
             if _is_made(home, wanted):
                 return unchanged  # another run made it while this one waited
             _cleared(home)
-            for step, command in steps:
+            for number, (step, command) in enumerate(steps):
                 _run(step, command, recipe.path, lock, progress)
+                for path, text in requirement_files(recipe).items() if number == 0 else ():
+                    Path(path).write_text(text, encoding="utf-8")
             if recipe.metadata_stub:
                 _write_stub(home, recipe.metadata_stub)
             _write_stamp(home, {"sha256": wanted, "python": version, "tool": tool})
@@ -266,44 +280,63 @@ def env_commands(
         install = [uv, "pip", "install", "--compile-bytecode", "--python", interpreter]
     else:
         create = [recipe.python, "-m", "venv", recipe.path]
-        install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check"]
+        # What it fetches is installed once: a cache in the user's home would only stay behind.
+        install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
     if recipe.extra_index_url and not no_index:
         install += ["--extra-index-url", recipe.extra_index_url]
     if recipe.prerelease:
         install += ["--prerelease", "allow"] if uv else ["--pre"]
     steps = [("environment", create)]
-    if recipe.packages:
-        steps.append(("packages", [*install, *backend, *links, *recipe.packages]))
-    if recipe.no_deps_packages:
-        steps.append(("packages as they are", [*install, "--no-deps", *backend, *links, *recipe.no_deps_packages]))
-    if recipe.build_packages:
-        steps.append(("what the build needs", [*install, "--no-deps", *links, *recipe.build_packages]))
-    if recipe.source_packages:
-        steps.append(("building", [*install, "--no-deps", "--no-build-isolation", *links, *recipe.source_packages]))
+    for step in _steps(recipe):
+        with_torch = backend if step.name.startswith("packages") else []
+        hashed = ["--require-hashes", "-r", step.file] if all_have_hashes(step.entries) else step.plain
+        steps.append((step.name, [*install, *step.options, *with_torch, *links, *hashed]))
     return steps
 
 
-def require_libraries(libraries: Mapping[str, str]) -> None:
-    """Raise HouseError for the shared libraries (name to Debian package) that the system cannot load."""
-    missing = [name for name in libraries if not _loads(name)]
-    if missing:
-        packages = " ".join(sorted({libraries[name] for name in missing}))
-        raise HouseError(
-            Problem(
-                where=platform.node(),
-                found=f"no {', '.join(missing)} on this box",
-                needed="the system's libraries that the engine is linked with",
-                do=f"apt-get install {packages} on the box (other systems name it otherwise), then run again",
-            )
-        )
+@dataclass(frozen=True)
+class _Step:
+    """What one call of the installer installs: ``entries`` with the hashes that are known, and the file they go to."""
+
+    name: str
+    entries: list[str]
+    options: Sequence[str]
+    file: str
+
+    @property
+    def plain(self) -> list[str]:
+        """The entries as a command line takes them: a hash may stand in a file only."""
+        return [without_hashes(entry) for entry in self.entries]
 
 
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+def _steps(recipe: EnvRecipe) -> list[_Step]:
+    # What another index serves under a version is another file than the usual index's, whose hashes are known.
+    elsewhere = bool(recipe.extra_index_url)
+    parts = (
+        ("packages", recipe.packages, (), {} if elsewhere else recipe.hashes),
+        ("packages as they are", recipe.no_deps_packages, ("--no-deps",), recipe.hashes),
+        ("what the build needs", recipe.build_packages, ("--no-deps",), recipe.hashes),
+        ("building", recipe.source_packages, ("--no-deps", "--no-build-isolation"), recipe.hashes),
+    )
+    folder = f"{recipe.path}/{REQUIREMENTS}"
+    return [
+        _Step(name, with_hashes(entries, hashes), options, f"{folder}{number}.txt")
+        for number, (name, entries, options, hashes) in enumerate(parts)
+        if entries
+    ]
+
+
+def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
+    """Return path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
+    steps = [step for step in _steps(recipe) if all_have_hashes(step.entries)]
+    return {step.file: "\n".join(step.entries) + "\n" for step in steps}
+
+
+def unhashed(recipe: EnvRecipe) -> list[str]:
+    """Return the versions that are installed without a look at their hashes: no lock knows all that they bring."""
+    return [
+        without_hashes(entry) for step in _steps(recipe) if not all_have_hashes(step.entries) for entry in step.entries
+    ]
 
 
 def _has_torch(find_links: str | None) -> bool:
@@ -362,7 +395,7 @@ def _making(home: Path, progress: Progress | None) -> Iterator[int]:
             if progress:
                 progress("waiting", f"an earlier run is still making {home}")
             fcntl.flock(marker, fcntl.LOCK_EX)
-        marker.write("being made\n")
+        marker.write(f"being made by {os.getpid()}\n")
         marker.flush()
         yield marker.fileno()
         # Not reached after an error: what is there is then ours to delete, and half-made.
@@ -421,6 +454,10 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
     skipped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     environment = {key: value for key, value in os.environ.items() if key not in skipped}
     environment["UV_NO_PROGRESS"] = "1"
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    nearest = next((folder for folder in (cache / "uv", cache, *cache.parents) if folder.exists()), cache)
+    if not os.access(nearest, os.W_OK):
+        environment.setdefault("UV_CACHE_DIR", str(Path(where).parent / ".uv"))  # a home that is not writable
     last: deque[str] = deque(maxlen=ERROR_LINES)
 
     def note(line: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from .gates import FAILED
 from .problems import Problem
 from .put_back import shown
+from .verdict_words import CANNOT_SAY
 from .wording import listing
 
 Data = Mapping[str, Any]
@@ -72,7 +73,7 @@ def both(why: Problem, task: str, resolved: Data, back: Data) -> list[Problem]:
 
 
 def gate_problems(report: Data, profile: str, serve_arm: str) -> list[Problem]:
-    """Return why a measured change may not serve: no valid comparison, or a gate that fails.
+    """Return why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
 
     ``report`` is what `drafthouse.core.report` returned. Of wrong answers the speculative arm alone can be guilty:
     whoever asked for the baseline by ``serve_arm`` is refused it for none.
@@ -86,6 +87,16 @@ def gate_problems(report: Data, profile: str, serve_arm: str) -> list[Problem]:
         )
         for reason in (report["reasons"] if report["invalid"] else [])
     ]
+    if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
+        found.append(
+            Problem(
+                f"no verdict: {report['sentence']}",
+                "a verdict, before another server takes the place of the one that serves",
+                "measure again when it is quiet with -e remeasure=true, or say which arm is to serve: "
+                f"make {profile} ARGS='-e serve_arm=speculative' (or baseline)",
+                report["directory"],
+            )
+        )
     gates = [gate for gate in report.get("gates") or [] if gate["word"] == FAILED]
     if gates and serve_arm != "baseline":
         found.append(

@@ -17,12 +17,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .documents import BadDocument, json_of, read_json
 from .problems import HouseError, Problem
+from .shape import Findings, List, Map, Table, Value, check
 
 SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
 # The release that serves and the four before it.
@@ -31,8 +33,34 @@ KEEP = 5
 LINES = 1000
 # Room that is given back when the disk is full: without it the last good server could not come back.
 BALLAST_BYTES = 16 << 20
+# Seconds since 1970 that a calendar has a date for.
+_LATEST = 1e11
+_EVENT = Map(
+    {
+        "event": Value(str, required=True, choices=EVENTS),
+        "at": Value(float, required=True, low=0, high=_LATEST),
+        **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
+    },
+    others=True,
+)
 _DIGITS = 4
 _LEFT_OUT = ("box", "suites", "extras")
+# What serving a release again reads of it.
+_FILE = Map({"path": Value(str, required=True), "mode": Value(str), "content": Value(str, required=True)}, others=True)
+_RESOLVED = Map(
+    {
+        "profile": Value(str, required=True),
+        "engine": Map({"home": Value(str, null=True)}, required=True, others=True),
+        "site": Map({"home": Value(str), "runtime": Value(str), "port": Value(int)}, required=True, others=True),
+        "target": Map({"served_name": Value(str, null=True)}, required=True, others=True),
+        "arms": Table(Map({"files": List(_FILE)}, others=True), required=True),
+        "key_file": Value(str, required=True),
+        "weights": List(Map({"path": Value(str, required=True), "from_path": Value(str)}, others=True), null=True),
+        "identity": Value(str, null=True),
+    },
+    others=True,
+)
+_RUNNING = Map({}, others=True)
 _UNFINISHED = "."  # a folder that is being written, or removed
 
 
@@ -92,10 +120,10 @@ def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
         if not line.strip():
             continue
         try:
-            event = json.loads(line)
-        except ValueError:
+            event = json_of(line)
+        except BadDocument:
             event = None
-        whole = isinstance(event, dict) and event.get("event") in EVENTS and isinstance(event.get("at"), int | float)
+        whole = isinstance(event, dict) and check(event, _EVENT, Findings(""))
         found.append((number, event if whole else None))
     return found
 
@@ -202,8 +230,8 @@ def release_ids(home: str | Path) -> list[str]:
 def read_release(home: str | Path, release: str) -> Release:
     """Return a release. Raises HouseError, which names the file that is missing or wrong."""
     folder = _folder_of(home, release)
-    resolved = _read(folder / "resolved.json", ("profile", "engine", "site", "target", "arms", "key_file"))
-    running = {path.stem.partition("-")[2]: _read(path, ()) for path in sorted(folder.glob("running-*.json"))}
+    resolved = _read(folder / "resolved.json", _RESOLVED)
+    running = {path.stem.partition("-")[2]: _read(path, _RUNNING) for path in sorted(folder.glob("running-*.json"))}
     return Release(release, resolved, running)
 
 
@@ -211,24 +239,20 @@ def _folder_of(home: str | Path, release: str) -> Path:
     return served_folder(home) / "releases" / release
 
 
-def _read(path: Path, needed: Sequence[str]) -> dict[str, Any]:
-    found = ""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        found = error.strerror or str(error)
-    except ValueError as error:
-        found = f"text that does not parse: {error}"
-    else:
-        missing = [name for name in needed if not isinstance(data, dict) or name not in data]
-        if not isinstance(data, dict):
-            found = f"a {type(data).__name__}"
-        elif missing:
-            found = f"no {', '.join(missing)}"
-        else:
-            return data
+def _read(path: Path, shape: Map) -> dict[str, Any]:
     do = "serve another one: make rollback TO=ID (make history shows them), or a profile anew: make NAME"
-    raise HouseError(Problem(found, "a file of a release, as it was written when it served", do, str(path)))
+    needed = "a file of a release, as it was written when it served"
+    data = read_json(path, needed, do)
+    missing = [
+        name for name, field in shape.fields.items() if field.required and isinstance(data, dict) and name not in data
+    ]
+    if not isinstance(data, dict) or missing:
+        found = f"no {', '.join(missing)}" if missing else f"a {type(data).__name__}"
+        raise HouseError(Problem(found, needed, do, str(path)))
+    findings = Findings(str(path))
+    if not check(data, shape, findings):
+        raise HouseError([replace(problem, do=do) for problem in findings.problems])
+    return data
 
 
 def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, running: Mapping[str, Any]) -> Release:

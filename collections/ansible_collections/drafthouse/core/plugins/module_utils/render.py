@@ -5,6 +5,7 @@ The only place where templates meet data.
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +14,17 @@ from typing import Any
 import jinja2
 import yaml
 
-from .argv import compact_json, shell_words
+from .argv import compact_json, inside_double_quotes, inside_single_quotes, shell_words
+from .forms import VARIABLE
+from .plain_text import printable
+from .problems import HouseError, Problem
 
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
+CONTAINERFILE = "Containerfile"
 File = dict[str, str]
 
 
+@functools.cache
 def environment(templates: Path) -> jinja2.Environment:
     """Return the Jinja environment of the house: Ansible's whitespace rules, undefined names are errors."""
     env = jinja2.Environment(
@@ -33,13 +39,42 @@ def environment(templates: Path) -> jinja2.Environment:
     env.filters["yaml_block"] = yaml_block
     env.filters["python"] = repr
     env.filters["comment_lines"] = comment_lines
+    # Whatever stands in a comment goes through it: a line break would begin a line of the script.
+    env.filters["one_line"] = printable
+    env.filters["docstring"] = docstring
+    env.filters["in_double_quotes"] = inside_double_quotes
+    env.filters["in_single_quotes"] = inside_single_quotes
+    env.filters["variable"] = variable
+    env.filters["compose"] = compose
     return env
+
+
+def docstring(text: object) -> str:
+    """Return text for one line between a Python program's three double quotes, which it cannot end."""
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def variable(name: str) -> str:
+    """Return a name that no quotes protect, as it is. Raises HouseError where it is more than a word."""
+    if VARIABLE.fits(name):
+        return name
+    raise HouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines.yml"))
+
+
+def compose(data: object) -> str:
+    """Return ``data`` as one line of JSON in which docker compose fills nothing in."""
+    return compact_json(data).replace("$", "$$")
 
 
 def comment_lines(text: str) -> str:
     """Return ``text`` as lines of a comment."""
     return textwrap.fill(
-        text, 110, initial_indent="# ", subsequent_indent="#   ", break_long_words=False, break_on_hyphens=False
+        printable(text),
+        110,
+        initial_indent="# ",
+        subsequent_indent="#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -68,6 +103,8 @@ def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
     request to the server.
     """
     files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common(resolved))]
+    if derived := resolved["derived_image"]:
+        files.append({"path": CONTAINERFILE, "mode": "0644", "content": derived["containerfile"]})
     arms = dict(resolved["arms"])
     if resolved["stock"] and "stock" not in arms:
         arms["stock"] = resolved["stock"]
@@ -85,15 +122,30 @@ def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
 
 
 def _common(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("profile", "title", "site", "engine", "target", "method", "key_file", "offline", "unpinned")
+    names = (
+        "profile",
+        "title",
+        "site",
+        "engine",
+        "target",
+        "method",
+        "key_file",
+        "offline",
+        "unpinned",
+        "derived_image",
+    )
     return {name: resolved[name] for name in names}
 
 
 def render_file(templates: Path, template: str, path: str, mode: str, data: Mapping[str, Any]) -> File:
-    """Render one file: ``{path, mode, content}``."""
-    managed = MANAGED.format(template=template)
-    return {
-        "path": path,
-        "mode": mode,
-        "content": environment(templates).get_template(template).render(managed=managed, **data),
-    }
+    """Render one file: ``{path, mode, content}``. Raises HouseError where there is no such template."""
+    try:
+        found = environment(templates).get_template(template)
+    except jinja2.TemplateNotFound as error:
+        raise HouseError(
+            Problem(
+                f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines.yml"
+            )
+        ) from error
+    content = found.render(managed=MANAGED.format(template=template), **data)
+    return {"path": path, "mode": mode, "content": content}

@@ -7,78 +7,26 @@ box's own watch over its deadline is left, and `make destroy`.
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
+from .foreground import Child, Stop, Tell, run_until_stopped
 from .problems import HouseError, Problem
+from .vast_account import OURS, compared
 from .vast_client import KeyRefused, VastClient, VastError
-from .vast_destroy import CONSOLE, StillBilling, end
-from .vast_ledger import Rental, rentals
+from .vast_destroy import StillBilling, end
+from .vast_ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 
 POLICIES = ("always", "on-success", "never")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 130
 # Where the playbook writes which hosts it works on (the callback `drafthouse.core.house`).
 RUN_FILE = "DRAFTHOUSE_RUN_FILE"
-# A stopped Ansible says what it was at and leaves its jobs on the boxes; then it is asked less kindly.
-KINDNESS_S = 10.0
 # How long a network that is gone is waited for, and how often it is tried.
 PATIENCE_S, AGAIN_S = 600.0, 20.0
-_LOOK_S = 0.1
-
-Tell = Callable[[str], None]
-
-
-class Child(Protocol):
-    """What is needed of a running command."""
-
-    def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
-
-    def send_signal(self, number: int) -> None:
-        """Send it a signal."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end."""
-
-
-@dataclass
-class Stop:
-    """The signals that came; the first ends the command, one that comes while boxes are ended is told and passed over.
-
-    Whoever wants out all the same sends one more.
-    """
-
-    seen: list[int] = field(default_factory=list)
-    ending: bool = False
-    passed_over: bool = False
-    tell: Tell = print
-
-    def __call__(self, number: int, _frame: FrameType | None = None) -> None:
-        """Take a signal."""
-        self.seen.append(number)
-        if not self.ending:
-            return
-        if self.passed_over:
-            raise KeyboardInterrupt
-        self.passed_over = True
-        self.tell("the boxes are being ended; once more leaves them as they are, billing")
-
-    @contextlib.contextmanager
-    def heard(self) -> Iterator[Stop]:
-        """Hear the signals inside the block."""
-        before = {number: signal.signal(number, self) for number in SIGNALS}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+_ENDING = "the boxes are being ended; once more leaves them as they are, billing"
 
 
 @dataclass(frozen=True)
@@ -106,7 +54,7 @@ def around(
     ``hosts`` names the instances that the command worked on, None where that is not known: then all of ours are meant.
     Raises StillBilling, or another HouseError, where something of ours may go on costing money that should not.
     """
-    stop = Stop(tell=world.tell)
+    stop = Stop(tell=world.tell, warning=_ENDING)
     with stop.heard():
         try:
             child = world.start(list(command), env=dict(environment))
@@ -118,39 +66,72 @@ def around(
                     "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
                 )
             ) from error
-        status = _played(child, stop, world)
+        status = run_until_stopped(child, stop, clock=world.clock, sleep=world.sleep)
         stop.ending = True
         _after(status, policy, world, hosts())
     return status
 
 
-def _played(child: Child, stop: Stop, world: World) -> int:
-    """Wait for the command; once a signal came, for its end, and help it along."""
-    while (status := child.poll()) is None and not stop.seen:
-        world.sleep(_LOOK_S)
-    if not stop.seen:
-        return status if status is not None and status >= 0 else INTERRUPTED
-    # A terminal gives Ctrl-C to both, kill to us alone: a moment for the first, then it is passed on.
-    for number in (None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        if number is not None and child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(number)
-        until = world.clock() + (KINDNESS_S if number else KINDNESS_S / 5)
-        while child.poll() is None and world.clock() < until:
-            world.sleep(_LOOK_S)
-    child.wait()
-    return INTERRUPTED
-
-
 def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
     open_ones = [one for one in rentals(world.ledger).values() if one.is_open]
-    meant = [one for one in open_ones if hosts is None or str(one.instance) in hosts]
-    if not meant:
-        return
+    meant = _worked_on(open_ones, world, hosts)
     if policy == "never" or (policy == "on-success" and status != 0):
-        world.tell("\n".join(left_as_they_are(meant, policy)))
+        if meant:
+            world.tell("\n".join(left_as_they_are(meant, policy)))
         return
-    _ended(meant, world)
+    problems: list[Problem] = []
+    unwritten: NotWritten | None = None
+    try:
+        if meant:
+            _ended(meant, world)
+    except StillBilling as error:
+        if isinstance(error.__context__, (KeyRefused, KeyboardInterrupt)):
+            raise  # nothing more is to be asked
+        problems += error.problems
+    except NotWritten as error:
+        unwritten = error
+    if hosts is None or hosts:
+        try:
+            problems += _lost(world, hosts)
+        except KeyboardInterrupt:
+            problems.append(_not_compared("interrupted"))
+    if problems:
+        raise StillBilling([*problems, *(unwritten.problems if unwritten else ())])
+    if unwritten:
+        raise unwritten
+
+
+def _worked_on(open_ones: Sequence[Rental], world: World, hosts: Collection[str] | None) -> list[Rental]:
+    """Return the rentals that the run was about; one without a number is found by its label, as the inventory does."""
+    if hosts is None:
+        return list(open_ones)
+    meant = [one for one in open_ones if str(one.instance) in hosts]
+    unanswered = [one for one in open_ones if one.instance is None]
+    if hosts and unanswered:
+        with contextlib.suppress(VastError):  # that the account cannot be read is said by `_lost`
+            here = {id_of(row.get("label")) for row in world.client.instances() if str(row["id"]) in hosts}
+            meant += [one for one in unanswered if one.id in here]
+    return meant
+
+
+def _lost(world: World, hosts: Collection[str] | None) -> list[Problem]:
+    """Return what the run may have been about besides: what the ledger has lost, or has as ended."""
+    try:
+        found = compared(world.client, world.ledger)
+    except VastError as error:
+        return [*error.problems, _not_compared("the account's list could not be read")]
+    if hosts is None:
+        return found.billing
+    lost = [one.problem for one in found.strays if one.whose == OURS or str(one.number) in hosts]
+    return [*lost, *found.undead, *found.damage]
+
+
+def _not_compared(why: str) -> Problem:
+    return Problem(
+        f"what else bills is not known: {why}",
+        "the list of the account's instances",
+        f"make destroy, as soon as vast.ai answers; until then look at {CONSOLE}",
+    )
 
 
 def left_as_they_are(meant: Collection[Rental], policy: str) -> list[str]:

@@ -11,10 +11,19 @@ from .report_setup import ARMS
 from .verdict import Result
 
 # What a gate is called where it does not say so itself.
-TITLES = {"outputs": "Equal outputs", "json": "JSON by schema", "tools": "Tool calls", "needle": "Long context"}
+TITLES = {
+    "outputs": "Equal outputs",
+    "scores": "Scored by the baseline",
+    "texts": "Degenerate text",
+    "json": "JSON by schema",
+    "tools": "Tool calls",
+    "needle": "Long context",
+}
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
     "outputs": "Whether the outputs of both arms are equal, token by token.",
+    "scores": "Whether the baseline itself would have said what the speculative arm says: it scored no answers.",
+    "texts": "Whether answers degenerate (repeats, foreign characters): too few to tell what is normal.",
     "json": "Whether answers by a JSON schema parse and validate: no such prompt was sent.",
     "tools": "Whether tool calls have the right names and types: no such prompt was sent.",
     "needle": "Whether a fact is found in a long context: no such prompt was sent.",

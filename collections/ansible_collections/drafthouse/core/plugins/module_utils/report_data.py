@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from . import exit_codes
+from .crossover import agreed
 from .crossover_text import exact
 from .measured import apart_from_temperature
 from .report_checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
@@ -12,7 +14,8 @@ from .report_load import load_of, load_warnings, with_load, without_claims
 from .report_setup import ARMS, commands, engine_changes, machine_table, setup, versions
 from .stats import estimate, geometric_means, median, paired_ratios
 from .suites import prompt_hashes
-from .verdict import BROKEN, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
+from .usage_check import not_compared
+from .verdict import BROKEN, CANNOT_SAY, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
 from .wording import at_a_time
 
 SCHEMA = "drafthouse.report/1"
@@ -77,10 +80,10 @@ MEASURES: tuple[tuple[str, str, str, bool, Measure], ...] = (
 def lasting(resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a report keeps of a resolved profile: the same for the same results, so nothing of the moment.
 
-    The state of the box is left out, and the text of the prompts, which is long: a hash of each stands in its place
-    (``prompts``), so that another report can be seen to have sent the same.
+    The state of the box is left out, and for how long it is rented still; of the prompts' text, which is long, a hash
+    each stands in its place (``prompts``), so that another report can be seen to have sent the same.
     """
-    kept = {name: value for name, value in resolved.items() if name not in ("box", "suites")}
+    kept = {name: value for name, value in resolved.items() if name not in ("box", "lease", "suites")}
     if resolved.get("suites"):
         kept["prompts"] = prompt_hashes(resolved["suites"].values())
     return kept
@@ -103,7 +106,7 @@ def build_report(
     """
     results = {"baseline": baseline, "speculative": speculative}
     judged = judge(baseline, speculative, resolved)
-    load = load_of(ladder, judged["scope"]["kinds"])
+    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
     if load and judged.get("wrong_output"):
         load = without_claims(load)
     verdict = with_load(judged, load)
@@ -135,7 +138,7 @@ def build_report(
         "cost": cost,
         "totals": {arm: _totals(result) for arm, result in results.items()},
         "expectation": resolved.get("expectation"),
-        "setup": setup(resolved),
+        "setup": setup(resolved, verdict["scope"]["rounds"]),
         "commands": commands(resolved),
         "versions": versions(results),
         "engine_changes": engine_changes(results),
@@ -143,6 +146,14 @@ def build_report(
         "warnings": [*verdict["warnings"], *load_warnings(ladder, resolved)],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
+
+
+def exit_code_of(report: Mapping[str, Any]) -> int:
+    """Return how a program that shows a report ends: by the verdict's word, and by the warnings beside it."""
+    word = report["verdict"]["word"]
+    if word in (INVALID, CANNOT_SAY):
+        return exit_codes.FAILED if word == INVALID else exit_codes.CANNOT_SAY
+    return exit_codes.WARNED if report["warnings"] else exit_codes.DONE
 
 
 def against_stock(stock: Result, results: Mapping[str, Result], groups: Iterable[str]) -> dict[str, Any]:
@@ -251,6 +262,8 @@ def _kind_row(group: str, judged: Mapping[str, Any], results: Mapping[str, Resul
             cell[arm] = found.as_dict() if found else None
         ratio = estimate(list(ratios.values()))
         row[name] = {**cell, "speedup": ratio.as_dict() if ratio else None}
+    # That is the verdict's own question, and server starts are part of its answer.
+    row["tpot_ms"]["speedup"] = judged["speedup"]
     return row
 
 
@@ -360,9 +373,11 @@ def not_measured(
     outputs = verdict["outputs"]["speculative"]
     if outputs is None:
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")
-    found += [*gates_not_measured(verdict), *cost_not_measured(cost)]
+    found += [*gates_not_measured(verdict), *not_compared(verdict["counts"]), *cost_not_measured(cost)]
     if verdict["word"] == INVALID:
         found.insert(0, "A valid comparison: the reasons stand at the top.")
+    if verdict["word"] == CANNOT_SAY:
+        found.insert(0, "Whether speculation pays: what disturbed it stands at the top.")
     if (resolved.get("hardware") or {}).get("kind") == "cpu":
         found.append("A GPU: these numbers are of a CPU and say nothing about a GPU's gain.")
     return found

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from . import wording
 from .crossover_text import exact, load
+from .plain_text import printable, printable_lines
 from .report_data import MEASURES, build_report
 from .report_setup import ARMS, MADE_WITH
 from .verdict import Result
@@ -105,13 +106,17 @@ def write_files(
 
 
 def to_json(data: object) -> str:
-    """Return data as JSON for people and programs: indented, in its own order, ending in a newline."""
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Return data as JSON for people and programs: indented, in its own order, ending in a newline.
+
+    Half a character, as an engine may answer with, cannot be written as UTF-8 and stands there as JSON's escape of it.
+    """
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _put(path: Path, content: str) -> bool:
     """Write a file unless it says just that already; return whether it was written."""
-    new = content.encode("utf-8")
+    new = content.encode("utf-8", "backslashreplace")
     if path.is_file() and path.read_bytes() == new:
         return False
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -147,7 +152,7 @@ def _stamp_of(page: Path) -> str | None:
 
 def cell(value: object) -> str:
     """Return text for a cell of a Markdown table: one line, nothing in it starts markup or HTML."""
-    text = re.sub(r"\s+", " ", str(value)).strip()
+    text = re.sub(r"\s+", " ", printable(value)).strip()
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", text)
 
@@ -210,6 +215,7 @@ def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "tight": tight,
         "cell": cell,
         "fence": fence,
+        "code": printable_lines,
     }
     env.globals |= {
         "arms": ARMS,

@@ -13,7 +13,7 @@ from typing import Any
 
 from .crossover_text import exact
 from .stats import median
-from .verdict import INVALID
+from .verdict import CANNOT_SAY, INVALID
 from .wording import NOTHING, count, listing
 
 SCHEMA = "drafthouse.ladder/1"
@@ -210,12 +210,14 @@ def remarks(ladder: Mapping[str, Any]) -> list[str]:
 def with_load(verdict: Mapping[str, Any], load: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
 
-    The word stays what the experiment says. An invalid comparison and wrong output claim nothing about loads.
+    The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
+    nothing about loads.
     """
     judged = [kind for kind in (load["kinds"] if load else []) if kind["sentence"]]
     # A ladder may send prompts of its own: kinds that the verdict does not know by name.
     chosen = [kind for kind in judged if kind["declared"]] or judged
-    if verdict["word"] == INVALID or verdict.get("wrong_output") or not chosen or len(chosen) > MOST_KINDS:
+    silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
+    if silent or not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
     known = len(chosen) == 1 and chosen[0]["declared"]
     same: dict[str, list[str]] = {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
+from .pins import commit_words, image_of
 from .stats import median
 from .verdict import Result, busy_processes
 from .wording import at_a_time, listing
@@ -15,8 +16,8 @@ ARMS = ("baseline", "speculative")
 MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
-def setup(resolved: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what was compared, in a few lines: what, and which."""
+def setup(resolved: Mapping[str, Any], rounds: int = 0) -> list[dict[str, str]]:
+    """Return what was compared, in a few lines: what, and which; ``rounds`` were measured (0: as many as planned)."""
     site = resolved.get("site") or {}
     engine = resolved.get("engine") or {}
     method = resolved.get("method") or {}
@@ -27,13 +28,35 @@ def setup(resolved: Mapping[str, Any]) -> list[dict[str, str]]:
         "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
         "Target": _named(resolved.get("target")),
         "Draft": _named(resolved.get("draft")) or "none: tokens are looked up in the text",
+        "Image": _image(resolved),
+        "Weights": "; ".join(_weights(resolved)),
+        "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
         "Box": ", ".join(str(site[name]) for name in ("box_kind", "runtime") if site.get(name)),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
-        "Rounds": f"{experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
+        "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
     }
     return [{"what": what, "which": which} for what, which in rows.items() if which]
+
+
+def _image(resolved: Mapping[str, Any]) -> str:
+    """Return the image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
+    name = image_of(resolved) if resolved.get("site") and resolved.get("engine") else None
+    digest = resolved.get("image_digest")
+    return f"{name}, {digest}" if name and digest else name or ""
+
+
+def _weights(resolved: Mapping[str, Any]) -> list[str]:
+    """Return repository and commit of the weights that came from the hub."""
+    items = [item for item in resolved.get("weights") or [] if item.get("source") == "hub"]
+    return [f"{item['details']['repo']} at {commit_words(item)}" for item in items]
+
+
+def _remote_code(resolved: Mapping[str, Any]) -> list[str]:
+    """Return whose code the engine ran (trust_remote_code)."""
+    rows = resolved.get("remote_code") or []
+    return [f"{row['repo']} at {row['commit']}" if row["commit"] else str(row["repo"]) for row in rows]
 
 
 def _named(entry: object) -> str:

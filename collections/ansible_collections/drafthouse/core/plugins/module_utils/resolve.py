@@ -17,26 +17,33 @@ from . import monitoring, watchdog_site
 from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .catalog import PROFILE, House
 from .engine_choice import choose_engine
+from .exposure import open_paths
 from .fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .forms import FOLDER, HOST, IMAGE
 from .gateway import gateway_of, site_problems
 from .levels import check_room
 from .options import OptionCheck
 from .pairing import check_pair, check_tokens
+from .pickles import pickles
+from .pins import is_commit
 from .problems import HouseError, Problem, did_you_mean
 from .rental import rental_of
-from .shape import Findings, List, Map, Value, check
-from .steps import check_experiment, plan_experiment
+from .requirement_lines import pin_of
+from .shape import Findings, List, Map, Value, check, check_text
+from .steps import check_experiment, measured_part, plan_experiment
 from .switching import support
 from .trtllm_config import check_config, warnings_of
-from .versions import NIGHTLY
+from .versions import NIGHTLY, known
 
 SITE = Map(
     {
         "box_kind": Value(str, required=True, choices=("workstation", "rental")),
         "runtime": Value(str, required=True, choices=("process", "docker")),
-        "home": Value(str, required=True),
-        "models_dir": Value(str, required=True),
-        "host": Value(str, required=True),
+        # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
+        "runtime_asked": Value(bool),
+        "home": Value(str, required=True, form=FOLDER),
+        "models_dir": Value(str, required=True, form=FOLDER),
+        "host": Value(str, required=True, form=HOST),
         "port": Value(int, required=True, low=1, high=65534),
         "allow_cidrs": List(Value(str)),
         # TLS and the API key in front of the engine, which then stays on loopback.
@@ -47,7 +54,7 @@ SITE = Map(
         "watchdog": watchdog_site.SETTINGS,
         # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
         "monitoring": monitoring.SITE,
-        "engine_image": Value(str),
+        "engine_image": Value(str, form=IMAGE),
         "price_per_hour": Value(float, low=0),
         # Of the price, as a report writes it: EUR, $.
         "currency": Value(str),
@@ -87,8 +94,10 @@ def resolve(
     findings = Findings(f"profiles/{name}.yml")
     profile = _merge(house.profiles[name], overrides or {})
     check(profile, PROFILE, findings)
+    check_text(profile, findings)
     site_findings = Findings("site")
     check(dict(site), SITE, site_findings)
+    check_text(dict(site), site_findings)
     findings.problems += site_findings.problems
     if findings.problems:
         raise HouseError(findings.problems)
@@ -132,8 +141,13 @@ class _Join:
         self.findings.problems += site_problems(self.site, ports)
         ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
         self.findings.problems += monitoring.site_problems(self.site, ports)
-        self.chosen = choose_engine(self.findings, self.profile, self.engine, self.hardware, self.site)
+        self.chosen = choose_engine(
+            self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
+        )
         self.version = self.chosen.version
+        # From here on the site says what is so.
+        self.site = {key: value for key, value in self.site.items() if key != "runtime_asked"}
+        self.site["runtime"] = self.chosen.runtime
         self.check = OptionCheck(
             self.findings,
             self.engine["name"],
@@ -148,7 +162,10 @@ class _Join:
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         room = self._served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
-        self.warnings = self._check_draft() if self.method else []
+        self.warnings = [self.chosen.note] if self.chosen.note else []
+        self.warnings += self._check_draft() if self.method else []
+        self.remote_code = self._remote_code()
+        self.warnings += self._supply_notes()
         self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
         fits = {arm: self._fit(arm) for arm in self.arms}
         self._check_fit(fits)
@@ -184,6 +201,8 @@ class _Join:
                 "name the model it is for",
             )
         for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            if model:
+                self._check_pickles(path, model)
             if model and model["format"] not in self.engine["formats"]:
                 self.findings.add(
                     path,
@@ -191,6 +210,53 @@ class _Join:
                     f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",
                     "choose another model or another engine",
                 )
+
+    def _check_pickles(self, path: str, model: Data) -> None:
+        """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
+        wanted = model["source"].get("hub", {}).get("allow") or ()
+        allowed = (model.get("allow_pickle") or {}).get("files") or ()
+        for pattern in pickles([*wanted, model.get("file") or ""], allowed):
+            self.findings.add(
+                path,
+                f"pickled weights: {pattern} of '{model['id']}'",
+                "safetensors: a pickle runs its maker's code when it is loaded",
+                "choose weights that come as safetensors, or name them in the model's entry: allow_pickle:"
+                f' {{files: ["{pattern}"], reason: ...}}',
+            )
+
+    def _remote_code(self) -> list[Data]:
+        """Return whose code the engine runs with trust_remote_code: repository and commit, a row each."""
+        if not self.serve.get("trust_remote_code"):
+            return []
+        rows = []
+        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            hub = (model or {}).get("source", {}).get("hub")
+            if not model or not (hub or "path" in model["source"]):
+                continue  # a file of ours, or made here: no repository has code for it
+            if hub and not is_commit(hub["revision"]):
+                self.findings.add(
+                    "serve.trust_remote_code",
+                    f"true, and {hub['repo']} ({path}) at {hub['revision']}, which may be another code tomorrow",
+                    "a commit: the code that runs is then the code that somebody has read",
+                    f"read the Python files of {hub['repo']}, then set the commit as its revision in"
+                    " profiles/catalog/models.yml; or leave trust_remote_code out",
+                )
+            where = hub["repo"] if hub else model["source"]["path"]
+            rows.append({"model": model["id"], "repo": where, "commit": hub["revision"] if hub else None})
+        return rows
+
+    def _supply_notes(self) -> list[str]:
+        """Return what a person should know of where code and weights come from."""
+        notes = [
+            f"trust_remote_code: the engine runs the Python code of {row['repo']}"
+            + (f" at {row['commit']}" if row["commit"] else ", a folder of yours")
+            for row in self.remote_code
+        ]
+        for model in self._models():
+            if pickle := model.get("allow_pickle"):
+                files = ", ".join(pickle["files"])
+                notes.append(f"pickled weights of {model['name']} ({files}) run code when loaded: {pickle['reason']}")
+        return notes
 
     def _check_method(self) -> Data:
         spec = self.profile["speculation"]
@@ -401,6 +467,8 @@ class _Join:
                 "path": self.parts.model_path(model),
                 "bytes": model["weight_bytes"],
             }
+            if pickle := model.get("allow_pickle"):
+                item["allow_pickle"] = list(pickle["files"])
             if source_kind == "derived":
                 item["from_path"] = self.parts.model_path({"id": source["from"], **self.house.models[source["from"]]})
             if key not in [known_item["id"] for known_item in ordered]:
@@ -451,7 +519,7 @@ class _Join:
             method_options=self.method_options,
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             serve=self.serve,
-            image=self.chosen.image,
+            image=self.chosen.derived.name if self.chosen.derived else self.chosen.image,
         )
 
     def _check_configs(self) -> None:
@@ -491,7 +559,7 @@ class _Join:
                 "runtimes": chosen.runtimes,
                 "home": self._engine_home(),
                 "install": chosen.install,
-                "image": chosen.image,
+                "image": parts.image,
                 "template": engine["template"],
                 "offline_template": engine.get("offline_template"),
                 "health": engine["health"],
@@ -500,6 +568,8 @@ class _Join:
                 "key_environment": engine["launch"].get("key_environment"),
                 "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
             },
+            # Not below "engine", all of which decides whether a kept result is this profile's: its name is, there.
+            "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
             "draft": {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None,
             "method": {
@@ -511,24 +581,41 @@ class _Join:
                 "requires": self.method.get("requires"),
             },
             "batch_schedule": support(engine, self.method, self.version),
+            "scores": self._scores(),
             "weights": weights,
             "rental": rental_of(self.hardware, engine, chosen, weights),
             "shared_memory": self._shared_memory(),
             "pair": self._pair(),
             "elsewhere": self._elsewhere(),
             "key_file": parts.key_file,
+            "open_paths": open_paths(engine, self.version),
             "gateway": self._gateway(),
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
             "expectation": self._expectation(),
             "experiment": experiment,
-            "ports": sorted({port for step in experiment["steps"] for port in step["arms"].values()}),
+            "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
             "stock": self.built[STOCK] if self.method.get("requires") else None,
             "offline": self._offline(),
+            # Not below "engine" either: another way to see that a file is the right one changes no result.
+            "hashes": self._hashes(),
+            "remote_code": self.remote_code,
         }
+
+    def _hashes(self) -> Data:
+        """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
+        install = self.chosen.install or {}
+        lists = ("python_packages", "no_deps_packages", "build_packages", "source_packages")
+        pins = {pin_of(package) for name in lists for package in install.get(name) or ()}
+        return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
+
+    def _scores(self) -> Data | None:
+        """Return how this version of the engine scores a text, and up to how many tokens; None where it cannot."""
+        scores = self.engine.get("scores")
+        return {"by": scores["by"], "tokens": scores["tokens"]} if scores and known(self.version, scores) else None
 
     def _offline(self) -> Data:
         """Return what the engine's Python API takes of the options: those that are not about its server."""
@@ -544,6 +631,7 @@ def measured_key(resolved: Mapping[str, Any], *more: object) -> str:
     """
     parts = ("hardware", "engine", "target", "draft", "method", "experiment", "suites", "arms")
     relevant = {part: resolved[part] for part in parts}
+    relevant["experiment"] = measured_part(resolved["experiment"])
     # What a shop calls the hardware changes nothing that is measured.
     relevant["hardware"] = {key: value for key, value in resolved["hardware"].items() if key != "vast_names"}
     text = json.dumps([relevant, *more], sort_keys=True, default=str)

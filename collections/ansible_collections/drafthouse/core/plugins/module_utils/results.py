@@ -14,8 +14,12 @@ from typing import Any
 
 from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .counters import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
-from .measured import disturbances
+from .measured import LEAST_PIECES, disturbances, measured_tpot, throttled
+from .output_scoring import scored_rows, scoring_of
 from .power import power_of
+from .step_clock import begun_s
+from .usage_check import of_result
+from .wording import count
 
 SCHEMA = "drafthouse.result/1"
 
@@ -65,13 +69,13 @@ def assemble(
     parts = [step for step in steps if arm in step["arms"]]
     if not parts:
         raise ValueError(f"no step measured the arm {arm!r}")
-    zero = parts[0]["started_unix_s"]
+    zero, begun = parts[0]["started_unix_s"], begun_s(parts)
     requests: list[dict[str, Any]] = []
     spans: list[dict[str, Any]] = []
     counters: list[dict[str, Any]] = []
     power: list[dict[str, Any]] = []
     for step in parts:
-        later_s = step["started_unix_s"] - zero
+        later_s = begun(step) - begun(parts[0])
         measured = step["arms"][arm]
         requests += [{**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]]
         spans += measured["spans"]
@@ -116,7 +120,10 @@ def assemble(
         "incomplete": any(step.get("incomplete") for step in parts),
         "notes": [str(note) for step in parts for note in step.get("notes") or []],
         "warmup": [step["arms"][arm]["warmup"] for step in parts],
+        "tokenizer": parts[-1]["arms"][arm].get("tokenizer"),
         "counters": counters,
+        "scored": scored_rows(steps, arm),
+        "scoring": scoring_of(steps),
         "machine": {
             "before": parts[0]["machine"]["before"],
             "after": parts[-1]["machine"]["after"],
@@ -142,6 +149,8 @@ def _numbers(
         "duration": duration,
         "completed": len(good),
         **{status: sum(request["status"] == status for request in requests) for status in _NOT_WELL},
+        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        "throttled": sum(bool(request.get("throttled")) for request in requests),
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,
         "total_cached_tokens": sum(request["cached_tokens"] or 0 for request in good),
@@ -150,7 +159,8 @@ def _numbers(
         "total_token_throughput": (tokens_in + tokens_out) / duration if duration else None,
     }
     for name, field in _NAMES.items():
-        numbers |= spread([request[field] for request in good if request[field] is not None], name)
+        told = [measured_tpot(request) if name == "tpot" else request[field] for request in good]
+        numbers |= spread([value for value in told if value is not None], name)
     numbers |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
     return {**numbers, **acceptance_of(requests, counters, log)}
 
@@ -225,6 +235,8 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         "tok/s is output tokens over the time of the requests; TTFT, TPOT, ITL and E2E are medians.",
         _source_line(result),
     ]
+    lines += _without_tpot_lines(result)
+    lines += [f"Throttled: {said}." for said in throttled({result["arm"]: result})]
     lines += _power_lines(result)
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
@@ -242,10 +254,23 @@ def _power_lines(result: Mapping[str, Any]) -> list[str]:
     return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
 
 
+def _without_tpot_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return how many whole answers have no time per token, and are in none of its figures."""
+    number = result.get("without_tpot")
+    if not number:
+        return []
+    return [
+        f"{number} of {count(result['completed'], 'answer')} had no TPOT: of one token, or in fewer than "
+        f"{LEAST_PIECES} pieces (a proxy that holds the stream back?)."
+    ]
+
+
 def _disturbed_lines(result: Mapping[str, Any]) -> list[str]:
     """Return what a person must know before any number: it is not all there, or not the server's alone."""
     lines = ["Incomplete: it was stopped before its end."] if result.get("incomplete") else []
     lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
+    # Not averaged away: tokens are what every speed below is made of.
+    lines += [f"Miscounted: {said}." for said in of_result(result)]
     return [*lines, ""] if lines else []
 
 

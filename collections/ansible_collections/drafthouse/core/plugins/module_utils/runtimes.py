@@ -33,6 +33,15 @@ class State:
     running: bool
     started: float | None
     why: str = ""
+    pid: int | None = None
+
+
+def is_same_start(one: State, other: State) -> bool:
+    """Tell whether two looks saw the same start of an arm.
+
+    By its process where that is known: supervisord moves the time of a start when the wall clock is set back.
+    """
+    return one.pid == other.pid if one.pid and other.pid else one.started == other.started
 
 
 class Runtime(Protocol):
@@ -40,6 +49,9 @@ class Runtime(Protocol):
 
     def state(self, arm: str) -> State:
         """Return whether the arm runs, since when, and otherwise why not."""
+
+    def ending(self, arm: str) -> str:
+        """Return how the arm ended the last time that it did so by itself, '' where nobody knows."""
 
     def log_name(self, arm: str) -> str:
         """Return where a person reads what the arm printed."""
@@ -70,8 +82,15 @@ class ProcessRuntime:
         """Return supervisord's own state of the program."""
         info = self._supervisor.programs().get(arm, {})
         running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
-        why = f"exit status {info['exitstatus']}" if info.get("exitstatus") else str(info.get("spawnerr") or "it ended")
-        return State(running, info.get("start") or None, why)
+        error = str(info.get("spawnerr") or "")
+        # What supervisord could not start has no end in its log but that of an earlier run.
+        never_ran = error and not error.startswith("Exited too quickly")
+        why = "" if running else (error if never_ran else self.ending(arm) or error or "it ended")
+        return State(running, info.get("start") or None, why, info.get("pid") or None)
+
+    def ending(self, arm: str) -> str:
+        """Return what supervisord's log says of the program's last end."""
+        return self._supervisor.ending(arm)
 
     def log_name(self, arm: str) -> str:
         """Return the log file."""
@@ -122,9 +141,23 @@ class ContainerRuntime:
             info: dict[str, Any] = json.loads(found)[0]["State"]
         except (ValueError, LookupError, TypeError):
             return State(False, None, "there is no such container")
-        why = info.get("Error") or f"exit status {info.get('ExitCode')}"
+        oom = " (OOMKilled)" if info.get("OOMKilled") else ""
+        why = info.get("Error") or f"exit status {info.get('ExitCode')}{oom}"
         # Docker starts an engine that died again and again: `Restarting` is no sign of life.
-        return State(info.get("Status") == "running", _epoch(str(info.get("StartedAt", ""))), str(why))
+        running = info.get("Status") == "running"
+        return State(running, _epoch(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
+
+    def ending(self, arm: str) -> str:
+        """Return the container's last exit status; once it was started again, the engine's event of its death."""
+        state = self.state(arm)
+        if not state.running:
+            return state.why
+        filters = ("--filter", f"container={PREFIX}{arm}", "--filter", "event=die", "--filter", "event=oom")
+        told = self._docker("events", "--since", "1h", "--until", "0s", *filters, "--format", "{{json .}}")
+        events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        codes = [str(one["Actor"]["Attributes"].get("exitCode")) for one in events if one.get("Action") == "die"]
+        oom = " (OOMKilled)" if any(one.get("Action") == "oom" for one in events) else ""
+        return f"exit status {codes[-1]}{oom}" if codes else ""
 
     def log_name(self, arm: str) -> str:
         """Return the command that shows the log."""

@@ -3,7 +3,9 @@
 Greedy decoding with speculation gives the same tokens in exact arithmetic. In bf16, and wherever a batch of
 another shape sums in another order, two tokens of nearly the same chance may change places; from there on
 the answers are two different texts. So answers are compared up to the first difference alone, and what
-counts is how soon it comes.
+counts is how soon it comes. What the rest of the texts is worth, `scored_outputs.py` and `degenerate_text.py` tell.
+
+Thoughts and answers are compared apart, and where neither arm answered there is nothing equal about it.
 
 numpy, as in `stats.py`: resamples as one array.
 """
@@ -18,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from .measured import Request, Result, requests_of, rounds_of
+from .answered import LOST_CHANCE, answers_lost, is_answered, thought_of, whole_text
+from .measured import Request, Result, requests_of, rounds_of, whole_prompt
 from .stats import CONFIDENCE, SEED, median, values_needed
 from .wording import count, listing, percent
 
@@ -34,15 +37,10 @@ RESAMPLES = 2000
 RULE = (
     "fails when, over prompts at 95 % confidence, the arms agree less often than the baseline with itself, and "
     f"either a first difference comes more often than once in {TOLERATED_TOKENS} tokens (and more often than "
-    f"between the baseline and itself), or more than {TOLERATED_CUT:.0%} of the answers end where the other goes on"
+    f"between the baseline and itself), or more than {TOLERATED_CUT:.0%} of the answers end where the other goes on; "
+    "or when prompts that the baseline answers get thoughts alone so often that equal arms would do it in fewer than "
+    f"{LOST_CHANCE:.0%} of the experiments"
 )
-
-
-def whole_text(request: Request) -> str:
-    """Return all that the model said, thinking and calls included: the arms must agree in that as well."""
-    # The id of a call is drawn anew for each answer, so it is left out.
-    calls = "".join(f"\n{call.get('name')}({call.get('arguments')})" for call in request.get("tool_calls") or [])
-    return f"{request.get('reasoning_text') or ''}{request.get('text') or ''}{calls}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,8 @@ class OutputPair:
     """Whether ``token`` was counted in streamed pieces, or is in proportion to the characters."""
     cut: bool
     """One answer ends where the other goes on."""
+    answered: bool = True
+    """One of the two has an answer; thoughts alone, that used all of the output length, are none."""
 
     @property
     def compared(self) -> int:
@@ -88,18 +88,23 @@ def _pair(first: Request, second: Request) -> OutputPair:
     before, after = whole_text(first), whole_text(second)
     shorter = min(len(before), len(after))
     at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), shorter)
+    thoughts = len(thought_of(first)), len(thought_of(second))
+    # The same words as a thought and as an answer are not the same: they differ where the first begins to answer.
+    split = thoughts[0] != thoughts[1] and at > min(thoughts)
+    at = min(thoughts) if split else at
     token, tokens, exact = tokens_before(first, at, len(before))
     return OutputPair(
         group=str(first.get("group")),
         prompt_id=str(first.get("prompt_id")),
         round=first.get("round"),
-        equal=before == after,
+        equal=before == after and not split,
         character=at,
         characters=max(len(before), len(after)),
         token=token,
         tokens=tokens,
         exact=exact,
         cut=before != after and at == shorter,
+        answered=is_answered(first) or is_answered(second),
     )
 
 
@@ -158,6 +163,8 @@ def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
     out. Every group of prompts with enough of them is judged by itself, and all of them together.
     """
     requests = [requests_of(baseline), requests_of(speculative)]
+    if lost := answers_lost(*requests):
+        return {**_not_measured(lost), "word": "failed"}
     rounds = rounds_of(requests[0])[:2]
     if len(rounds) < 2:
         return _not_measured("the baseline was asked once, so nothing says what is normal between two equal servers")
@@ -168,6 +175,7 @@ def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
     asked_twice = {(p.group, p.prompt_id) for p in control}
     both = [p for p in pair_outputs(*requests) if (p.group, p.prompt_id) in asked_twice]
     prompts = {_prompt(p) for p in both}
+    thoughts_alone = sum(not p.answered for p in both)
     if len(prompts) < values_needed():
         return _not_measured(
             f"{count(len(prompts), 'prompt')} asked twice at temperature 0, and {values_needed()} are needed"
@@ -192,7 +200,16 @@ def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
         where = f" on {listing(unsteady)}" if unsteady and not everything.control_unsteady else ""
         said = f"the baseline differs from itself as soon as that{where}: {answer['baseline']['said']}"
         return {**answer, "word": "no baseline", "said": said}
-    return {**answer, "word": "passed", "said": answer["speculative"]["said"]}
+    said = answer["speculative"]["said"]
+    if thoughts_alone == len(both):
+        said = (
+            f"no answer came at temperature 0: all {count(len(both), 'output')} of both arms are thoughts alone "
+            f"({said}); a longer output or the engine's reasoning parser may settle it"
+        )
+        return {**answer, "word": "not measured", "said": said}
+    if thoughts_alone:
+        said += f"; {thoughts_alone} of {len(both)} are thoughts alone, that came to no answer"
+    return {**answer, "word": "passed", "said": said}
 
 
 @dataclass(frozen=True)
@@ -298,7 +315,7 @@ def count_limits(count: float) -> tuple[float, float]:
 
 def _prompt(pair: OutputPair) -> tuple[str, str]:
     """Return what a pair is about; the repeats of one prompt are one."""
-    return pair.group, pair.prompt_id.partition("#")[0]
+    return pair.group, whole_prompt(pair.prompt_id)
 
 
 def _prompts_of(pairs: Iterable[OutputPair], group: str) -> int:

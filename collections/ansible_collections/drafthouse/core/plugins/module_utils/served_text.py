@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .plain_text import printable
 from .releases import ENDED, REFUSED, ROLLED_BACK, SWITCHED
 from .tables import table
-from .terminal import printable
 
 Event = Mapping[str, Any]
 _SHOWN = 30

@@ -5,6 +5,7 @@ Nothing is written through a symbolic link: one that was planted in the folder w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -22,6 +23,7 @@ from .transfer import disk_trouble
 PARTS = ".drafthouse-parts"
 FETCHED = "fetch-"  # how folders are called in which a package is unpacked
 _CLIENTS, _UNDONE = ("huggingface", "huggingface/download"), ".incomplete"  # huggingface_hub, _local_folder.py
+_HOLD_TRIES = 100  # another run makes and removes the same folder meanwhile
 _ABANDONED_S = 3600.0  # in a cache that others use too, an unfinished file is an orphan after this long
 
 
@@ -124,29 +126,45 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
 def held(layout: Layout) -> Iterator[None]:
     """Make the folder of unfinished files, hold it alone, and remove it when nothing is left in it."""
     with disk_trouble(layout.parts):
-        layout.parts.mkdir(parents=True, exist_ok=True)
-        handle = os.open(layout.parts, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = _hold(layout.parts)
     try:
+        yield
+    finally:
+        # While it is held: whoever does not hold it must not take it away. Each of them, where nothing is left in it:
+        # also a folder that was made for weights that could not be had.
+        for folder in (layout.parts, layout.parts.parent):
+            with suppress(OSError):
+                folder.rmdir()
+        os.close(handle)
+
+
+def _hold(folder: Path) -> int:
+    """Return a descriptor of the folder, locked. Raises HouseError when another run holds it, OSError."""
+    for _ in range(_HOLD_TRIES):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # the run that had it took it away between the two calls
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            os.close(handle)
             raise HouseError(
                 Problem(
                     "another run fetches into the same folder",
                     "one at a time",
                     "let it end, or end it, then run again",
-                    str(layout.parts),
+                    str(folder),
                 )
             ) from error
         except OSError:
             pass  # a file system without locks on folders (NFS); the lock of the whole step still holds
-        yield
-    finally:
-        os.close(handle)
-        # Each of them, where nothing is left in it: also a folder that was made for weights that could not be had.
-        for folder in (layout.parts, layout.parts.parent):
-            with suppress(OSError):
-                folder.rmdir()
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), folder.stat()):
+                return handle
+        os.close(handle)  # the run that held it took it away before it let go: this lock holds nothing
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
 
 
 def sweep(layout: Layout, keys: Iterable[str]) -> int:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .at_rest import Note, is_as_verified, read_note, stamp
-from .hub import UNRESOLVED, RemoteFile, Snapshot, is_commit, look_up
+from .hub import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit, look_up
 from .patience import Patience
+from .pickles import refuse_pickles
 from .problems import HouseError, Problem
 from .snapshot_layout import Layout, Need, cached, plain
 
@@ -26,6 +27,8 @@ class Wish:
     ``path``: the folder, or with ``one_file`` the one file, or with ``hub_cache`` the hub's cache. ``bring`` gets a
     file from elsewhere (its path below the folder, the part, size, sha256, git_sha1, tell) and says whether it did,
     verified; ``listing`` tells the revision's files without the hub, where somebody else has weights of this identity.
+    ``pinned``: the commit that a revision which can move stands for. ``repin``: resolve it anew. ``allow_pickle``:
+    patterns of pickled files that may come.
     """
 
     repo: str
@@ -40,6 +43,9 @@ class Wish:
     hub_cache: bool = False
     offline: bool = False
     verify: bool = False
+    pinned: str = ""
+    repin: bool = False
+    allow_pickle: tuple[str, ...] = ()
     listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
     bring: Bring | None = None
 
@@ -59,7 +65,10 @@ class Wish:
 
 @dataclass
 class Plan:
-    """``to_do``: files that are missing, or there and to be read. ``complete``: the note says all that is true."""
+    """``to_do``: files that are missing, or there and to be read. ``complete``: the note says all that is true.
+
+    ``moved``: the commit that the branch is now, where it is another than the one that it was pinned as.
+    """
 
     wish: Wish
     snapshot: Snapshot
@@ -67,6 +76,7 @@ class Plan:
     note: Note
     to_do: list[RemoteFile]
     complete: bool
+    moved: str = ""
 
     @property
     def standing(self) -> int:
@@ -92,12 +102,21 @@ class Plan:
         wish, commit = self.wish, self.snapshot.commit
         if wish.revision == UNRESOLVED:
             return [f"{wish.repo} is unpinned in the catalogue; this run used the line: revision: {commit}"]
-        return [] if is_commit(wish.revision) else [f"{wish.repo} at {wish.revision} is commit {commit}"]
+        if is_commit(wish.revision):
+            return []
+        said = [f"{wish.repo} at {wish.revision} is commit {commit}"]
+        if self.moved:
+            said = [
+                f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, as it was pinned at"
+                " first use (to take the new one: -e repin=true)"
+            ]
+        return said
 
 
 def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     """Return what there is to do. Raises HouseError."""
-    snapshot = _snapshot(wish, _known_commit(wish), patience)
+    known = _known_commit(wish)
+    snapshot = _snapshot(wish, known, patience)
     layout = wish.layout(snapshot.commit)
     note = read_note(layout.place)
     names = [file.path for file in snapshot.files]
@@ -111,9 +130,10 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
             )
         )
     layout.check(names)
+    refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
     to_do = [file for file in snapshot.files if wish.verify or not _stands(file, layout, note)]
     whole = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
-    plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do)
+    plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do, _moved(wish, known, patience))
     if wish.offline and not wish.bring and (gone := plan.missing()):
         raise HouseError(
             Problem(
@@ -129,14 +149,32 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
 def _known_commit(wish: Wish) -> str:
     """Return the commit where the wish or an earlier run names it, otherwise ''.
 
-    What is unpinned was resolved once and stays what it was; a branch is asked for each time.
+    What can move was resolved once and stays what it was, until it is pinned anew.
     """
-    if is_commit(wish.revision) or wish.hub_cache:
-        return wish.revision if is_commit(wish.revision) else ""
+    if is_commit(wish.revision):
+        return wish.revision
+    if wish.repin and not wish.offline:
+        return ""
+    if wish.pinned or wish.hub_cache:
+        return wish.pinned
     note = read_note(wish.path)
     recorded = note.commit or ""
     same = note.repo == wish.repo and note.asked == wish.revision
-    return recorded if same and is_commit(recorded) and (wish.revision == UNRESOLVED or wish.offline) else ""
+    return recorded if same and is_commit(recorded) else ""
+
+
+def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
+    """Return the commit that a branch is now where that is another one; '' also where the hub does not say.
+
+    ``unresolved`` names no branch, so nothing is asked: the weights are there, and a hub out of reach is no matter.
+    """
+    if not known or wish.revision in (known, UNRESOLVED) or wish.offline:
+        return ""
+    try:
+        now = commit_now(wish.repo, wish.revision, wish.token, wish.endpoint, replace(patience or Patience(), tries=1))
+    except HouseError:
+        return ""
+    return now if now != known else ""
 
 
 def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:

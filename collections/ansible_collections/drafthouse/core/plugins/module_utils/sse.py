@@ -14,6 +14,11 @@ from typing import Any
 
 # The three line ends of the standard (WHATWG HTML, "server-sent events").
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+# A byte order mark at the beginning of a stream belongs to its encoding, not to its first line (the same standard).
+_MARK = b"\xef\xbb\xbf"
+_DONE_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?data: ?\[DONE\]")
+#: The longest that can be in front of `[DONE]` on its line, with the end of the line before it, in bytes.
+_DONE_BEFORE = 16
 # vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
 _REASONING = ("reasoning", "reasoning_content")
 
@@ -57,6 +62,14 @@ class Answer:
     """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`)."""
 
 
+def says_done(body: bytes | bytearray, new: int) -> bool:
+    """Return whether `[DONE]` stands on a line of its own in the last ``new`` bytes of a stream, or ends in them.
+
+    For the client, after a read that may hold it: text that merely quotes the word stands inside a line of JSON.
+    """
+    return _DONE_LINE.search(body, max(0, len(body) - new - _DONE_BEFORE)) is not None
+
+
 def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> list[Event]:
     """Return the events of a stream, in order.
 
@@ -66,7 +79,7 @@ def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> 
     """
     found: list[Event] = []
     name, data = "message", list[str]()
-    start = read = 0
+    start, read = len(_MARK) if body.startswith(_MARK) else 0, 0
     for end in _LINE_END.finditer(body):
         line = body[start : end.start()]
         start = end.end()

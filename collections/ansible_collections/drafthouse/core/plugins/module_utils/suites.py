@@ -16,17 +16,13 @@ from typing import Any
 
 from .long_text import LONG, check_long
 from .made_prompts import MADE, REPEAT, made_prompts
-from .problems import HouseError, Problem, did_you_mean
+from .more_prompts import MORE_FORMS, lengthen
+from .problems import HouseError, Problem, did_you_mean, first_few
 from .shape import Anything, Findings, List, Map, Table, Value, check
 from .suite_asks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
 
-#: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
-DEFAULT_OUTPUT_TOKENS = 256
-#: The kind of a user's own prompts that name none.
-DEFAULT_KIND = "own"
-
 _ROLES = ("assistant", "developer", "system", "tool", "user")
-_MESSAGE = Map(
+MESSAGE = Map(
     {
         "role": Value(required=True, choices=_ROLES),
         # Text, or the list of parts that multimodal models take: the server knows best.
@@ -39,7 +35,7 @@ _MESSAGE = Map(
 _PROMPT = Map(
     {
         "id": Value(required=True),
-        "messages": List(_MESSAGE, required=True),
+        "messages": List(MESSAGE, required=True),
         # In place of the kind's.
         "output_tokens": Value(int, low=1),
         **ASK_FIELDS,
@@ -57,6 +53,8 @@ _KIND = Map(
         "temperatures": List(Value(float, low=0, high=2)),
         "prompts": List(_PROMPT),
         "made": MADE,
+        # The form of further prompts, where a measurement asks for more than there are.
+        "more": Value(choices=MORE_FORMS),
         # For all of the kind's prompts.
         **ASK_FIELDS,
     }
@@ -68,19 +66,6 @@ _SUITE = Map(
         "kinds": Table(_KIND, required=True),
     }
 )
-# As people keep requests to OpenAI's API: the fields of one, and ours.
-_LINE = Map(
-    {
-        "messages": List(_MESSAGE, required=True),
-        "id": Value(),
-        "kind": Value(),
-        "output_tokens": Value(int, low=1),
-        **ASK_FIELDS,
-        "tool_choice": Anything(),
-        "expect": EXPECT,
-    }
-)
-
 Suite = dict[str, Any]
 
 
@@ -120,7 +105,7 @@ def check_suite(data: object, where: str) -> Suite:
             _check_distinct(kinds, findings)
             data = {**data, "kinds": kinds}
     if findings.problems:
-        raise HouseError(findings.problems)
+        raise HouseError(first_few(findings.problems, where))
     assert isinstance(data, dict)
     return data
 
@@ -132,7 +117,8 @@ def _with_prompts(kind: str, entry: Mapping[str, Any], findings: Findings) -> di
         findings.add(f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds")
     elif "made" in entry:
         made = made_prompts(kind, entry["made"], findings, f"{path}.made")
-        return {**{name: value for name, value in entry.items() if name != "made"}, "prompts": made}
+        rest = {name: value for name, value in entry.items() if name != "made"}
+        return {"more": entry["made"]["form"], **rest, "prompts": made}
     elif "prompts" not in entry:
         findings.add(f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
     elif not entry["prompts"]:
@@ -144,8 +130,8 @@ def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None
     check_ask(entry, findings, path)
     for number, prompt in enumerate(entry["prompts"]):
         place = f"{path}.prompts[{number}]"
-        _check_id(prompt["id"], findings, place)
-        _check_messages(prompt["messages"], f"{place}.messages", findings)
+        check_id(prompt["id"], findings, place)
+        check_messages(prompt["messages"], f"{place}.messages", findings)
         before = len(findings.problems)
         check_ask(prompt, findings, place)
         if len(findings.problems) == before:
@@ -153,7 +139,7 @@ def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None
         check_long(prompt, findings, place)
 
 
-def _check_id(prompt_id: str, findings: Findings, path: str) -> None:
+def check_id(prompt_id: str, findings: Findings, path: str) -> None:
     """Add a problem for an id that holds the sign of a repeat (`expand`): two such prompts would count as one."""
     if REPEAT in prompt_id:
         plain = prompt_id.replace(REPEAT, "-")
@@ -162,7 +148,8 @@ def _check_id(prompt_id: str, findings: Findings, path: str) -> None:
         )
 
 
-def _check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
+def check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
+    """Add a problem for each message that has neither text, nor parts, nor calls, and one where there is none."""
     if not messages:
         findings.add(path, "an empty list", "one message or more", "add {role: user, content: ...}")
     for number, message in enumerate(messages):
@@ -197,53 +184,6 @@ def _check_distinct(kinds: Mapping[str, Any], findings: Findings) -> None:
                     "write another prompt, or 'repeat:' on the kind",
                 )
             texts.setdefault(text, path)
-
-
-def suite_from_lines(text: str, name: str, where: str) -> Suite:
-    """Return a suite from a user's own JSONL: one JSON object a line with OpenAI `messages`.
-
-    Optional on each line: id (else the kind and the line's number), kind (else "own"), output_tokens
-    (else 256), tools, tool_choice, response_format, further fields under `request`, and what is expected of the
-    answer. Raises HouseError with all the problems, each with its line.
-    """
-    findings = Findings(where)
-    kinds: dict[str, Any] = {}
-    # Not splitlines(): JSON text may hold U+2028, U+0085 and the like as they are.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            data = json.loads(line)
-        except ValueError as error:
-            findings.add(f"line {number}", f"no JSON ({error})", "one JSON object", "correct the line")
-            continue
-        before = len(findings.problems)
-        if check(data, _LINE, findings, f"line {number}"):
-            _check_messages(data["messages"], f"line {number}.messages", findings)
-            _check_line(data, findings, f"line {number}")
-        if len(findings.problems) == before:
-            kind = data.get("kind", DEFAULT_KIND)
-            entry = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-            own = {key: data[key] for key in ("output_tokens", "expect", *ASK_FIELDS) if key in data}
-            if "tool_choice" in data:
-                own["request"] = {**own.get("request", {}), "tool_choice": data["tool_choice"]}
-            given = data.get("id", f"{kind.replace(REPEAT, '-')}-{number}")
-            entry["prompts"].append({"id": given, "messages": data["messages"], **own})
-    if not kinds and not findings.problems:
-        findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
-    if findings.problems:
-        raise HouseError(findings.problems)
-    return check_suite({"name": name, "description": f"from {where}", "kinds": kinds}, where)
-
-
-def _check_line(data: Mapping[str, Any], findings: Findings, path: str) -> None:
-    before = len(findings.problems)
-    _check_id(data.get("id", ""), findings, path)
-    check_ask(data, findings, path)
-    if "tool_choice" in data and not data.get("tools"):
-        findings.add(f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key")
-    if len(findings.problems) == before:
-        check_expect(data, findings, path)
 
 
 def expand(suite: Mapping[str, Any]) -> dict[str, list[Prompt]]:
@@ -293,33 +233,52 @@ def _hash(prompt: Prompt) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def pick(suite: Suite, number: int) -> Suite:
+def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     """Return ``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
 
     That is how to send a mixture in one closed loop; measured by itself, each kind would have few. They are
-    all sent at the experiment's temperatures. Raises HouseError when the suite has fewer prompts.
+    all sent at the experiment's temperatures. Where the suite has fewer, its kinds are filled with synthetic prompts
+    of their own form (`more:`), which ``seed`` chooses, and a sentence of the suite's "notes" says so. Raises
+    HouseError when that is not enough.
     """
-    kinds = [
-        [
-            {**asked_of(entry, prompt), "id": one.id, "output_tokens": one.output_tokens}
+    kinds = {
+        kind: [
+            {**prompt, "id": one.id, "output_tokens": one.output_tokens}
             for one, prompt in zip(expand(suite)[kind], entry["prompts"] * entry.get("repeat", 1), strict=True)
         ]
         for kind, entry in suite["kinds"].items()
-    ]
-    turns = (row for place in range(max(map(len, kinds))) for row in (kind[place : place + 1] for kind in kinds))
-    mixed = [prompt for row in turns for prompt in row]
-    if number > len(mixed):
+    }
+    own = sum(map(len, kinds.values()))
+    forms = {kind: entry["more"] for kind, entry in suite["kinds"].items() if "more" in entry}
+    added = lengthen(kinds, forms, number, seed)
+    have = own + sum(added.values())
+    if number > have:
+        more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
         raise HouseError(
             Problem(
                 f"{number} prompts asked for",
-                f"{len(mixed)} or fewer, as many as the suite has: repeated prompts flatter some engines",
+                f"{have} or fewer, {more}: repeated prompts flatter some engines",
                 "ask for fewer or for more rounds, or bring a suite with more prompts",
                 f"suite {suite['name']}",
             )
         )
+    mixed = [
+        {"output_tokens": suite["kinds"][kind]["output_tokens"], **asked_of(suite["kinds"][kind], prompts[place])}
+        for place in range(max(map(len, kinds.values())))
+        for kind, prompts in kinds.items()
+        if place < len(prompts)
+    ]
     prompts = mixed[:number]
     kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
-    return {**suite, "kinds": {suite["name"]: kind}}
+    picked = {**suite, "kinds": {suite["name"]: kind}}
+    if added:
+        each = ", ".join(f"{kind} {count}" for kind, count in added.items())
+        said = (
+            f"{sum(added.values())} of the {number} prompts are synthetic (seed {seed}), since the suite "
+            f"'{suite['name']}' has {own}: {each}"
+        )
+        picked["notes"] = [*suite.get("notes", []), said]
+    return picked
 
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:

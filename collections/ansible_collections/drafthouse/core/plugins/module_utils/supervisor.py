@@ -5,20 +5,28 @@ Needs the `supervisor` package (http://supervisord.org), which the box's own env
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
+import shlex
+import signal
 import socket
 import subprocess
 import sys
 import time
 import xmlrpc.client
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .forms import VARIABLE
+from .plain_text import hidden_character
 from .problems import HouseError, Problem
+from .procfs import commands, is_gone
 
+_LOG_BYTES = 64 * 1024  # of the end of supervisord's own log
 _START_S = 20.0
 _STOP_S = 60.0
 
@@ -85,7 +93,7 @@ def configuration(home: Path, programs: Sequence[Program]) -> str:
         text += _PROGRAM.format(
             name=program.name,
             # supervisord splits like a shell, and expands % once, but twice in the names of logs.
-            command=" ".join(f'"{word}"' if " " in word else word for word in program.command).replace("%", "%%"),
+            command=_expanded(" ".join(map(_quoted, program.command))),
             digest=_digest(Path(program.command[0])),
             more=_variables(program),
             log=program.log.replace("%", "%%%%"),
@@ -96,12 +104,23 @@ def configuration(home: Path, programs: Sequence[Program]) -> str:
 def _variables(program: Program) -> str:
     """Return what the program's environment has beside supervisord's own, as its configuration spells it.
 
-    supervisord knows no way to write a double quote, and takes quotes off both ends: such a value is left out.
+    supervisord knows no way to write a double quote, takes quotes off both ends, ends a value with its line, and takes
+    what follows a space and # or ; for a comment: what has such a value, or a name that is none, is left out.
     """
-    known = {name: value for name, value in sorted(program.environment.items()) if value == value.strip("'\"")}
-    text = "".join(f',{name}="{_expanded(value)}"' for name, value in known.items() if '"' not in value)
-    folders = [folder for folder in (program.folder, *program.path) if folder and '"' not in folder]
+    known = {name: value for name, value in sorted(program.environment.items()) if VARIABLE.fits(name)}
+    text = "".join(f',{name}="{_expanded(value)}"' for name, value in known.items() if _can_be_written(value))
+    folders = [folder for folder in (program.folder, *program.path) if folder and _can_be_written(folder)]
     return text + (f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"' if folders else "")
+
+
+def _can_be_written(value: str) -> bool:
+    quoted = '"' in value or value != value.strip("'\"")
+    return not (quoted or hidden_character(value) or re.search(r"\s[;#]", value))
+
+
+def _quoted(word: str) -> str:
+    """Return a word of a command as supervisord, which splits like a shell, reads it."""
+    return f'"{word}"' if " " in word and not set("\"\\'") & set(word) else shlex.quote(word)
 
 
 def _expanded(value: str) -> str:
@@ -157,6 +176,20 @@ class Supervisor:
             return {info["name"]: dict(info) for info in self.rpc().getAllProcessInfo()}
         except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
             return {}
+
+    def ending(self, name: str) -> str:
+        """Return how a program ended the last time that it did so by itself, '' where the log does not tell.
+
+        Its interface knows that of a program no more once it has started it again, and a signal not at all.
+        """
+        try:
+            with (self.home / "supervisord.log").open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, 2) - _LOG_BYTES))
+                log = stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        found = re.findall(rf"exited: {re.escape(name)} \(([^;)]*)", log)
+        return _in_words(found[-1].strip()) if found else ""
 
     def running(self) -> list[str]:
         """Return the names of the programs that run or are being started."""
@@ -221,20 +254,32 @@ class Supervisor:
         started = [name for name in names if after.get(name) != before.get(name)]
         return started, [name for name in before if name not in names]
 
-    def shut_down(self) -> list[str]:
-        """End all programs and supervisord itself; return what was running."""
+    def shut_down(self, grace_s: float | None = None) -> list[str]:
+        """End all programs and supervisord itself; return what was running.
+
+        A program has its `stopwaitsecs` to end; ``grace_s`` (seconds) allows it less, and is for a person who waits.
+        """
         if not self._alive():
-            return []
+            return self._end_one_that_starts()
+        running = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
         before = self.running()
         pid = int(self.rpc().getPID())
         self.rpc().shutdown()
-        _wait(
-            lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid),
-            _STOP_S,
-            "supervisord to end",
-            self.home,
-        )
+        if grace_s is not None and not _happens(lambda: is_gone(pid), grace_s):
+            for leader in running.values():
+                with contextlib.suppress(ProcessLookupError):  # supervisord makes each the leader of its group
+                    os.killpg(leader, signal.SIGKILL)
+        _wait(lambda: is_gone(pid), _STOP_S, "supervisord to end", self.home)
         return before or ["supervisord"]
+
+    def _end_one_that_starts(self) -> list[str]:
+        """End a supervisord that does not answer yet: whoever started it was interrupted."""
+        found = [pid for pid, words in commands() if words[-2:] == ["-c", str(self.file)]]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        _wait(lambda: all(map(is_gone, found)), _STOP_S, "supervisord to end", self.home)
+        return ["supervisord"] if found else []
 
     def _alive(self) -> bool:
         try:
@@ -242,12 +287,18 @@ class Supervisor:
         except (OSError, xmlrpc.client.Error):
             return False
 
+    def _environment(self) -> dict[str, str]:
+        """Return what the programs start from: caches of engines lie below the home, and go with it."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")}
+        own = {f"XDG_{kind.upper()}_HOME": str(self.home / kind) for kind in ("cache", "config")}
+        return {**own, **kept}
+
     def _launch(self) -> None:
         (self.home / "supervisor.sock").unlink(missing_ok=True)
         done = subprocess.run(
             [str(self._program), "-c", str(self.file)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            env={key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")},
+            env=self._environment(),
         )  # fmt: skip
         if done.returncode:
             raise HouseError(
@@ -278,22 +329,33 @@ class Supervisor:
                 rpc.startProcess(name, False)
 
 
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
+def _in_words(ending: str) -> str:
+    """Return supervisord's "terminated by SIGKILL", or a shell's 128 and the signal, as a person says it."""
+    name = ending.removeprefix("terminated by ")
+    status = ending.removeprefix("exit status ")
+    number = int(status) - 128 if status.isdigit() else 0
+    with contextlib.suppress(KeyError, ValueError):
+        sent = signal.Signals[name] if name != ending else signal.Signals(number)
+        return f"killed by signal {sent.value} ({sent.name})"
+    return ending
 
 
-def _wait(true: Any, seconds: float, what: str, home: Path) -> None:
+def _happens(true: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something is true, for so long at most; tell whether it is."""
     end = time.monotonic() + seconds
     while not true():
         if time.monotonic() > end:
-            raise HouseError(
-                Problem(
-                    f"waited {seconds:.0f} s in vain for {what}",
-                    "an answer",
-                    f"look at {home}/supervisord.log",
-                )
-            )
+            return False
         time.sleep(0.05)
+    return True
+
+
+def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> None:
+    if not _happens(true, seconds):
+        raise HouseError(
+            Problem(
+                f"waited {seconds:.0f} s in vain for {what}",
+                "an answer",
+                f"look at {home}/supervisord.log",
+            )
+        )

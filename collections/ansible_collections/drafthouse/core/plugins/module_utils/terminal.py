@@ -6,22 +6,16 @@ No library: a dozen aligned lines do not need one, and the text stands the same 
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .crossover_text import exact
-from .verdict import DOES_NOT_PAY, INVALID, PAYS
+from .plain_text import printable
+from .verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from .wording import NOTHING, clock, number, percent, times, times_span
 
-COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", INVALID: "\033[1;31m"}
+COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 DIM, PLAIN = "\033[2m", "\033[0m"
-
-
-def printable(value: object) -> str:
-    """Return text for a terminal: control characters (colours, cursor moves) show as ``?``."""
-    text = str(value).replace("\n", " ").replace("\t", " ")
-    return "".join("?" if unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs") else char for char in text)
 
 
 def _shorten(text: str, width: int) -> str:
@@ -30,7 +24,8 @@ def _shorten(text: str, width: int) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
     """Return aligned lines: the first column to the left, numbers to the right."""
-    cells = [[_shorten(row[0], widest_first), *row[1:]] for row in [head, *rows]]
+    shown = [[printable(cell) for cell in row] for row in [head, *rows]]
+    cells = [[_shorten(row[0], widest_first), *row[1:]] for row in shown]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return [
         "  ".join(
@@ -63,21 +58,21 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
     for failure in report["failures"]:
         lines.append(
             paint(
-                f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}",
+                printable(f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"),
                 COLOURS[INVALID],
             )
         )
     code = COLOURS[verdict["word"]]
     lines += ["", *(paint(line, code) for line in textwrap.wrap(printable(verdict["sentence"]), width))]
-    # The sentence of an invalid verdict is its first reason already.
-    for reason in verdict["reasons"][1 if verdict["word"] == INVALID else 0 :]:
+    # The sentence of an invalid verdict, or of one that cannot be given, is its first reason already.
+    for reason in verdict["reasons"][1 if verdict["word"] in (INVALID, CANNOT_SAY) else 0 :]:
         lines += _wrap(reason, width)
 
     if report["kinds"]:
         head = ["kind of prompt", "normal", "speculative", "speed-up (95 %)", "accepted", "A/A"]
         rows = [
             [
-                printable(row["group"]) + (" *" if row["declared"] else ""),
+                row["group"] + (" *" if row["declared"] else ""),
                 number((row["tok_s"]["baseline"] or {}).get("median")),
                 number((row["tok_s"]["speculative"] or {}).get("median")),
                 times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
@@ -141,7 +136,7 @@ def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
     head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
     rows = [
         [
-            printable(row["kind"]),
+            row["kind"],
             exact(row["level"]),
             *(
                 _of_arm(row[arm], name)

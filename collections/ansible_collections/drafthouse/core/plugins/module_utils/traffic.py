@@ -23,6 +23,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .usage_check import apart, least_generated
+
 #: Less than this share of our own tokens is a health check, and moves no median.
 SHARE = 0.02
 #: Nor do so few tokens, however little we asked for ourselves.
@@ -49,6 +51,7 @@ _NAMES = {
     "trtllm_request_success": "requests",
     "trtllm:request_success": "requests",
 }
+_CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
 _COUNTERS = ("requests", "input_tokens", "output_tokens")
 
 
@@ -101,7 +104,8 @@ def foreign(
     ``requests`` are all raw requests that were sent to it between the two, those that failed or were stopped
     included; ``most_tokens`` is the highest number of output tokens that one of them asked for. The result has
     requests, input_tokens and output_tokens (each None where the engine does not count it), running_before and
-    running_after, ``polluted``, and ``said`` (None where there is nothing to say).
+    running_after, ``polluted``, and ``said`` (None where there is nothing to say). ``miscounted`` is True where the
+    server answered no more requests than ours, and yet made more tokens than its usage says: then that is wrong.
     """
     one, two = before.get("traffic"), after.get("traffic")
     if one is None or two is None:
@@ -117,14 +121,34 @@ def foreign(
     }
     running = {f"running_{when}": part.get("running") for when, part in (("before", one), ("after", two))}
     reasons = _reasons(found, own, running)
+    told = counted(before, after, requests)
+    # A stranger's request is one more, or still under way.
+    alone = found["requests"] == 0 and not found["input_tokens"] and not any(running.values())
+    miscounted = bool(reasons and alone and told and apart(told["usage"], told["engine"], told["answers"]))
     if not reasons and all(value is None for value in (*found.values(), *running.values())):
         return None
     return {
         **found,
         **{when: None if value is None else round(value) for when, value in running.items()},
         "polluted": bool(reasons),
-        "said": f"another client used the server: {', '.join(reasons)}" if reasons else None,
+        **({"miscounted": True} if miscounted else {}),
+        "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}" if reasons else None,
     }
+
+
+def counted(before: Snapshot, after: Snapshot, requests: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return the output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
+
+    ``requests`` are all that were sent between the two snapshots. One that did not end well has made tokens that
+    nobody counted for us, and a server that still works has not counted all of its own.
+    """
+    one, two = before.get("traffic") or {}, after.get("traffic") or {}
+    engine = _moved(one, two, "output_tokens")
+    usage = [request.get("output_tokens") or 0 for request in requests if request.get("status") == "ok"]
+    whole = len(usage) == len(requests) > 0 and not two.get("running")
+    if engine is None or engine < 0 or not whole:
+        return None
+    return {"engine": round(engine), "usage": sum(usage), "answers": len(usage)}
 
 
 def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
@@ -136,7 +160,8 @@ def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
 
 def _own(requests: Sequence[Mapping[str, Any]], most_tokens: int) -> dict[str, float | None]:
     """Return the most that our requests can have cost, each None where that has no bound."""
-    outputs = [request.get("output_tokens") for request in requests]
+    # A usage of nothing is no bound, and one that is too low is none either: what came in the stream was made for us.
+    outputs = [least_generated(request) if request.get("output_tokens") else None for request in requests]
     inputs = [request.get("input_tokens") for request in requests]
     longest = max((value for value in inputs if value), default=None)
     unknown = sum(not value for value in inputs)

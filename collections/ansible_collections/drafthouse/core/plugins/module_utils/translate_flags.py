@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .problems import HouseError, Problem
+from .problems import HouseError
 from .shape import Findings, List, Map, Table, Value, check
+from .yaml_documents import read_yaml
 
 Data = dict[str, Any]
 FILE = "profiles/catalog/flags.yml"
@@ -68,16 +67,11 @@ _FLAGS = Map(
 def load_flags(root: Path) -> Data:
     """Read and check the table of old flags of the clone at ``root``; raises HouseError with every problem."""
     findings = Findings(FILE)
-    try:
-        data = yaml.safe_load((root / FILE).read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        reason = str(error).replace("\n", " ")
-        raise HouseError(
-            Problem(reason, "the table of old flags, as YAML", f"restore it: git checkout -- {FILE}", FILE)
-        ) from error
+    needed, do = "the table of old flags, as YAML", f"restore it: git checkout -- {FILE}"
+    data = read_yaml(root / FILE, needed, do, where=FILE)
     if isinstance(data, dict):
         for name, entry in data.items():
-            if isinstance(entry, dict) and entry.get("like") in data:
+            if isinstance(entry, dict) and isinstance(data.get(str(entry.get("like"))), dict):
                 data[name] = {**data[entry["like"]], **{key: value for key, value in entry.items() if key != "like"}}
     check(data, _FLAGS, findings)
     if not findings.problems:

@@ -6,6 +6,7 @@ All of them end as one `Speculation`: what a profile says, and the same in the e
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,13 +86,27 @@ def _json_value(value: Any) -> Any:
         return value
 
 
+def json_fault(error: json.JSONDecodeError) -> str:
+    """Return line, column and words of a fault in JSON, the same from every Python.
+
+    A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
+    of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
+    """
+    comma = re.compile(r",\s*").match(error.doc, error.pos) if error.msg.startswith("Illegal trailing comma") else None
+    place = comma.end() if comma else error.pos
+    before = error.doc[:place].rstrip()
+    trailing = before.endswith(",") and error.doc[place : place + 1] in ("}", "]")
+    same = json.JSONDecodeError("a comma before the closing bracket" if trailing else error.msg, error.doc, place)
+    return f"line {same.lineno}, column {same.colno}: {same.msg}"
+
+
 def _json(given: Given) -> Data:
     """Return the JSON of --speculative-config; raises HouseError with line and column where it is none."""
     try:
         data = json.loads(given.value) if isinstance(given.value, str) else None
         reason = f"{type(given.value).__name__} instead of text"
     except json.JSONDecodeError as error:
-        data, reason = None, f"line {error.lineno}, column {error.colno}: {error.msg}"
+        data, reason = None, json_fault(error)
     else:
         reason = f"{type(data).__name__}, not keys with values" if data is not None else reason
     if not isinstance(data, dict):

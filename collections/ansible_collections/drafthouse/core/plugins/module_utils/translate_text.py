@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from .argv import shell_words
+from .plain_text import printable
 from .tables import table
-from .terminal import printable
 from .translate import Translation
 from .translate_flags import KINDS
 
@@ -37,7 +37,7 @@ def profile_text(translation: Translation) -> str:
 
 def command_text(translation: Translation) -> str:
     """Return the command to paste: the files it reads first, then one flag a line."""
-    parts = [f"cat > {name} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
+    parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
     first, *rest = translation.command
     head = " ".join([*translation.environment, _shell(first)])
     return "\n".join(parts) + " \\\n  ".join([head, *map(_shell, rest)])

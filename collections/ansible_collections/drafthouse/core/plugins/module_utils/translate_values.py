@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from .argv import Flag, compact_json, flag
+from .documents import BadDocument
 from .problems import HouseError, Problem
 from .translate_flags import Given
+from .yaml_documents import yaml_of
 
 Data = dict[str, Any]
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -76,13 +76,11 @@ def file_words(key: str, value: Any) -> list[str]:
 def read_yaml(text: str, name: str) -> Data:
     """Return the settings of an engine's YAML file; raises HouseError with line and column."""
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        reason = getattr(error, "problem", None) or "it cannot be read"
+        data = yaml_of(text)
+    except BadDocument as error:
+        place = f" ({error.place})" if error.place else ""
         raise HouseError(
-            Problem(f"text that is not YAML{place}: {reason}", "keys with values", "correct that line", name)
+            Problem(f"text that is not YAML{place}: {error.why}", "keys with values", "correct that line", name)
         ) from None
     if data is None:
         return {}

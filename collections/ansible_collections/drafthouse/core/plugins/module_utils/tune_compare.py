@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .stats import bootstrap_median, median
+from .stats import median, median_interval
 from .tune_types import Candidate
 
 #: Candidates this near to the fastest count as equally fast.
@@ -39,7 +39,7 @@ def hopeless(ratios: Sequence[float]) -> bool:
     They are when the upper end of their median's 95 % interval is below 0.90. It takes three answers at least; of
     so few the upper end is the best one.
     """
-    return len(ratios) >= LEAST_ANSWERS and bootstrap_median(ratios, resamples=1000).high < HOPELESS
+    return len(ratios) >= LEAST_ANSWERS and median_interval(ratios).high < HOPELESS
 
 
 def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:

@@ -13,14 +13,35 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
+from .documents import BadDocument, bytes_of, json_of
 from .problems import HouseError, Problem
+from .shape import Anything, Findings, Map, Table, Value, check
 from .tune_types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
 
 SCHEMA = "drafthouse.tune/1"
+
+_SECONDS = Value(float, low=0)
+_LINE = Map({"at": Value(float)}, others=True)
+_OF_TASK = {**_LINE.fields, "task": Value(str, required=True)}
+_OUTCOME = Map(
+    {
+        "status": Value(str, required=True),
+        "tpot_ms": Table(Value(float)),
+        **dict.fromkeys(("elapsed_s", "prepared_s", "measured_s"), _SECONDS),
+        "why": Value(str),
+        "facts": Table(Anything()),
+    }
+)
+# What the reader takes from a line of each event.
+_LINES = {
+    "done": Map({**_OF_TASK, "outcome": replace(_OUTCOME, required=True)}, others=True),
+    "dropped": Map(_OF_TASK, others=True),
+    "resumed": Map({**_LINE.fields, "lost_s": Value(float, required=True, low=0)}, others=True),
+}
 
 
 class Journal:
@@ -172,13 +193,18 @@ def _held(path: Path) -> IO[str]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Return the journal's whole lines; what cannot be read ends it (a kill in the middle of a write)."""
+    """Return the journal's whole lines; what cannot be read is left out (a kill in the middle of a write, damage)."""
     found: list[dict[str, Any]] = []
-    for text in path.read_text("utf-8", errors="replace").splitlines():
+    try:
+        whole = bytes_of(path).decode("utf-8", "replace")
+    except BadDocument as error:
+        needed, do = "the journal of a search", "remove it, or begin anew: --again"
+        raise HouseError(error.problem(str(path), needed, do)) from error
+    for text in whole.splitlines():
         try:
-            line = json.loads(text)
-        except ValueError:
+            line = json_of(text)
+        except BadDocument:
             continue
-        if isinstance(line, dict):
+        if isinstance(line, dict) and check(line, _LINES.get(str(line.get("event")), _LINE), Findings("")):
             found.append(line)
     return found

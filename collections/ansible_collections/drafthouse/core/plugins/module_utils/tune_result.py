@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from .gates import FAILED, PASSED
+from .plain_text import printable
 from .same_outputs import judge_outputs
-from .stats import bootstrap_median, geometric_means, median, paired_ratios
+from .stats import geometric_means, median, median_interval, paired_ratios
 from .tables import table
 from .tune_compare import SAME, Tried, prompt_of
 from .tune_prompts import SUITE, TunePrompts
@@ -113,7 +114,7 @@ def _answers(outcomes: Sequence[Outcome]) -> Data:
 def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Data:
     """Return the median speed-up over the prompts; one at several temperatures counts once, as in the verdict."""
     ratios = paired_ratios(slow, fast)
-    return bootstrap_median(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
+    return median_interval(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
 
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> Data | None:
@@ -277,8 +278,9 @@ _Dumper.add_representer(
 
 def profile_yaml(profile: Mapping[str, Any]) -> str:
     """Return a tuned profile as the text of its file."""
+    own = printable(profile["tuned"]["from"])
     head = (
-        f"# Written by `make tune` from profiles/{profile['tuned']['from']}.yml; what it was measured with stands\n"
+        f"# Written by `make tune` from profiles/{own}.yml; what it was measured with stands\n"
         "# under `tuned`. Change the values as you like: a run measures them anew.\n"
     )
     body = yaml.dump(dict(profile), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)

@@ -22,6 +22,7 @@ from typing import Any
 
 from .house import ROOT
 from .problems import HouseError, Problem
+from .procfs import command_of
 from .tune_prompts import TunePrompts
 from .tune_types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Outcome, Task
 from .tuner import KILL_S
@@ -128,11 +129,8 @@ class Plays:
         except (OSError, ValueError):
             return False
         self._pid_file.unlink(missing_ok=True)
-        asked = subprocess.run(
-            ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
-        )
         # The number may be another process's by now; ours names a file of this search.
-        if f"@{self._pid_file.parent}/" not in asked.stdout:
+        if not any(f"@{self._pid_file.parent}/" in word for word in command_of(pid)):
             return False
         _kill_group(pid)
         return True

@@ -183,10 +183,11 @@ def _with_why(change: Change) -> str:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which version is kept, NEW or OLD, and why, a sentence each."""
+    """Which version is kept, NEW or OLD, and why, a sentence each; ``judged`` is False where nobody can say."""
 
     keep: str
     why: tuple[str, ...]
+    judged: bool = True
 
 
 def decide(found: Data) -> Decision:
@@ -195,15 +196,15 @@ def decide(found: Data) -> Decision:
     The new one, unless it is clearly worse, or something that the old one shows cannot be judged in it: an upgrade
     that nobody can vouch for is none. Without a difference that can be told the new one stays.
     """
-    for reasons, told in (
-        (found["against"], "the two cannot be compared"),
-        (found["regressions"], "the new version is worse"),
-        (found["unjudged"], "what the old version shows cannot be judged in the new one"),
+    for reasons, told, judged in (
+        (found["against"], "the two cannot be compared", False),
+        (found["regressions"], "the new version is worse", True),
+        (found["unjudged"], "what the old version shows cannot be judged in the new one", False),
     ):
         if reasons:
-            return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons))
+            return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons), judged)
     if not found["judged"]:
-        return Decision(OLD, ("no kind of work has enough prompts in both reports to tell anything",))
+        return Decision(OLD, ("no kind of work has enough prompts in both reports to tell anything",), judged=False)
     better = [row for row in found["rows"] if row["declared"] and row["word"] == "faster"]
     said = f"faster in {len(better)} of {found['judged']} measures" if better else "as good within what can be told"
     return Decision(NEW, (said,))

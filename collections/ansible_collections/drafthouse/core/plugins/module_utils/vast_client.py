@@ -21,7 +21,9 @@ from urllib.parse import urlencode
 
 from .patience import PASSING, Patience, asked_to_wait
 from .problems import HouseError, Problem
+from .vast_clock import ProviderClock
 from .vast_http import Answer, NotSent, Unanswered, checked_url, send
+from .vast_ledger import CONSOLE
 
 DEFAULT_URL = "https://console.vast.ai"
 KEYS_PAGE = "https://console.vast.ai/manage-keys/"
@@ -52,6 +54,10 @@ class KeyRefused(VastError):
 
 class OutOfReach(VastError):
     """No answer, however often it was asked."""
+
+
+class NotWhole(VastError):
+    """A list that is not all of it: what bills cannot be told from a part."""
 
 
 class OutcomeUnknown(VastError):
@@ -99,10 +105,14 @@ class VastClient:
         timeout_s: float = 30.0,
         sleep: Callable[[float], object] = time.sleep,
         tell: Callable[[str], object] | None = None,
+        clock: ProviderClock | None = None,
+        transport: Callable[..., Answer] = send,
     ) -> None:
         self.url = checked_url(url)
         self._key = checked_key(key, "the account's key")
         self._patience, self._timeout_s, self._sleep, self._tell = patience, timeout_s, sleep, tell
+        self.clock = clock or ProviderClock()
+        self._transport = transport
 
     def __repr__(self) -> str:
         return f"VastClient({self.url!r})"
@@ -139,17 +149,46 @@ class VastClient:
         raise AssertionError("the last try has no pause")
 
     def instances(self) -> list[dict[str, Any]]:
-        """Return every instance of the account, all pages; VastError rather than a list that is not whole."""
-        rows: list[dict[str, Any]] = []
+        """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
+
+        What is rented or ended between two pages changes the count, so a list that does not agree is read again.
+        """
+        for failed in range(1, self._patience.tries + 1):
+            rows, wrong = self._listed()
+            if not wrong:
+                return rows
+            if (pause := self._patience.pause(failed)) is not None:
+                self._wait(pause, wrong, "/api/v1/instances/")
+        raise NotWhole(
+            Problem(
+                f"{self.url} gave {self._without_key(wrong)}: what bills cannot be told from it",
+                "the whole list of the account's instances",
+                f"run it again in a minute; until then look at {CONSOLE}",
+            )
+        )
+
+    def _listed(self) -> tuple[list[dict[str, Any]], str]:
+        """Return what all pages list, and why that is not the whole of it ('' where it is).
+
+        Each page says `success`, and in `total_instances` how many the account has in all
+        (https://docs.vast.ai/api-reference/instances/show-instances-v1).
+        """
+        found: dict[int, dict[str, Any]] = {}
         order = json.dumps([{"col": "id", "dir": "asc"}])
         query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE)}
         seen: set[str] = set()
+        totals: set[str] = set()
+        succeeded = True
         for _ in range(MOST_PAGES):
             answer = self._read("GET", f"/api/v1/instances/?{urlencode(query)}")
-            rows += self._rows(answer, "instances")
-            token = answer.data.get("next_token")
+            found |= {int(row["id"]): row for row in self._rows(answer, "instances")}
+            succeeded = succeeded and answer.data.get("success") is True
+            token, total = answer.data.get("next_token"), answer.data.get("total_instances")
+            totals.add(str(total))
             if not token:
-                return list({int(row["id"]): row for row in rows}.values())
+                agrees = succeeded and totals == {str(len(found))} and isinstance(total, int)
+                said = f"{len(found)} of {' or '.join(sorted(totals))} instances"
+                return list(found.values()), "" if agrees else f"a list of {said}{'' if succeeded else ', no success'}"
             if token in seen:
                 break
             seen.add(str(token))
@@ -164,6 +203,8 @@ class VastClient:
         data = answer.data
         if not isinstance(data, dict) or "instances" not in data:
             raise VastError(self._malformed("an answer without an instance"))
+        if data.get("success") is False:
+            raise VastError(self._malformed("an answer that says of itself that it failed"))
         row = data["instances"]
         if row is None or row == []:
             return None
@@ -177,8 +218,8 @@ class VastClient:
         answer = self._read("DELETE", f"/api/v0/instances/{int(number)}/", {}, missing=True)
         if answer.status == 404:
             # A 404 alone could come from a proxy or a wrong address, and the machine would go on costing money.
-            if any(row["id"] == number for row in self.instances()):
-                raise VastError(self._malformed(f"'no instance {number}' as it was to be ended, and in the list it is"))
+            if any(row["id"] == number for row in self.instances()) or self.instance(number) is not None:
+                raise VastError(self._malformed(f"'no instance {number}' as it was to be ended, and it is there"))
             return False
         self._succeeded(answer)
         return True
@@ -238,7 +279,9 @@ class VastClient:
 
     def _send(self, method: str, path: str, body: Any = None) -> Answer:
         headers = {**_FACE, "Authorization": f"Bearer {self._key}"}
-        return send(method, self.url + path, headers, body, self._timeout_s)
+        answer = self._transport(method, self.url + path, headers, body, self._timeout_s)
+        self.clock.hear(answer.headers)
+        return answer
 
     def _read(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
         """Return a good answer (or a 404, if that may be), asked for again where that may help."""

@@ -49,7 +49,7 @@ class Answer:
         """The answer's JSON, or None."""
         try:
             return json.loads(self.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def word(self, name: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .problems import HouseError, Problem
+from .vast_account import compared
 from .vast_body import body_of, ports_of
 from .vast_client import OfferGone, OutcomeUnknown, OutOfReach, VastClient, VastError
 from .vast_destroy import StillBilling, end
@@ -30,6 +31,7 @@ from .vast_ledger import (
     UNSURE,
     NotWritten,
     label_of,
+    mark_of,
     new_id,
     record,
 )
@@ -63,7 +65,7 @@ class World:
     passing: Callable[[str], None] = lambda text: None
     """Takes a line that the next one replaces."""
     ask: Callable[[str], bool] = lambda text: False
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     asked: list[str] = field(default_factory=list)
     """The ids of what this run announced, whatever became of it."""
@@ -98,6 +100,7 @@ def rent(
     if not found:
         raise none_fits(offers, resolved, limits)
     world.tell(summary(found, resolved, limits))
+    tell_of_account(world)
     first = found[0].price
     if not world.ask(f"rent {found[0].number} for {limits.hours:g} h, ${first.hour:.3f} an hour, ${first.total:.2f}?"):
         return None
@@ -141,6 +144,15 @@ def summary(found: list[Choice], resolved: Mapping[str, Any], limits: Limits) ->
     return "\n".join(lines)
 
 
+def tell_of_account(world: World) -> None:
+    """Say what bills already and is not in the ledger, or not in the list: another box beside it costs twice."""
+    try:
+        for problem in compared(world.client, world.ledger).billing:
+            world.tell(f"{problem.found}; {problem.do}")
+    except HouseError as error:
+        world.tell(f"what bills already cannot be told: {error.problems[0].found}")
+
+
 class _Attempt:
     """One offer, from the line in the ledger to a box that runs."""
 
@@ -155,9 +167,17 @@ class _Attempt:
     ) -> None:
         self.world, self.resolved, self.limits, self.waits, self.choice = world, resolved, limits, waits, choice
         self.public_key = public_key
-        self.id = new_id()
+        self.id = new_id(mark_of(world.ledger))
         self.begun = world.clock()
-        self.deadline = int(self.begun + limits.hours * 3600)
+        # In the provider's time: this machine's clock may be set before the box is due.
+        self.asked_at = world.client.clock.now()
+        self.deadline = int(self.asked_at + limits.hours * 3600)
+        self.terms: dict[str, Any] = {
+            "deadline": self.deadline,
+            "hours": limits.hours,
+            "asked_at": round(self.asked_at, 1),
+            "account": world.client.account,
+        }
         self.label = label_of(self.id, self.deadline)
         self.number: int | None = None
         self.may_exist = False
@@ -173,8 +193,7 @@ class _Attempt:
                 world.ledger,
                 INTENT,
                 self.id,
-                deadline=self.deadline,
-                account=world.client.account,
+                **self.terms,
                 profile=self.resolved["profile"],
                 offer=self.choice.number,
                 price_per_hour=round(price.hour, 4),
@@ -191,7 +210,8 @@ class _Attempt:
             raise
 
     def _note(self, event: str, **facts: Any) -> None:
-        record(self.world.ledger, event, self.id, instance=self.number, **facts)
+        # Each line can do without the first one, should that be damaged.
+        record(self.world.ledger, event, self.id, instance=self.number, **self.terms, **facts)
 
     def _create(self, body: Mapping[str, Any]) -> None:
         """Send the request; where its answer is lost, look for the label."""

@@ -2,9 +2,10 @@
 
 The rule. Each prompt is reduced to its median TPOT over the rounds, in either arm; the ratio of the two
 (baseline over speculative) is that prompt's speed-up, and of one that was asked at several temperatures the
-geometric mean of theirs, because answers to one prompt gain alike and would count twice; the median over the
-prompts gets a bootstrap interval. Speculation pays when the interval's lower end is above 1.03, and when no
-gate says that its output is wrong (`gates.py`).
+geometric mean of theirs, because answers to one prompt gain alike and would count twice. The median over the
+prompts gets an interval that knows of both, prompts and server starts (`starts.py`), and of how often the results are
+looked at (`rounds.py`). Speculation pays when the interval's lower end is above 1.03, when no gate says that its output
+is wrong (`gates.py`), and when nothing else reaches as far as the gain (`noise.py`): then nobody can say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .answered import unanswered
 from .comparable import file_differences, result_differences, stale
 from .drafting import counter_of, drafting_of, drafting_problems
 from .gates import FAILED, OUTPUTS, judge_gates
@@ -25,11 +27,17 @@ from .measured import (
     measured_tpot,
     requests_of,
     rounds_of,
+    throttled,
     tpot_by_prompt,
 )
+from .noise import disturbed, odd_steps
 from .same_outputs import compare_outputs
-from .stats import CONFIDENCE, bootstrap_median, geometric_means, paired_ratios, values_needed
+from .starts import Looks, Speedup, speedup_of
+from .stats import CONFIDENCE, geometric_means, median_interval, paired_ratios, values_needed
+from .usage_check import contradictions, sources_of
+from .user_clock import later_first_token, slower_to_answer, user_clock, with_clock
 from .verdict_words import (
+    CANNOT_SAY,
     DOES_NOT_PAY,
     INVALID,
     MARKS,
@@ -46,6 +54,7 @@ from .wording import count, listing
 # What others read from here.
 __all__ = [
     "BROKEN",
+    "CANNOT_SAY",
     "DOES_NOT_PAY",
     "INVALID",
     "MARKS",
@@ -78,9 +87,13 @@ Pair = tuple[Any, Any, Any]
 def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict over two results of one resolved profile, as plain data.
 
-    ``word`` is pays, does not pay or invalid, ``sentence`` the same for people (``said`` is what follows the
-    word), ``reasons`` all the reasons for it. ``speedup`` is over the declared kinds, ``groups`` holds the
-    same for each group of prompts, ``control`` sets the baseline's first two rounds against each other.
+    ``word`` is pays, does not pay, cannot say or invalid, ``sentence`` the same for people (``said`` is what follows
+    the word), ``reasons`` all the reasons for it. ``speedup`` is over the declared kinds, ``groups`` holds the
+    same for each group of prompts, ``control`` sets the baseline's rounds against each other, ``starts`` says what
+    server starts differ by (`starts.Speedup.as_dict`). How often the results were looked at follows from the rounds
+    done and the profile's ``most_rounds``.
+    ``user_clock`` is what a user waits for (`user_clock.py`): where that does not pay, nor does the time per token.
+    ``counts`` tells with what the token counts were compared (`usage_check.py`).
     An invalid pair keeps the numbers that can be computed, for whoever looks for the cause. Nothing is
     raised for a bad result: it is a reason. ``gates`` is what `judge_gates` says, ``wrong_output`` whether one
     of them failed: then the word is "does not pay", whatever the speed.
@@ -91,11 +104,15 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     seen = list(dict.fromkeys(str(r.get("group")) for r in requests_of(baseline) + requests_of(speculative)))
     declared = _declared(results, kinds, seen)
     present = [*declared, *(group for group in seen if group not in declared)]
+    done = len(rounds_of(requests_of(speculative)))
+    most = int(experiment.get("most_rounds") or experiment.get("rounds") or done)
+    looks = Looks(done, most, experiment.get("schedule") == "interleaved")
     tpot = {arm: tpot_by_prompt(requests_of(result)) for arm, result in results.items()}
     groups = {
-        group: _figures(baseline, speculative, tpot, [group]) | {"declared": group in declared} for group in present
+        group: _figures(baseline, speculative, tpot, [group], looks)[0] | {"declared": group in declared}
+        for group in present
     }
-    figures = _figures(baseline, speculative, tpot, declared)
+    figures, starts = _figures(baseline, speculative, tpot, declared, looks)
     drafting = {arm: drafting_of(result) for arm, result in results.items()}
     gates = judge_gates(baseline, speculative, resolved)
     # What a single check says is plainer than that texts differ.
@@ -108,10 +125,13 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     )
     nothing_drafted = counted and drafted == 0 and bool(drafting["speculative"]["drafted"])
     ahead = speedup is not None and speedup["low"] > THRESHOLD
+    clock = user_clock(results, declared)
+    slow = slower_to_answer(clock, THRESHOLD) if ahead else None
     against = [
         *_schema(results),
         *_broken(results),
         *_missing(results, experiment, declared, present),
+        *unanswered(results, declared),
         *_polluted(results, declared),
         *drafting_problems(drafting),
         *[sentence for arm, result in results.items() for sentence in stale(result, resolved, arm)],
@@ -120,12 +140,27 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     ]
     if not wrong:
         # What keeps the speed from being told; of answers that are wrong no speed has to be told.
+        against += contradictions(results, declared)
         against += _no_number(results, declared, speedup, ahead and nothing_drafted)
-    word = INVALID if against else DOES_NOT_PAY if wrong or not ahead else PAYS
-    speed = reasons_of(speedup, figures["control"], nothing_drafted, declared)
-    reasons = [*against, *wrong] if against else [*wrong, *speed]
+    noise = [] if against or wrong else disturbed(starts, figures["control"], results, declared)
+    if against:
+        word = INVALID
+    elif noise and not wrong:
+        word = CANNOT_SAY
+    else:
+        word = PAYS if ahead and not wrong and not slow else DOES_NOT_PAY
+    speed = [*reasons_of(speedup, figures["control"], nothing_drafted, declared), *odd_steps(starts)]
+    reasons = (
+        [*against, *wrong] if against else [*wrong, *(one.what for one in noise), *([slow] if slow else []), *speed]
+    )
     concurrency = speculative.get("max_concurrency", experiment.get("concurrency"))
-    said = said_of(word, speedup, kinds, concurrency, [*against, *wrong] or speed, wrong=bool(wrong))
+    # Slower to answer is a reason of its own; the time per token is told as it is.
+    told_as = PAYS if slow and word == DOES_NOT_PAY else word
+    said = said_of(told_as, speedup, kinds, concurrency, [*against, *wrong] or speed, wrong=bool(wrong))
+    if noise:
+        said = f"too noisy: {noise[0].what}; do: {noise[0].do}"
+    elif not against and not wrong:
+        said = with_clock(said, clock, slow)
     marks = "".join(f"{mark}, " for mark in MARKS if resolved.get(mark))
     return {
         "word": word,
@@ -133,18 +168,25 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
         "sentence": f"{marks}{word}: {said}",
         "said": said,
         "reasons": reasons,
-        "warnings": warnings_of(word, figures, groups, results, resolved, declared),
+        "warnings": [
+            *warnings_of(word, figures, groups, results, resolved, declared),
+            *([late] if (late := later_first_token(clock, THRESHOLD)) else []),
+            *throttled(results),
+        ],
         "threshold": THRESHOLD,
         "confidence": CONFIDENCE,
         "scope": {
             "kinds": kinds,
             "groups": declared,
             "concurrency": concurrency,
-            "rounds": len(rounds_of(requests_of(speculative))),
+            "rounds": done,
             "schedule": experiment.get("schedule"),
         },
         "synthetic": resolved.get("synthetic"),
         **figures,
+        "user_clock": clock,
+        "counts": {arm: sources_of(result) for arm, result in results.items()},
+        "starts": starts.as_dict(THRESHOLD) if starts else None,
         "groups": groups,
         "drafting": drafting,
         "gates": gates,
@@ -172,23 +214,24 @@ def _figures(
     speculative: Result,
     tpot: Mapping[str, Mapping[Prompt, Mapping[Any, float]]],
     groups: Sequence[str],
-) -> dict[str, Any]:
-    """Return speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them."""
+    looks: Looks,
+) -> tuple[dict[str, Any], Speedup | None]:
+    """Return speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them.
+
+    The second is the same speed-up with what is known of the starts.
+    """
     one, two = (
         {prompt: rounds for prompt, rounds in tpot[arm].items() if prompt[0] in groups}
         for arm in ("baseline", "speculative")
     )
-    shared = {prompt: sorted(one[prompt].keys() & two[prompt].keys()) for prompt in one.keys() & two.keys()}
-    ratios = paired_ratios(
-        {prompt: [one[prompt][r] for r in shared[prompt]] for prompt in one if prompt in shared},
-        {prompt: [two[prompt][r] for r in shared[prompt]] for prompt in two if prompt in shared},
-    )
     requests = [[r for r in requests_of(result) if str(r.get("group")) in groups] for result in (baseline, speculative)]
     rounds = rounds_of(requests[0])[:2]
     prompts = apart_from_temperature([*requests[0], *requests[1]])
+    speedup = speedup_of(one, two, prompts, looks)
+    odd = [number for arm, number, _ in speedup.odd if arm == "baseline"] if speedup else []
     return {
-        "speedup": _interval(geometric_means(ratios, prompts)),
-        "control": _control(one, rounds, prompts),
+        "speedup": speedup.estimate.as_dict() if speedup else None,
+        "control": _control(one, [r for r in rounds_of(requests[0]) if r not in odd], prompts),
         "outputs": {
             "speculative": compare_outputs(requests[0], requests[1]),
             "control": compare_outputs(
@@ -198,26 +241,27 @@ def _figures(
             if len(rounds) == 2
             else None,
         },
-    }
-
-
-def _interval(ratios: Mapping[Prompt, float]) -> dict[str, Any] | None:
-    return bootstrap_median(list(ratios.values())).as_dict() if ratios else None
+    }, speedup
 
 
 def _control(
     tpot: Mapping[Prompt, Mapping[Any, float]], rounds: Sequence[Any], prompts: Mapping[Prompt, Prompt]
 ) -> dict[str, Any] | None:
-    """Return the baseline's first round over its second, prompt by prompt: 1 where the box was steady."""
-    if len(rounds) < 2:
+    """Return the baseline's odd rounds over its even ones, prompt by prompt: 1 where the box was steady.
+
+    ``rounds`` are those that count; ``rounds`` of the answer names both sides, a number where a side is one round.
+    """
+    sides = [list(rounds[0::2]), list(rounds[1::2])]
+    if not sides[1]:
         return None
-    first, second = rounds
-    ratios = paired_ratios(
-        {prompt: [by_round[first]] for prompt, by_round in tpot.items() if first in by_round},
-        {prompt: [by_round[second]] for prompt, by_round in tpot.items() if second in by_round},
-    )
-    interval = _interval(geometric_means(ratios, prompts))
-    return interval | {"rounds": [first, second]} if interval else None
+    times = [
+        {prompt: [by_round[r] for r in side if r in by_round] for prompt, by_round in tpot.items()} for side in sides
+    ]
+    ratios = geometric_means(paired_ratios(*times), prompts)
+    if not ratios:
+        return None
+    named = [side[0] if len(side) == 1 else side for side in sides]
+    return median_interval(list(ratios.values())).as_dict() | {"rounds": named}
 
 
 # --- what makes a pair invalid ----------------------------------------------------------------------

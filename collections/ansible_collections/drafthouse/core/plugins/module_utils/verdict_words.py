@@ -9,7 +9,7 @@ from .measured import Result, disturbances, requests_of
 from .stats import CONFIDENCE, median
 from .wording import at_a_time, count, listing, percent, times, times_span
 
-PAYS, DOES_NOT_PAY, INVALID = "pays", "does not pay", "invalid"
+PAYS, DOES_NOT_PAY, CANNOT_SAY, INVALID = "pays", "does not pay", "cannot say", "invalid"
 # Below 3 % a restart, a warmer room or another process explains as much: such a gain is not worth a draft.
 THRESHOLD = 1.03
 PERCENT = f"{100 * CONFIDENCE:.0f} %"
@@ -44,7 +44,7 @@ def reasons_of(
     if nothing_drafted:
         reasons.append(f"the drafter proposed nothing on {listing(declared)}")
     if control:
-        reasons.append(f"the baseline against itself, one round over the next, gives {times_span(control)}")
+        reasons.append(f"the baseline against itself, round over round, gives {times_span(control)}")
     return reasons
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .documents import json_of
 from .watchdog import Memory, memory_of
 
 FOLDER = "watchdog"  # below our home on the box
@@ -49,7 +50,7 @@ class State:
 def read_state(folder: Path) -> State | None:
     """Return the state, None where there is none or it cannot be read: then the watch begins anew."""
     try:
-        data = json.loads((folder / STATE).read_text("utf-8"))
+        data = json_of((folder / STATE).read_text("utf-8"))
         if data.pop("schema") != SCHEMA:
             return None
         return State(**{**data, "memory": memory_of(data["memory"])})
@@ -99,7 +100,7 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
             continue
         for line in text.splitlines():
             try:
-                found.append(json.loads(line))
+                found.append(json_of(line))
             except ValueError:
                 continue
     return [line for line in found if isinstance(line, dict)]
@@ -107,7 +108,7 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
 
 def read_order(folder: Path) -> dict[str, Any]:
     """Return what the role wrote. Raises OSError or ValueError."""
-    data: dict[str, Any] = json.loads((folder / ORDER).read_text("utf-8"))
+    data: dict[str, Any] = json_of((folder / ORDER).read_text("utf-8"))
     return data
 
 

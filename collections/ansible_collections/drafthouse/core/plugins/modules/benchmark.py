@@ -1,22 +1,21 @@
 #!/usr/bin/python
-"""Measure one step of an experiment on the box, or put the steps together as the arms' results."""
+"""Measure one step of an experiment on the box."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: benchmark
-short_description: Measure one step of an experiment, or put its steps together
+short_description: Measure one step of an experiment
 description:
-  - With I(step), sends the suites' prompts to the arms that the step names and keeps what was measured.
-  - With I(assemble), writes the result of every arm from the kept steps.
+  - Sends the suites' prompts to the arms that I(step) names and keeps what was measured.
   - Runs on the box with the Python of its own environment, against loopback.
 attributes:
   check_mode: {support: full, description: Nothing is sent and nothing is written.}
 options:
   resolved: {description: The resolved profile., type: dict, required: true}
-  step: {description: "One of its experiment's steps: number, round, suites, arms.", type: dict}
-  assemble: {description: Put the kept steps together., type: bool, default: false}
+  step: {description: "One of its experiment's steps: number, round, suites, arms.", type: dict, required: true}
   request_timeout_s: {description: Seconds until a request counts as failed., type: float, default: 600}
+  wait_s: {description: Seconds to wait for other work on the machine to end., type: float, default: 0}
   progress_file: {description: Where progress is written as JSON lines., type: path}
 author: Drafthouse
 """
@@ -34,7 +33,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.experiment import assemble_results, measure_one_step
+from ..module_utils.experiment import measure_one_step
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
 from ..module_utils.single import only_one
@@ -45,12 +44,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "resolved": {"type": "dict", "required": True},
-            "step": {"type": "dict"},
-            "assemble": {"type": "bool", "default": False},
+            "step": {"type": "dict", "required": True},
             "request_timeout_s": {"type": "float", "default": 600},
+            "wait_s": {"type": "float", "default": 0},
             "progress_file": {"type": "path"},
         },
-        required_one_of=[("step", "assemble")],
         supports_check_mode=True,
     )
     given = module.params
@@ -58,15 +56,11 @@ def main() -> None:
         module.exit_json(changed=True, files=[])
     tell = Progress(given["progress_file"])
     try:
-        files: list[Path] = []
         with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
-            if given["step"]:
-                files.append(measure_one_step(given["resolved"], given["step"], given["request_timeout_s"], tell))
-            if given["assemble"]:
-                files += assemble_results(given["resolved"])
+            file = measure_one_step(given["resolved"], given["step"], given["request_timeout_s"], tell, given["wait_s"])
     except HouseError as error:
         module.fail_json(**error.result)
-    module.exit_json(changed=True, files=[str(path) for path in files])
+    module.exit_json(changed=True, files=[str(file)])
 
 
 if __name__ == "__main__":

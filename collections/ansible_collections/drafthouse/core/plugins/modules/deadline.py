@@ -12,13 +12,21 @@ description:
   - When the time is over the program asks vast.ai to destroy the instance, with the key that the platform gave the
     container for itself; where that key may not, to stop it.
   - Runs with the Python of the box's own environment, which has supervisor.
-  - The time that is left is counted from the controller's clock. A second run changes nothing.
+  - Where vast.ai takes neither for some minutes, the program ends what serves on the box.
+  - The time that is left is counted by vast.ai's clock (C(lease) of the fact, which the action of this name takes in
+    place of C(left_s)). A second run changes nothing.
 attributes:
   check_mode: {support: full, description: Tells what would be changed.}
 options:
   program: {description: The text of the program., type: str, required: true}
   deadline: {description: When the box shall end, in unix seconds., type: int, required: true}
-  left_s: {description: Seconds until then by the controller's clock., type: float, required: true}
+  left_s: {description: Seconds until then., type: float, required: true}
+  home: {description: Folder that servers of the box run out of; without it none of them is ended., type: path}
+  sure:
+    description: Whether the seconds are by vast.ai's clock; else an order for the same deadline stays.
+    type: bool
+    default: true
+  power_off: {description: The text of the program that ends them; the action gives it., type: str, default: ""}
   url: {description: Address of vast.ai's API., type: str, required: true}
   folder: {description: Folder of the order and the journal., type: path, default: /var/lib/drafthouse/deadline}
 author: Drafthouse
@@ -57,6 +65,9 @@ def main() -> None:
             "deadline": {"type": "int", "required": True},
             "left_s": {"type": "float", "required": True},
             "url": {"type": "str", "required": True},
+            "home": {"type": "path"},
+            "sure": {"type": "bool", "default": True},
+            "power_off": {"type": "str", "default": ""},
             "folder": {"type": "path", "default": FOLDER},
         },
         supports_check_mode=True,
@@ -65,17 +76,32 @@ def main() -> None:
     folder = Path(given["folder"])
     script = folder / "deadline.py"
     try:
-        same = script.is_file() and script.read_text("utf-8") == given["program"]
-        if not same and not module.check_mode:
-            put(script, given["program"], 0o700)
-        news = armed(
-            folder, given["deadline"], given["left_s"], given["url"].rstrip("/"), clocks(), check=module.check_mode
+        changed = _put(folder / "power_off.py", given["power_off"], module.check_mode)
+        changed |= _put(script, given["program"], module.check_mode)
+        changed |= armed(
+            folder,
+            given["deadline"],
+            given["left_s"],
+            given["url"].rstrip("/"),
+            clocks(),
+            home=given["home"] or "",
+            sure=given["sure"],
+            check=module.check_mode,
         )
         started = _held(folder, script, module.check_mode)
     except HouseError as error:
         module.fail_json(**error.result)
     has_key = bool(first_environment().get("CONTAINER_API_KEY"))
-    module.exit_json(changed=bool(news or started or not same), has_key=has_key, started=bool(started))
+    module.exit_json(changed=bool(changed or started), has_key=has_key, started=bool(started))
+
+
+def _put(file: Path, text: str, check: bool) -> bool:
+    """Have the file hold this program; return whether that is (or would be) new."""
+    if file.is_file() and file.read_text("utf-8") == text:
+        return False
+    if not check:
+        put(file, text, 0o700)
+    return True
 
 
 def _held(folder: Path, script: Path, check: bool) -> bool:

@@ -42,11 +42,14 @@ RETURN = r"""
 seconds: {description: How long it took from the engine's start to its first answer., returned: success, type: float}
 """
 
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.first_request import REQUEST_S
+from ..module_utils.port_holder import stranger_at
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
 from ..module_utils.ready import ready_file, wait_until_ready
@@ -75,6 +78,7 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False, seconds=0.0)
     given = module.params
+    address = urlsplit(given["base_url"])
     try:
         seconds = wait_until_ready(
             runtime_of(given),
@@ -87,6 +91,7 @@ def main() -> None:
             progress=Progress(given["progress_file"]),
             keep=ready_file(given["home"], given["name"]),
             request_timeout_s=given["request_timeout_s"],
+            stranger=partial(stranger_at, address.port or 0, address.hostname or "", given["home"]),
         )
     except HouseError as error:
         module.fail_json(**error.result)

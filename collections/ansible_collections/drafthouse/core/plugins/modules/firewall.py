@@ -27,6 +27,11 @@ options:
     type: list
     elements: str
     default: [docker0]
+  client_connections:
+    description: How many connections one address (IPv6, one /64) may have at a port; 0 sets no limit.
+    type: int
+    default: 0
+  client_rate: {description: How many new ones a second it may open; 0 sets no limit., type: int, default: 0}
   ssh_port: {description: Port of SSH that is never filtered. 0 finds it., type: int, default: 0}
   confirm_seconds: {description: Time on trial., type: int, default: 60}
   program: {description: Content of the program that puts rules in place on the box., type: str, required: true}
@@ -69,6 +74,8 @@ def main() -> None:
             "closed_ports": {"type": "list", "elements": "int", "default": []},
             "allow_cidrs": {"type": "list", "elements": "str", "default": []},
             "docker_interfaces": {"type": "list", "elements": "str", "default": ["docker0"]},
+            "client_connections": {"type": "int", "default": 0},
+            "client_rate": {"type": "int", "default": 0},
             "ssh_port": {"type": "int", "default": 0},
             "confirm_seconds": {"type": "int", "default": 60},
             "program": {"type": "str", "required": True},
@@ -132,7 +139,13 @@ def _wished(
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
     try:
         wished = firewall.wishes(
-            given["ports"], given["allow_cidrs"], given["docker_interfaces"], ssh_ports, given["closed_ports"]
+            given["ports"],
+            given["allow_cidrs"],
+            given["docker_interfaces"],
+            ssh_ports,
+            given["closed_ports"],
+            given["client_connections"],
+            given["client_rate"],
         )
     except HouseError as error:
         raise HouseError([*problems, *error.problems]) from None

@@ -16,8 +16,8 @@ options:
   repo: {description: Name of the repository., type: str, required: true}
   revision:
     description: >-
-      A commit (40 hex digits), or V(unresolved), which is resolved once, recorded and kept; or a branch, which is
-      asked for each time and recorded as the commit that it was.
+      A commit (40 hex digits); or a branch or V(unresolved), which is resolved once, recorded and kept. That a branch
+      has moved since is said.
     type: str
     required: true
   dest:
@@ -35,6 +35,12 @@ options:
   endpoint: {description: Address of the hub or of a mirror; HF_ENDPOINT where none is given., type: str}
   offline: {description: Ask no hub; fail unless all is there and was verified., type: bool, default: false}
   verify: {description: Read every byte again., type: bool, default: false}
+  repin: {description: Resolve a branch or V(unresolved) anew., type: bool, default: false}
+  allow_pickle:
+    description: Patterns of pickled files that may be fetched. Any others are refused, since loading them runs code.
+    type: list
+    elements: str
+    default: []
   stall_s: {description: Seconds without a byte after which a connection is given up., type: float, default: 60}
   tries: {description: Tries in a row that bring nothing before it fails., type: int, default: 6}
   max_workers: {description: Files that are fetched at the same time., type: int, default: 8}
@@ -95,6 +101,8 @@ def main() -> None:
             "endpoint": {"type": "str"},
             "offline": {"type": "bool", "default": False},
             "verify": {"type": "bool", "default": False},
+            "repin": {"type": "bool", "default": False},
+            "allow_pickle": {"type": "list", "elements": "str", "default": []},
             "stall_s": {"type": "float", "default": 60},
             "tries": {"type": "int", "default": 6},
             "max_workers": {"type": "int", "default": 8},
@@ -140,6 +148,8 @@ def _wish(given: dict[str, Any]) -> Wish:
         hub_cache=given["hub_cache"],
         offline=given["offline"],
         verify=given["verify"],
+        repin=given["repin"],
+        allow_pickle=tuple(given["allow_pickle"]),
     )
 
 

@@ -58,11 +58,10 @@ options:
     type: list
     elements: str
     default: []
-  system_libraries:
+  hashes:
     description:
-      - Shared libraries that the packages need from the system, and the Debian package of each.
-      - One that cannot be loaded is an error before anything is made.
-      - In check mode they are asked for only where the environment is there.
+      - What is known of versions that are named without hashes, by C(name==version).
+      - A step of the installation whose versions all have hashes takes nothing without one.
     type: dict
     default: {}
   image_folders:
@@ -84,6 +83,7 @@ EXAMPLES = r"""
 RETURN = r"""
 path: {description: The environment., returned: success, type: str}
 sha256: {description: Hash of the recipe., returned: success, type: str}
+unhashed: {description: What is installed without a look at hashes., returned: success, type: list, elements: str}
 image: {description: What of the image is used instead; empty where it is not., returned: success, type: str}
 tool: {description: "uv or pip; image where nothing was installed.", returned: success, type: str}
 commands: {description: What was run or would be., returned: success, type: list, elements: list}
@@ -97,7 +97,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.problems import HouseError
 from ..module_utils.progress import Progress
-from ..module_utils.python_env import EnvRecipe, ensure_env, require_libraries
+from ..module_utils.python_env import EnvRecipe, ensure_env
 
 
 def main() -> None:
@@ -124,7 +124,7 @@ def main() -> None:
             "extra_index_url": {"type": "str"},
             "prerelease": {"type": "bool", "default": False},
             "unpinned": {"type": "bool", "default": False},
-            "system_libraries": {"type": "dict", "default": {}},
+            "hashes": {"type": "dict", "default": {}},
             "image_folders": {"type": "list", "elements": "str"},
             "progress_file": {"type": "path"},
         },
@@ -143,11 +143,10 @@ def main() -> None:
         unpinned=wanted["unpinned"],
         source_packages=wanted["source_packages"],
         build_packages=wanted["build_packages"],
+        hashes=wanted["hashes"],
     )
     tell = Progress(wanted["progress_file"])
     try:
-        if not module.check_mode:
-            require_libraries(wanted["system_libraries"])
         done = ensure_env(
             recipe,
             uv=wanted["uv"] or None,
@@ -157,9 +156,6 @@ def main() -> None:
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )
-        # Nothing has installed them for a new environment in check mode.
-        if module.check_mode and not done.changed:
-            require_libraries(wanted["system_libraries"])
     except HouseError as error:
         module.fail_json(**error.result)
     module.exit_json(**done.as_dict())

@@ -35,6 +35,7 @@ options:
     type: dict
   verify: {description: Read every byte again., type: bool, default: false}
   offline: {description: Ask no hub; fail unless all is there and was verified., type: bool, default: false}
+  repin: {description: Resolve anew the branches that were pinned at first use., type: bool, default: false}
   hub_cache:
     description: Keep what the hub brings in the layout of its own cache there, with links at the items' paths.
     type: path
@@ -86,6 +87,7 @@ def main() -> None:
             "elsewhere": {"type": "dict"},
             "verify": {"type": "bool", "default": False},
             "offline": {"type": "bool", "default": False},
+            "repin": {"type": "bool", "default": False},
             "hub_cache": {"type": "path"},
             "stall_s": {"type": "float", "default": 60},
             "max_workers": {"type": "int", "default": 8},
@@ -105,6 +107,7 @@ def main() -> None:
             elsewhere=place_of(given["elsewhere"]),
             offline=given["offline"],
             verify=given["verify"],
+            repin=given["repin"],
             hub_cache=Path(given["hub_cache"]) if given["hub_cache"] else None,
             settings=Settings(limits=Limits(stall_s=given["stall_s"]), streams=max(1, given["max_workers"])),
         )

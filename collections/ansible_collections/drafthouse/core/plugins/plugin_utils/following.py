@@ -7,6 +7,7 @@ nothing beside a running measurement, hands over what the progress file has gain
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from dataclasses import replace
@@ -25,6 +26,7 @@ _LONGEST_S = 24 * 3600
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 1.0
 # How long a lost connection may stay lost: the job needs none, and a box that restarts is no longer worth waiting for.
 _PATIENCE_S, _RECONNECT_EVERY_S = 120.0, 2.0
+_TRY_S = 30.0  # what one attempt takes at most; more was no waiting
 _LAST_WORDS = 400  # characters of what a job without a result left on its stderr
 _LOST = Problem(
     "a long step that ended on the box without a result",
@@ -74,6 +76,10 @@ class FollowingAction(ActionBase):
             return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
         finally:
             self._task.check_mode = False
+            # The job gets a folder of its own, and Ansible removes one alone. In this one lie the module's arguments,
+            # a token of the hub among them.
+            if folder := self._connection._shell.tmpdir:
+                self._remove_tmp_path(folder, force=True)
 
     def start(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Start the module in the background; return ``job``, which `follow` takes, or why it could not be started."""
@@ -81,21 +87,42 @@ class FollowingAction(ActionBase):
         folder = self._connection._shell.tmpdir
         progress_file = f"{folder}/progress.jsonl"
         self._task.async_val = _LONGEST_S
+        environment = self._task.environment
         try:
             started = self._execute_module(
                 module_name=self.module,
                 module_args={**arguments, "progress_file": progress_file},
-                task_vars=variables,
+                task_vars=self._found_on_path(variables),
                 wrap_async=True,
             )
         finally:
-            self._task.async_val = 0
+            self._task.async_val, self._task.environment = 0, environment
         if "ansible_job_id" not in started:
             self._remove_tmp_path(folder, force=True)
             return dict(started)
         # async_wrapper's own command line names the job without its pid.
         name = str(started["ansible_job_id"]).split(".")[0]
         return {"job": {"name": name, "results_file": started["results_file"], "folder": folder}}
+
+    def _found_on_path(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return the variables with an interpreter for async_wrapper, which takes a path apart at its spaces."""
+        folder, name = os.path.split(str(self._templar.template(variables.get("ansible_python_interpreter") or "")))
+        if " " not in folder:
+            return variables
+        path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
+        self._task.environment = [*(self._task.environment or []), {"PATH": path}]
+        return {**variables, "ansible_python_interpreter": f"/usr/bin/env {name}"}
+
+    def _low_level_execute_command(self, cmd: str, *args: Any, **options: Any) -> dict[str, Any]:
+        """Run a command as Ansible does; where it starts a job below a folder with a space, mend what it forgets.
+
+        It does not quote the paths of the wrapper and of the module, and the wrapper takes the latter apart again.
+        """
+        folder = (self._connection._shell.tmpdir or "").rstrip("/")
+        if self._task.async_val and " " in folder and "/async_wrapper.py " in cmd:
+            wrapper, module = f"{folder}/async_wrapper.py", f"{folder}/AnsiballZ_{self.module.rpartition('.')[2]}.py"
+            cmd = cmd.replace(wrapper, shlex.quote(wrapper)).replace(module, shlex.quote(shlex.quote(module)))
+        return dict(super()._low_level_execute_command(cmd, *args, **options))
 
     def follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Show the progress of a job that was started, until it has a result."""
@@ -129,22 +156,25 @@ class FollowingAction(ActionBase):
         """Return what a shell command on the box prints; its status does not matter.
 
         The job runs apart from the connection, so one that breaks is made again. Raises AnsibleConnectionFailure
-        when that takes longer than _PATIENCE_S.
+        when that takes longer than _PATIENCE_S. While this machine itself stands (a laptop's lid), nobody waits.
         """
         lost: float | None = None
+        waited_s = 0.0
         while True:
             try:
                 said = self._low_level_execute_command(f"{command} 2>/dev/null || true").get("stdout") or ""
             except AnsibleAuthenticationFailure:
                 raise
             except AnsibleConnectionFailure:
+                now = time.monotonic()
+                waited_s += min(now - lost, _TRY_S) if lost is not None else 0.0
                 if lost is None:
-                    lost = time.monotonic()
                     _display.display(
                         f"  {self._host}: the connection is lost, the work goes on there; connecting again"
                     )
-                elif time.monotonic() - lost > _PATIENCE_S:
+                elif waited_s > _PATIENCE_S:
                     raise
+                lost = now
                 time.sleep(_RECONNECT_EVERY_S)
                 continue
             # Over SSH Ansible asks for a terminal, which ends lines as typewriters did.

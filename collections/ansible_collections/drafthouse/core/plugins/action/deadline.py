@@ -1,0 +1,29 @@
+"""Hold the watch over a rented box's deadline: how long it still has is counted here, at this moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.deadline import clocks
+from ..module_utils.travel import needed_by
+from ..module_utils.vast_clock import left_of
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.deadline`: ``lease`` is the fact's (`drafthouse.core.resolve`); the rest goes to the module."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Give the box the seconds that are left; they are in the result, too."""
+        super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        if lease := arguments.pop("lease", None):
+            arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
+        arguments["power_off"] = needed_by(["power_off"])["power_off"]
+        result: dict[str, Any] = self._execute_module(
+            module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}
+        )
+        return {**result, "left_s": float(arguments["left_s"])}

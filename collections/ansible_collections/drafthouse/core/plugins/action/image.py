@@ -1,0 +1,63 @@
+"""Have an image on the box, the very one that its tag was at the first pull (module `image` does the comparing)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+from ..module_utils.house import ROOT
+from ..module_utils.pins import Pins, image_of, pins_file, read_pins, remember
+from ..module_utils.problems import HouseError
+from ..plugin_utils.words import failure
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.image`: ``name`` of the image. The variable `repin` takes what the tag is now, and pins that."""
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"name"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Compare, pull what is missing, compare again, and write down what was pulled first."""
+        super().run(tmp, task_vars)
+        self._variables = task_vars or {}
+        name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
+        try:
+            pins = read_pins(pins_file(ROOT))
+        except HouseError as error:
+            return failure(error)
+        fact = self._variables.get("drafthouse") or {}
+        moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
+        free = again or moving
+        wanted = "" if free else pins.images.get(name, "")
+        asked = {"name": name, "digest": wanted, "id": "" if free else pins.ids.get(name, "")}
+        found = self._asked(**asked)
+        pull = name if again and found.get("present") and "@" not in name else found.get("pull")
+        if found.get("failed") or self._task.check_mode:
+            return {**found, "changed": bool(pull)}
+        if pull:
+            pulled = self._module(
+                "community.docker.docker_image_pull", {"name": pull, "pull": "always" if again else "not_present"}
+            )
+            if pulled.get("failed"):
+                return pulled
+            found = {**self._asked(**asked, pulled=pull), "changed": pulled.get("changed", True)}
+        # What names its digest itself needs no pin, and what no registry knows has none.
+        if found.get("failed") or "@" in name or not found["digest"]:
+            return found
+        try:
+            if not moving:
+                remember(pins_file(ROOT), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
+        except HouseError as error:
+            return failure(error)
+        if fact and name == image_of(fact):
+            found["ansible_facts"] = {"drafthouse": {**fact, "image_digest": found["digest"]}}
+        return found
+
+    def _asked(self, **arguments: str) -> dict[str, Any]:
+        return self._module("drafthouse.core.image", arguments)
+
+    def _module(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=self._variables))

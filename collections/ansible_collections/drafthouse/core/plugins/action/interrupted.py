@@ -1,0 +1,33 @@
+"""End what an interrupted run has left on the box, and say it for `scripts/stoppable.py` (the module does the work)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ..module_utils.house import site_from
+
+_display = Display()
+
+
+class ActionModule(ActionBase):
+    """`drafthouse.core.interrupted`: ``servers``; the home is the inventory's, and no profile is resolved for it."""
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"servers"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's result."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        site = site_from({"drafthouse_home": self._templar.template(variables.get("drafthouse_home"))})
+        result: dict[str, Any] = self._execute_module(
+            module_name="drafthouse.core.interrupted",
+            module_args={**self._task.args, "home": site["home"]},
+            task_vars=variables,
+        )
+        for line in result.get("said", ()):
+            _display.display(f"  {variables.get('inventory_hostname')}: {line}")
+        return result

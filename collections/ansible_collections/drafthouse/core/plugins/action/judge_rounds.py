@@ -1,0 +1,53 @@
+"""Judge the rounds that were measured so far, and decide whether another one follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..module_utils.deadline import clocks
+from ..module_utils.judge_rounds import judge_rounds
+from ..module_utils.more_rounds import interim_text
+from ..module_utils.plain_text import printable
+from ..module_utils.problems import HouseError
+from ..module_utils.report_data import lasting
+from ..module_utils.vast_clock import left_of
+from ..plugin_utils.kept_results import KeptResultsAction
+from ..plugin_utils.words import failure
+
+
+class ActionModule(KeptResultsAction):
+    """`drafthouse.core.judge_rounds`: ``resolved`` is the fact of this run, ``last`` the last round that was measured.
+
+    The box puts the rounds together, they are judged here as the report will judge them, and the box keeps what was
+    decided. Returns ``last`` and ``steps``, what is to be measured now, and the interim verdict for people.
+    """
+
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"resolved", "last"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Judge, decide and keep."""
+        super().run(tmp, task_vars)
+        resolved, variables = self._task.args["resolved"], task_vars or {}
+        together = self._on_the_box(variables)
+        if together.get("failed") or self._task.check_mode:
+            return together
+        try:
+            results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
+        except HouseError as error:
+            return failure(error)
+        lease = resolved.get("lease")
+        costs = {int(number): float(seconds) for number, seconds in together["costs"]}
+        note = judge_rounds(lasting(resolved), results, costs, left_of(lease, clocks()) if lease else None)
+        site = resolved["site"]
+        text = interim_text(
+            note, resolved["experiment"]["most_rounds"], site.get("price_per_hour"), str(site.get("currency") or "")
+        )
+        told = "\n".join(printable(line) for line in text.splitlines())
+        return {**self._on_the_box(variables, decided=note), "drafthouse_interim": told}
+
+    def _on_the_box(self, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
+        arguments = {**self._task.args, **more}
+        return dict(
+            self._execute_module(module_name="drafthouse.core.judge_rounds", module_args=arguments, task_vars=variables)
+        )

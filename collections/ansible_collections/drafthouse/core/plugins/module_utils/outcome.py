@@ -1,0 +1,82 @@
+"""How a request ended, and why when it did not end well."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+if TYPE_CHECKING:
+    from .client import Endpoint, Recording
+    from .sse import Answer
+
+OK, FAILED, CUT_OFF, EMPTY, NO_USAGE = "ok", "failed", "cut_off", "empty", "no_usage"
+#: How a request can end. Only "ok" is ever averaged.
+STATUSES = (OK, FAILED, CUT_OFF, EMPTY, NO_USAGE)
+#: Statuses that name another address (RFC 9110, section 15.4).
+REDIRECTS = (301, 302, 303, 307, 308)
+#: How much of a server's error message is kept.
+MESSAGE_CHARACTERS = 300
+
+
+def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[str, str | None]:
+    """Return how the request ended, and why when it did not end well."""
+
+    def said() -> str:
+        return _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
+
+    if record.http_status is None:
+        return FAILED, record.error or "no answer"
+    if record.location:
+        where = _cut(urljoin(endpoint.chat_url, record.location), endpoint)
+        return FAILED, f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
+    if record.encoding:
+        return FAILED, (
+            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) though it was asked for "
+            "as it is; turn compression off in the server or in the proxy before it"
+        )
+    if record.http_status != 200:
+        return (
+            FAILED,
+            f"HTTP {record.http_status}: {said()}" + (f"; {record.error}" if record.body and record.error else ""),
+        )
+    if not record.stream:
+        return (
+            FAILED,
+            f"the answer is no event stream: {said()}",
+        )
+    if answer.error:
+        return FAILED, f"an error inside the stream: {_cut(answer.error, endpoint)}"
+    if not record.whole and not record.body:
+        return FAILED, record.error
+    if not record.whole and not answer.done:
+        return CUT_OFF, record.error
+    if not answer.done and answer.finish_reason is None:
+        return CUT_OFF, "the stream ended without [DONE] and without a finish_reason"
+    if not answer.token_times_s:
+        return EMPTY, "the answer holds no token"
+    if not answer.output_tokens:
+        return NO_USAGE, (
+            f"the server counted {answer.output_tokens} output tokens (usage.completion_tokens), and "
+            f"{len(answer.token_times_s)} chunks carried some"
+        )
+    return OK, None
+
+
+def _message(body: bytes) -> str:
+    """Return the readable part of an error document."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(document, dict):
+        problem = document.get("error", document)
+        message = problem.get("message") if isinstance(problem, dict) else problem
+        text = str(message or text)
+    return text
+
+
+def _cut(text: str, endpoint: Endpoint) -> str:
+    """Return as much of a server's message as is kept; the key goes first, for half of one would not be found."""
+    return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

@@ -1,0 +1,122 @@
+"""End what serves on a rented box that is past its deadline, and can neither be destroyed nor stopped.
+
+    power_off.py FOLDER
+
+Runs on the box, as FOLDER/power_off.py, started by the watch over the deadline (templates/deadline.py.j2), whose order
+FOLDER/arm.json names the folder that servers run out of. Ended are the supervisors of ours there, what would bring a
+server back, and all that they started; and our containers, where the box has Docker. The watch itself, SSH and the
+platform's own processes go on. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+# A supervisor gives each of its programs 30 s to end.
+GRACE_S = 40.0
+# What is left then, a worker with a session of its own, has so long.
+_WORKERS_S = 3.0
+_DOCKER_S = 120.0
+_CONTAINERS = "name=^drafthouse-"
+
+#: By pid: the words of the command line, and the parent.
+Table = Mapping[int, tuple[tuple[str, ...], int]]
+
+
+def processes() -> Table:
+    """Return all processes of the box; one that ends meanwhile is left out."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                words = (entry / "cmdline").read_text("utf-8", errors="replace").rstrip("\0").split("\0")
+                # The name may have blanks and brackets; state and parent stand behind its last one.
+                parent = int((entry / "stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()[1])
+                found[int(entry.name)] = (tuple(words), parent)
+    return found
+
+
+def keepers(table: Table, home: str) -> set[int]:
+    """Return the processes that hold a server running, or would bring one back: they run out of ``home``."""
+    own = f"{home.rstrip('/')}/"
+    return {
+        pid
+        for pid, (words, _) in table.items()
+        if any(word.startswith(f"{own}served/") for word in words)
+        or (any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(own))
+    }
+
+
+def with_children(table: Table, pids: Collection[int]) -> set[int]:
+    """Return these and all that they started, this process never."""
+    found = set(pids)
+    while more := {pid for pid, (_, parent) in table.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def end(home: str, grace_s: float = GRACE_S) -> int:
+    """End them: a supervisor in order, within ``grace_s`` seconds, then whatever is left. Return how many they were."""
+    before = processes()
+    roots = keepers(before, home)
+    found = with_children(before, roots)
+    _signal(roots & found, signal.SIGTERM)
+    _await(before, roots & found, grace_s)
+    _signal(_left(before, found), signal.SIGTERM)
+    _signal(_await(before, found, _WORKERS_S), signal.SIGKILL)
+    return len(found)
+
+
+def _await(before: Table, pids: Collection[int], seconds: float) -> set[int]:
+    """Wait until none of these is left; return those that are after so long."""
+    until = time.monotonic() + seconds
+    while (left := _left(before, pids)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def _left(before: Table, pids: Collection[int]) -> set[int]:
+    """Return those that still are what they were; a number may be another process's by now, or nobody waits for it."""
+    return {pid for pid, (words, _) in processes().items() if pid in pids and words == before[pid][0]}
+
+
+def _signal(pids: Collection[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def end_containers() -> int:
+    """Stop our containers, which come back by themselves only when they are started; return how many they were."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return 0
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        listed = [docker, "ps", "--quiet", "--filter", _CONTAINERS]
+        done = subprocess.run(listed, capture_output=True, text=True, timeout=_DOCKER_S, check=False)
+        if names := done.stdout.split():
+            subprocess.run([docker, "stop", *names], capture_output=True, timeout=_DOCKER_S, check=False)
+        return len(names)
+    return 0
+
+
+def main() -> int:
+    """End what serves, and say in one line what that was; nothing where nothing did."""
+    home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
+    count, containers = (end(home), end_containers()) if home else (0, 0)
+    if count or containers:
+        print(f"ended what served: {count} processes, {containers} containers; this box is billed: make destroy")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What /proc tells of processes, and of the machine's start. Standard library only, Python 3.10: it runs on the box."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def boot_id() -> str:
+    """Return which start of the machine this is; containers of one machine have the same. Raises OSError elsewhere."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def commands() -> Iterator[tuple[int, list[str]]]:
+    """Yield the pid and the words of every process that has a command line."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        if words := command_of(int(folder.name)):
+            yield int(folder.name), words
+
+
+def command_of(pid: int) -> list[str]:
+    """Return the words that a process was started with; [] for one that has ended, and for the kernel's own."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in words[:-1]]
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended; one that nobody has waited for yet has."""
+    state = _stat(pid)
+    return not state or state[0] == "Z"
+
+
+def state_of(pid: int) -> str | None:
+    """Return the letter of a process's state (proc(5): R, S, D, T, t, Z, ...), None where it has ended."""
+    state = _stat(pid)
+    return state[0] if state else None
+
+
+def start_of(pid: int) -> str | None:
+    """Return when a process was started, in the kernel's ticks; None where it has ended."""
+    state = _stat(pid)
+    return state[19] if state and state[0] != "Z" else None
+
+
+def age_of(pid: int) -> float | None:
+    """Return how long ago a process was started, in seconds; no clock that can be set has a part in it."""
+    state = _stat(pid)
+    if not state:
+        return None
+    started_s = int(state[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), since the machine's start
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the pid of a process's parent, None where the process has ended."""
+    state = _stat(pid)
+    return int(state[1]) if state else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat behind the name, which may hold anything; [] where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []

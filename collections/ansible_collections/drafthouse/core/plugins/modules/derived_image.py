@@ -1,0 +1,72 @@
+#!/usr/bin/python
+"""Build an image out of a Containerfile where it is not there, or remove those that were built."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: derived_image
+short_description: Build an image derived from the engine's own
+description:
+  - An image that is there is left alone; its name is made of the Containerfile, so that a change has another one.
+  - C(absent) removes every image that was built so and that no container uses.
+attributes:
+  check_mode: {support: full, description: Says whether it would build or remove.}
+options:
+  name: {description: Name and tag of the image; needed where it shall be present., type: str}
+  containerfile: {description: Text of the Containerfile; needed where it shall be present., type: str}
+  state: {description: Whether it shall be there., type: str, choices: [present, absent], default: present}
+  progress_file: {description: JSONL file for the progress., type: path}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Build the engine's image
+  drafthouse.core.derived_image:
+    name: localhost/drafthouse-vllm:0.32.0-suffix-0123456789ab
+    containerfile: |
+      FROM vllm/vllm-openai:v0.32.0
+      RUN uv pip install --system --no-cache arctic-inference==0.1.1
+"""
+RETURN = r"""
+removed: {description: Images that were removed., returned: state is absent, type: list, elements: str}
+kept: {description: Those that a container uses., returned: state is absent, type: list, elements: str}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.derived_image import build, is_there, listed, remove_all
+from ..module_utils.problems import HouseError
+from ..module_utils.progress import Progress
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str"},
+            "containerfile": {"type": "str"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "progress_file": {"type": "path"},
+        },
+        required_if=[("state", "present", ("name", "containerfile"))],
+        supports_check_mode=True,
+    )
+    given = module.params
+    if given["state"] == "absent":
+        if module.check_mode:
+            module.exit_json(changed=bool(listed()), removed=listed(), kept=[])
+        removed, kept = remove_all()
+        module.exit_json(changed=bool(removed), removed=removed, kept=kept)
+    if is_there(given["name"]):
+        module.exit_json(changed=False)
+    if module.check_mode:
+        module.exit_json(changed=True)
+    tell = Progress(given["progress_file"])
+    try:
+        build(given["name"], given["containerfile"], lambda line: tell({"text": f"building the image: {line[:120]}"}))
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+#!/usr/bin/python
+"""End what an interrupted run has left on the box: its jobs and its servers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: interrupted
+short_description: End what an interrupted run has left on the box
+description:
+  - Jobs in the background live apart from the run, and are ended with all that they have started.
+  - A server that an earlier run has proven is left alone, or is brought back by the box itself.
+  - Needs nothing of ours on the box.
+attributes:
+  check_mode: {support: full, description: It does nothing.}
+options:
+  home: {description: Folder of everything of ours on the box., type: path, required: true}
+  servers:
+    description: Which servers are ended; C(of_run) are those that stand where nothing should serve yet.
+    type: str
+    choices: [of_run, all, none]
+    default: of_run
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: End what the run has left
+  drafthouse.core.interrupted:
+    home: /opt/drafthouse
+"""
+RETURN = r"""
+said: {description: What was done., returned: success, type: list, elements: str}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.interrupt import SERVERS, interrupt
+from ..module_utils.problems import HouseError
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "servers": {"type": "str", "choices": list(SERVERS), "default": "of_run"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    if module.check_mode:
+        module.exit_json(changed=False, said=[])
+    try:
+        said = interrupt(Path(given["home"]), given["servers"])
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=bool(said), said=said)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+#!/usr/bin/python
+"""Put the rounds that an experiment has measured together, or keep what was decided after them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: judge_rounds
+short_description: Judge the measured rounds and decide whether another one follows
+description:
+  - Writes the result of every arm from the kept steps up to round I(last).
+  - The action of the same name fetches and judges them on the controller, and calls it again with what was decided.
+  - Another round follows while the evidence asks for it and the budget of the experiment allows it.
+  - Runs on the box with the Python of its own environment.
+attributes:
+  check_mode: {support: full, description: Nothing is written and nothing follows.}
+options:
+  resolved: {description: The resolved profile., type: dict, required: true}
+  last: {description: The last round that was measured., type: int, required: true}
+  decided: {description: The action's own; what it decided is kept., type: dict}
+author: Drafthouse
+"""
+EXAMPLES = r"""
+- name: Judge the rounds so far
+  drafthouse.core.judge_rounds:
+    resolved: "{{ drafthouse }}"
+    last: 2
+"""
+RETURN = r"""
+last: {description: The last round that is to be measured now., returned: always, type: int}
+steps: {description: "The steps of the next round, none at the end.", returned: always, type: list}
+decided: {description: "What was decided, as rounds.json keeps it.", returned: success, type: dict}
+costs: {description: "Seconds that each round took, as [round, seconds].", returned: without decided, type: list}
+drafthouse_interim: {description: "The interim verdict, for people.", returned: success, type: str}
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils.problems import HouseError
+from ..module_utils.round_results import keep_decision, put_together
+from ..module_utils.single import only_one
+
+
+def main() -> None:
+    """Answer Ansible."""
+    module = AnsibleModule(
+        argument_spec={
+            "resolved": {"type": "dict", "required": True},
+            "last": {"type": "int", "required": True},
+            "decided": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    resolved, last, decided = (module.params[name] for name in ("resolved", "last", "decided"))
+    if module.check_mode:
+        module.exit_json(changed=True, last=last, steps=[])
+    try:
+        with only_one(Path(resolved["site"]["home"]) / "benchmark.lock"):
+            if decided:
+                module.exit_json(changed=True, decided=decided, **keep_decision(resolved, decided))
+            costs = put_together(resolved, last)
+    except HouseError as error:
+        module.fail_json(**error.result)
+    module.exit_json(changed=True, last=last, steps=[], costs=list(costs.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Write every lock anew, each version with the hashes of its files: requirements*.txt and the locks of the roles.
+
+A lock is made from the `.in` file beside it. Versions stay as they are while the `.in` file allows them; delete a lock
+to have it resolved from nothing. A line of an `.in` file that carries hashes is taken as it is: its wheels come from
+an index that cannot be counted on to be in reach (torch for CPU).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
+from _clone import run
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+_NEWEST = 14  # of Python 3
+_BOXES = ("manylinux", "linux")
+_CONTROLLERS = (*_BOXES, "musllinux", "macosx")
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([A-Za-z0-9.!+_-]+)")
+Hashes = Mapping[tuple[str, str], list[str]]
+
+
+@dataclass(frozen=True)
+class Lock:
+    """One lock: its `.in` file, the oldest Python 3 it is for, for which systems, and whether it is resolved."""
+
+    source: str
+    oldest: int
+    systems: tuple[str, ...] = _BOXES
+    resolved: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The lock itself."""
+        return (ROOT / self.source).with_suffix(".txt")
+
+
+def locks() -> list[Lock]:
+    """Return every lock of the clone."""
+    folders = ("roles/engine/files/locks", "tests/real_engines/locks")
+    complete = sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).glob("*.in"))
+    return [
+        Lock("requirements.in", 11, _CONTROLLERS),
+        Lock("requirements-dev.in", 11, _CONTROLLERS),
+        Lock("roles/box_env/files/uv.in", 10, _CONTROLLERS, resolved=False),
+        Lock("roles/box_env/files/requirements.in", 10),
+        Lock("profiles/catalog/packages.in", 10, resolved=False),
+        *(Lock(str(path), 11, resolved=False) for path in complete),
+    ]
+
+
+def written(lock: Lock) -> str:
+    """Return the text of ``lock``, made anew. Raises HouseError with uv's last words."""
+    lines = (ROOT / lock.source).read_text("utf-8").splitlines()
+    if lock.resolved:
+        lines = _resolved(lock)
+    asked = [line for line in lines if _PIN.match(line) and "--hash=" not in line]
+    return "\n".join(_with_hashes(lines, _hashes(lock, asked))) + "\n"
+
+
+def _resolved(lock: Lock) -> list[str]:
+    """Return the lock's versions without hashes; uv keeps those that the lock has already."""
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / lock.path.name
+        if lock.path.exists():
+            shutil.copy(lock.path, draft)
+        source = Path(lock.source)
+        _uv(lock, source.name, "--output-file", str(draft), cwd=ROOT / source.parent)
+        return draft.read_text("utf-8").splitlines()
+
+
+def _hashes(lock: Lock, pins: Iterable[str]) -> Hashes:
+    """Return the sha256 of the files that each of ``pins`` may be installed from, by name and version."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, found = Path(folder) / "pins.txt", Path(folder) / "pylock.toml"
+        given.write_text("\n".join(pins), "utf-8")
+        _uv(lock, str(given), "--no-deps", "--format", "pylock.toml", "--output-file", str(found), cwd=ROOT)
+        packages = tomllib.loads(found.read_text("utf-8"))["packages"]
+    hashes: dict[tuple[str, str], list[str]] = {}
+    for package in packages:
+        wheels = package.get("wheels", [])
+        files = [file for file in wheels if _suits(file, lock)] or wheels  # none suits what another system needs
+        files = [*files, package["sdist"]] if "sdist" in package else files
+        known = hashes.setdefault((canonicalize_name(package["name"]), package["version"]), [])
+        known += sorted({file["hashes"]["sha256"] for file in files})
+    return hashes
+
+
+def _suits(file: Mapping[str, str], lock: Lock) -> bool:
+    name = str(file.get("name") or file["url"].rsplit("/", 1)[-1])
+    return any(_installs(tag, lock) for tag in parse_wheel_filename(name.replace("%2B", "+"))[3])
+
+
+def _installs(tag: Tag, lock: Lock) -> bool:
+    """Tell whether a wheel's tag is one of the Pythons and systems of ``lock``."""
+    python = re.fullmatch(r"(?:cp|py)3(\d*)", tag.interpreter)
+    here = tag.platform == "any" or (
+        tag.platform.startswith(lock.systems) and tag.platform.endswith(("x86_64", "aarch64", "arm64", "universal2"))
+    )
+    if python is None or not here or tag.abi.endswith("t"):
+        return False
+    minor = int(python[1] or 0)
+    return minor <= _NEWEST and (minor >= lock.oldest or tag.abi in ("abi3", "none"))
+
+
+def _with_hashes(lines: Iterable[str], hashes: Hashes) -> Iterable[str]:
+    for line in lines:
+        pin, *digests = re.split(r"\s+--hash=sha256:", line)
+        if (match := _PIN.match(line)) and not digests:
+            digests = hashes[canonicalize_name(match[1]), match[2]]
+        yield " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in digests)])
+
+
+def _uv(lock: Lock, *words: str, cwd: Path) -> None:
+    command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--universal", "--no-header"]
+    command += ["--python-version", f"3.{lock.oldest}", *words]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        found = done.stderr.strip() or f"status {done.returncode} without a word"
+        raise HouseError(Problem(found, "an index of packages in reach", "see to it, then run again", lock.source))
+
+
+def main() -> int:
+    """Write them, and say which of them changed."""
+    for lock in locks():
+        before = lock.path.read_text("utf-8") if lock.path.exists() else ""
+        if (text := written(lock)) != before:
+            lock.path.write_text(text, "utf-8")
+        print(f"{'as it was' if text == before else 'changed  '} {lock.path.relative_to(ROOT)}")
+    return DONE
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Run a playbook; on Ctrl-C stop what it has started on its boxes: jobs in the background, and the servers of the run.
+
+Examples:
+  scripts/stoppable.py -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-draft
+  scripts/stoppable.py --stop-after -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram
+
+A server that served before the run stays, or comes back; with --stop-after, which stops everything at the end in any
+case, it does not. A second Ctrl-C leaves what still runs.
+
+Exit status: the playbook's; 130 when it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+from _clone import apart, parser_of, run
+from _say import say
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import INTERRUPTED
+from ansible_collections.drafthouse.core.plugins.module_utils.foreground import LOOK_S, Stop, run_until_stopped
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+
+_KINDNESS_S = 3.0
+_TICK_S = 2.0
+_SITE = "site.yml"
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; the command under ``command``. Raises HouseError where there is none."""
+    words, behind = apart(argv)
+    parser = parser_of(__doc__)
+    parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
+    given = parser.parse_args(words)
+    given.command = behind
+    if not given.command:
+        raise HouseError(Problem("no command", "one behind --", "scripts/stoppable.py --help shows an example"))
+    return given
+
+
+def playbook_of(command: Sequence[str], playbook: str, *more: str) -> list[str]:
+    """Return ``command`` with this one playbook in place of its own: the same inventory, variables and limits."""
+    places = [place for place, word in enumerate(command) if word.endswith(".yml") and command[place - 1] not in _TAKES]
+    first = places[0] if places else 1
+    rest = [word for place, word in enumerate(command) if place > first and place not in places]
+    return [*command[:first], str(ROOT / "playbooks" / playbook), *rest, *more]
+
+
+# Options whose value may well be a YAML file.
+_TAKES = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
+
+
+def main() -> int:
+    """Run the playbook, and stop what shall not go on."""
+    given = parse()
+    serves = any(word.endswith(_SITE) for word in given.command)
+    stop = Stop(tell=say, passed_over=True)
+    with stop.heard():
+        child = subprocess.Popen(given.command)
+        status = run_until_stopped(child, stop, lambda: say(_first_words(serves)), _KINDNESS_S)
+        stop.ending = True
+        try:
+            if stop.seen.count(signal.SIGINT) > 1:
+                raise KeyboardInterrupt
+            if stop.seen:
+                servers = "none" if not serves else "all" if given.stop_after else "of_run"
+                return _interrupted(given.command, servers)
+            if given.stop_after:
+                say("stopping what was started")
+                status = _played(playbook_of(given.command, "stop.yml")) or status
+        except KeyboardInterrupt:
+            say("left as it is; make stop stops it")
+            return INTERRUPTED
+    return status
+
+
+def _first_words(serves: bool) -> str:
+    what = "the servers of this run are being stopped" if serves else "what runs on the box is being ended"
+    return f"\nStopping: {what} (a second Ctrl-C leaves them running)"
+
+
+def _interrupted(command: Sequence[str], servers: str) -> int:
+    begun = time.monotonic()
+    more = ["-e", f"interrupted_servers={servers}"]
+    if _played(playbook_of(command, "interrupted.yml", *more)):
+        say("not everything could be stopped; make doctor shows what runs, make stop stops it")
+    else:
+        say(f"stopped, after {time.monotonic() - begun:.1f} s")
+    return INTERRUPTED
+
+
+def _played(command: Sequence[str]) -> int:
+    """Run a playbook that Ctrl-C does not reach, and return its exit status; of what it says, only what is ours.
+
+    All of it where it fails. Raises KeyboardInterrupt when a signal comes.
+    """
+    quiet = {**os.environ, "ANSIBLE_DISPLAY_OK_HOSTS": "false", "PYTHONUNBUFFERED": "1"}
+    child = subprocess.Popen(
+        command, env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return _shown(child)
+    except KeyboardInterrupt:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
+        raise
+
+
+def _shown(child: subprocess.Popen[bytes]) -> int:
+    assert child.stdout is not None
+    os.set_blocking(child.stdout.fileno(), False)
+    begun = told = time.monotonic()
+    lines: list[str] = []
+    rest = b""
+    while True:
+        ended = child.poll() is not None
+        *whole, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
+        for line in (one.decode("utf-8", "replace") for one in whole):
+            lines.append(line)
+            if line.startswith("  ") and "..." not in line:
+                say(line)
+                told = time.monotonic()
+        if ended:
+            break
+        if time.monotonic() - told >= _TICK_S:
+            told = time.monotonic()
+            say(f"  ... {told - begun:.0f} s")
+        time.sleep(LOOK_S)
+    if child.returncode:
+        say("\n".join(lines))
+    return child.returncode
+
+
+if __name__ == "__main__":
+    run(main)

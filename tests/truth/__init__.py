@@ -1,0 +1,1 @@
+"""Whether the verdict says what is true: laws of known truth, put through the judgement itself."""
