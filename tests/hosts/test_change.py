@@ -23,6 +23,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS, Job, awaited, descendants, end, holder
 
+# A box of its own, measured whole; every day the same code runs with little servers (tests/unit/test_put_back.py).
+pytestmark = pytest.mark.soak
+
 PROFILE = "cpu-smollm2-ngram"
 PORT, OTHER_PORT = 8000, 8100
 # What an old server may take beyond its own start.
@@ -158,8 +161,6 @@ BROKEN = {
         given={"drafthouse_engine_image": "127.0.0.1:1/drafthouse-test/nowhere:1"},
     ),
 }  # fmt: skip
-# One that does not start, and one before anything is ended; the others go the ways of these, or of a kill below.
-DAILY = ("a flag that the engine does not know", "a port that is taken")
 
 
 class Served:
@@ -245,9 +246,7 @@ def container(box: Host) -> dict[str, Any]:
     return found[0]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in DAILY else pytest.mark.soak) for name in BROKEN]
-)
+@pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_change_leaves_the_old_server_answering(
     name: str, served: Served, figure: Callable[[str], None]
 ) -> None:
@@ -280,7 +279,6 @@ def test_a_broken_change_leaves_the_old_server_answering(
     figure(f"change, {name}: refused, the old server answers after {float(found[2]):.1f} s")
 
 
-@pytest.mark.soak
 def test_the_next_run_after_all_of_it_changes_nothing(served: Served) -> None:
     again = served.job.run()
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
@@ -318,7 +316,6 @@ def test_a_killed_run_leaves_the_old_server_answering(
     figure(f"change, killed while it measured: the old server answers after {seconds:.1f} s, without another run")
 
 
-@pytest.mark.soak
 def test_the_next_run_after_a_kill_begins_with_a_server(
     served: Served, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
@@ -337,7 +334,6 @@ def test_the_next_run_after_a_kill_begins_with_a_server(
     figure(f"change, killed while it measured: the next run has the old server back after {seconds:.1f} s")
 
 
-@pytest.mark.soak
 def test_the_box_starts_with_the_old_server_after_a_kill(
     served: Served, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
@@ -351,7 +347,6 @@ def test_the_box_starts_with_the_old_server_after_a_kill(
     figure(f"change, killed, then the box restarted ({up:.0f} s): the old server answers {seconds:.1f} s later")
 
 
-@pytest.mark.soak
 def test_back_and_forth_is_the_very_same_container(served: Served, figure: Callable[[str], None]) -> None:
     before = container(served.box)
     overrides = {**served.job.variables["overrides"], "serve": {"context": 2048}}
@@ -386,14 +381,12 @@ def test_the_history_is_shown(served: Served) -> None:
         assert event["event"] != "refused" or event["why"][:20] in table
 
 
-@pytest.mark.soak
 def test_a_container_that_was_put_back_comes_back_with_the_box(served: Served) -> None:
     served.box.restart()
     awaited(served.tokens, "server after the restart", served.start_s + GRACE_S)
     assert len(served.engines()) == 1
 
 
-@pytest.mark.soak
 def test_a_stop_is_a_stop(served: Served) -> None:
     assert served.job.run("playbooks/stop.yml").status == 0
     assert served.history()[-1]["event"] == "ended"
@@ -415,7 +408,6 @@ def process_box(first: Callable[..., Served]) -> Served:
     return first("workstation", drafthouse_runtime="process")
 
 
-@pytest.mark.soak
 def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable[[str], None]) -> None:
     up = process_box.box.restart()
     seconds = awaited(process_box.tokens, "server after the restart", process_box.start_s + GRACE_S)
@@ -425,7 +417,6 @@ def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable
     figure(f"change, a process: answers {seconds:.1f} s after the box is up, which took {up:.0f} s")
 
 
-@pytest.mark.soak
 def test_a_process_that_a_killed_run_left_away_comes_back_with_the_box(process_box: Served, tmp_path: Path) -> None:
     with killed_while_it_measures(process_box, tmp_path / "log"):
         process_box.box.restart()
@@ -434,7 +425,6 @@ def test_a_process_that_a_killed_run_left_away_comes_back_with_the_box(process_b
     assert process_box.history()[-1]["release"] == process_box.release
 
 
-@pytest.mark.soak
 def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure: Callable[[str], None]) -> None:
     """The engine's launcher is broken in its environment, which the old server needs too: both reasons are named."""
     (launcher,) = process_box.box.exec(
@@ -457,7 +447,6 @@ def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure:
     figure(f"change, a broken launcher: both reasons named, back after {settled.seconds:.1f} s once it is mended")
 
 
-@pytest.mark.soak
 def test_a_rental_has_a_script_for_its_own_start(first: Callable[..., Served]) -> None:
     served = first("rental")
     served.box.restart()
@@ -474,7 +463,6 @@ def test_a_rental_has_a_script_for_its_own_start(first: Callable[..., Served]) -
 OLD_VERSION, NEW_VERSION = "2026.9.11063", "2026.10.11549"
 
 
-@pytest.mark.soak
 def test_an_upgrade_keeps_what_is_no_worse(first: Callable[..., Served], figure: Callable[[str], None]) -> None:
     served = first("rental")
     variables = served.job.variables

@@ -143,6 +143,7 @@ def test_a_bare_box_gets_an_engine_that_runs_containers(
         host.remove()
 
 
+@pytest.mark.soak
 def test_nobody_is_let_in_unasked_and_nobody_is_made(box: Host, run: Run) -> None:
     assert run(box).status == 0
     assert box.run("getent", "group", "docker").stdout.strip().endswith(":")
@@ -155,6 +156,7 @@ def test_nobody_is_let_in_unasked_and_nobody_is_made(box: Host, run: Run) -> Non
 # --- daemon.json ------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_the_users_own_keys_survive(box: Host, run: Run) -> None:
     write(box, USERS_OWN)
     box.run("chmod", "0640", FILE)
@@ -247,6 +249,7 @@ def test_where_there_was_no_file_there_is_none_after_it(box: Host, run: Run) -> 
 # --- an engine that is in use -------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_running_container_is_not_stopped_unasked(box: Host, run: Run) -> None:
     sleeper(box)
     engine = engine_process(box)
@@ -265,6 +268,7 @@ def test_a_running_container_is_not_stopped_unasked(box: Host, run: Run) -> None
     assert settings(box)["debug"] is True
 
 
+@pytest.mark.soak
 def test_a_container_that_outlives_a_restart_is_no_hindrance(box: Host, run: Run) -> None:
     write(box, '{"live-restore": true}')
     sleeper(box)
@@ -277,6 +281,7 @@ def test_a_container_that_outlives_a_restart_is_no_hindrance(box: Host, run: Run
     assert before.startswith("true")
 
 
+@pytest.mark.soak
 def test_data_that_would_not_be_seen_any_more_is_not_left_behind(box: Host, run: Run) -> None:
     assert run(box, container_engine_data_root="/data/docker").status == 0
     sleeper(box)
@@ -344,7 +349,11 @@ for link in glob.glob("/proc/[0-9]*/fd/*"):
 """
 
 
-@pytest.mark.parametrize("wish", [{"live-restore": True}, {"storage-driver": "zfs"}], ids=["good", "bad"])
+@pytest.mark.parametrize(
+    "wish",
+    [{"live-restore": True}, pytest.param({"storage-driver": "zfs"}, marks=pytest.mark.soak)],
+    ids=["good", "bad"],
+)
 def test_a_run_killed_between_file_and_restart_is_brought_to_its_end(box: Host, run: Run, wish: dict[str, Any]) -> None:
     before = write(box, USERS_OWN)
     killed: list[str] = []

@@ -394,6 +394,7 @@ def test_ours_is_taken_away_by_name(bookworm: Box, play: Play, tmp_path: Path) -
     refused(play(bookworm, book=book), "was here before")
 
 
+@pytest.mark.soak
 def test_h100_on_ubuntu_22_04(bookworm: Box, play: Play) -> None:
     """Seen by lspci alone; without a screen's packages."""
     bookworm.fresh(UBUNTU22, lspci=LSPCI_H100)
@@ -445,6 +446,7 @@ def test_another_release_is_offered_its_own_package(bookworm: Box, play: Play) -
     assert not bookworm.host.backend().file("/etc/apt/sources.list.d/drafthouse-nvidia.sources").exists
 
 
+@pytest.mark.soak
 def test_too_old(bookworm: Box, play: Play, figure: Callable[[str], None]) -> None:
     """In use by a process it stays; then it is replaced, and the machine comes back with the new one."""
     bookworm.fresh(UBUNTU24, lspci=LSPCI_4090)
@@ -476,6 +478,7 @@ def test_too_old(bookworm: Box, play: Play, figure: Callable[[str], None]) -> No
     assert (again.status, again.changed) == (0, 0), again.output
 
 
+@pytest.mark.soak
 def test_nouveau(bookworm: Box, play: Play) -> None:
     """It has the GPU: one run installs, keeps it away, reboots and comes back."""
     bookworm.fresh(UBUNTU24, lspci=LSPCI_4090)
@@ -494,6 +497,7 @@ def test_no_gpu(bookworm: Box, play: Play) -> None:
     assert bookworm.state() == before
 
 
+@pytest.mark.soak
 def test_secure_boot(bookworm: Box, play: Play) -> None:
     """Refused before any package; with `warn` the packages are there and the run says what is left to do by hand."""
     bookworm.fresh(UBUNTU24, sysfs="2bb1")
@@ -509,6 +513,7 @@ def test_secure_boot(bookworm: Box, play: Play) -> None:
     assert set(bookworm.installed()) >= DRIVER_580
 
 
+@pytest.mark.soak
 def test_branch_590_has_names_without_it(bookworm: Box, play: Play) -> None:
     """580 first, then 590 under its new names, although the repository has 610 under the same."""
     bookworm.fresh(UBUNTU24, sysfs="2bb1")

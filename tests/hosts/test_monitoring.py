@@ -330,6 +330,7 @@ def test_an_engine_that_begins_anew_again_and_again(box: Box) -> None:
     box.ends("EngineRestarts", LONG_S)
 
 
+@pytest.mark.soak
 def test_a_queue_that_grows(box: Box) -> None:
     # One request is worked at; every second another one comes and stays.
     with box.traffic(most=120, tokens=512, every=1.0):
@@ -337,6 +338,7 @@ def test_a_queue_that_grows(box: Box) -> None:
     box.ends("QueueGrowing")
 
 
+@pytest.mark.soak
 def test_drafts_of_which_hardly_any_is_accepted(box: Box, figure: Callable[[str], None]) -> None:
     with box.traffic("digits", tokens=24):
         told = box.fires("AcceptanceLow")

@@ -29,8 +29,9 @@ OVERRIDES: dict[str, Any] = {
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 SERVED = "drafthouse-speculative"
 BACK_S, HEALTHY_S, REFUSED_S, ANSWER_S = 120, 120, 5, 120
-# Of this machine's processors: how long it takes hangs on what else runs beside it.
-CONVERGED_CPU_S = 20
+# Of this machine's processors: how long it takes hangs on what else runs beside it. 13 where nothing does, half as
+# much again on cores that the lane's other tests share.
+CONVERGED_CPU_S = 30
 # What lies on a box: packages, files with their hashes, rules, units. Not what any login or any minute changes, and
 # not the name server that Docker gives to the container which the box is.
 LOOK = r"""
@@ -360,6 +361,7 @@ def generous(serving: Ended, variables: dict[str, Any]) -> dict[str, Any]:
     return resolved
 
 
+@pytest.mark.soak
 def test_what_other_engines_ask_of_a_container_is_given(
     generous: dict[str, Any], box: Host, lab: Lab, site: Play, tmp_path: Path
 ) -> None:
