@@ -9,8 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-
-from drafthouse.profiles.workspace import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
 
 @dataclass(frozen=True)
