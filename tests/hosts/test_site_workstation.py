@@ -29,7 +29,7 @@ OVERRIDES: dict[str, Any] = {
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 SERVED = "drafthouse-speculative"
 BACK_S, HEALTHY_S, REFUSED_S, ANSWER_S = 120, 120, 5, 120
-# Of this machine's processors: how long it takes hangs on what else runs beside it. 13 where nothing does, half as
+# Of this machine's processors: how long it takes hangs on what else runs beside it. 15 where nothing does, half as
 # much again on cores that the lane's other tests share.
 CONVERGED_CPU_S = 30
 # What lies on a box: packages, files with their hashes, rules, units. Not what any login or any minute changes, and
