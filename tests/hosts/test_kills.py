@@ -22,7 +22,7 @@ from tests.hosts.hosts import Ended, Host, Lab, play_words
 
 PROFILE = "cpu-smollm2-ngram"
 SEED = 4
-KILLS_DAILY, KILLS_SOAK = 1, 10
+ONE_KILL, TEN_KILLS = 1, 10
 LOOK_S, PATIENCE_S = 0.2, 600
 # Prints {path: what it is} of everything that we put on a box. Left out is what tells of moments and not of a state:
 # results, logs, process ids, how long a start took, what served when, compiled Python and times.
@@ -292,13 +292,14 @@ def killed_at_random(
         assert killed, "no run lasted as long as the undisturbed one"
 
 
+@pytest.mark.soak
 def test_the_run_after_a_kill_converges(
     fresh: Callable[[str], Job],
     undisturbed: Callable[[str], Undisturbed],
     tmp_path: Path,
     figure: Callable[[str], None],
 ) -> None:
-    killed_at_random("workstation-docker", fresh, undisturbed("workstation-docker"), KILLS_DAILY, tmp_path, figure)
+    killed_at_random("workstation-docker", fresh, undisturbed("workstation-docker"), ONE_KILL, tmp_path, figure)
 
 
 @pytest.mark.soak
@@ -310,7 +311,7 @@ def test_the_runs_after_ten_kills_converge(
     tmp_path: Path,
     figure: Callable[[str], None],
 ) -> None:
-    killed_at_random(kind, fresh, undisturbed(kind), KILLS_SOAK, tmp_path, figure)
+    killed_at_random(kind, fresh, undisturbed(kind), TEN_KILLS, tmp_path, figure)
 
 
 def holder(job: Job, lock: str) -> int:

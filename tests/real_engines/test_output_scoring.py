@@ -128,6 +128,7 @@ def fails(name: str, verdict: Data, figure: Callable[[str], None]) -> None:
     assert verdict["word"] != "pays"
 
 
+@pytest.mark.soak
 def test_the_baseline_scores_a_good_arm_and_one_that_is_wrong_in_one_token_of_eight(
     target: Path, figure: Callable[[str], None]
 ) -> None:
