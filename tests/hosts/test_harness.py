@@ -19,6 +19,9 @@ from tests.hosts.hosts import CGROUPS, LABEL, CommandFailed, Host, Lab, engine, 
 from tests.hosts.images import Images
 from tests.hosts.reach import apt_settings, environment, machine_files
 
+# The lane's other tests use all of it each day.
+pytestmark = pytest.mark.soak
+
 KINDS = ("workstation", "workstation_docker", "rental", "peer")
 CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_ADMIN = 12, 16, 21  # linux/capability.h
 PORT = 8000

@@ -88,11 +88,11 @@ def test_both_arms_are_measured_and_judged(served: Served, figure: Callable[[str
         assert served.report["resolved"]["method"]["settings"]["--spec-type"] == "draft-simple"
     assert any(METHODS[own] in row["which"] or "draft-simple" in row["which"] for row in served.report["setup"])
     if served.profile.endswith("eagle3"):
-        assert verdict["word"] == "does not pay"
+        assert verdict["word"] == "does not pay", verdict["sentence"]
         assert speculative["spec_decode_acceptance_rate"] < 5
         assert "head's weights are random" in served.report["marks"]["synthetic"]
     else:
-        assert verdict["word"] == "pays"
+        assert verdict["word"] == "pays", [verdict["sentence"], *verdict["reasons"]]
         # A lookup also drafts, in vain, where nothing is repeated; a draft of the target's own kind seldom errs.
         assert speculative["spec_decode_acceptance_rate"] > (80 if own == "draft" else 20)
     if served.profile.endswith("ngram"):
