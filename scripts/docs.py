@@ -14,14 +14,11 @@ from typing import Any
 
 import yaml
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
-from ansible_collections.drafthouse.core.plugins.module_utils.fit import GB
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    resolved_profile,
-    site_of_inventory,
-)
+
+from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.memory_fit import GB
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
 
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.verdicts import consistent
+from tests.support.verdicts import consistent
 
 PROFILE = "cpu-smollm2-ngram"
 # The demo's experiment with short answers; six prompts are the fewest that a verdict can stand on.

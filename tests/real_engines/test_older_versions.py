@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines import check_home
+from tests.support.engines import check_home
 
 HERE = Path(__file__).resolve().parent
 LLAMA = json.loads((HERE / "model_configs" / "Meta-Llama-3-8B-Instruct.json").read_text("utf-8"))

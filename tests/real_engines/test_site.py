@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
-from ansible_collections.drafthouse.core.plugins.module_utils.metric_rules import DIALECTS
 
+from drafthouse.addons.prometheus_rules import DIALECTS
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.e2e.conftest import Ended, play
-from tests.engines import ask
-from tests.smoke import answer_of, smoke
+from tests.support.engines import ask
+from tests.support.smoke import answer_of, smoke
 
 pytestmark = pytest.mark.alone
 

@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from drafthouse.profiles.workspace import ROOT
 
 
 @dataclass(frozen=True)
