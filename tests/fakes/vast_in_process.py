@@ -146,7 +146,7 @@ class Account:
     # --- the server ----------------------------------------------------------------------------------
 
     def transport(self, method: str, url: str, headers: Mapping[str, str], body: Any, timeout_s: float) -> Answer:
-        """Answer a request as `vast_http.send` does."""
+        """Answer a request as `http.send` does."""
         self.step()
         where = urlsplit(url)
         handler = object.__new__(_Handler)

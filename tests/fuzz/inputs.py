@@ -161,7 +161,7 @@ class Workspace:
         weights.with_name("old.drafthouse.json").write_text(json.dumps(note))
 
     def _prompts(self) -> None:
-        """A file of each format of other tools (`prompt_formats.py`)."""
+        """A file of each format of other tools (`prompts/formats.py`)."""
         message = [{"role": "user", "content": "Say hello."}]
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
         asked = {"tools": [tool], "expect": {"tool": {"name": "f", "arguments": {}}}}

@@ -37,7 +37,8 @@ class Settings:
     ``digest`` stands for what the files refer to (certificate, key): when it changes, the gateway is started again.
     ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
     ``max_requests``: how many the engine is given at once, of all clients together.
-    ``hold_s``: how long requests are held while the watchdog has the door closed (`watchdog_switch.py`); 0: no door.
+    ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
+    door.
     """
 
     home: str

@@ -1,8 +1,8 @@
 """The dashboard of Grafana, made from one table. Pure; the controller's part.
 
-A panel shows recorded series (`metric_rules.py`) by their names and nothing else; one whose series this box does not
-have is left out. The JSON is Grafana's classic model, which every release from 10 on reads; its shape is held to the
-types that Grafana publishes (`tests/pages/test_grafana.py`) and to `tests/grafana.schema.json`, which is stricter.
+A panel shows recorded series (`prometheus_rules.py`) by their names and nothing else; one whose series this box does
+not have is left out. The JSON is Grafana's classic model, which every release from 10 on reads; its shape is held to
+the types that Grafana publishes (`tests/pages/test_grafana.py`) and to `tests/grafana.schema.json`, which is stricter.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ Prometheus reads the engine's own counters (`DIALECTS` has their names) and reco
 llama.cpp has no histograms and no use of its KV cache, TensorRT-LLM shows its queue and its KV cache only with
 statistics of every iteration, which the catalogue leaves off.
 
-Formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`), as in `counters.py`: rate = accepted / drafted tokens, mean
-acceptance length = 1 + accepted / drafts, acceptance at a position = accepted there / drafts. All ratios are fractions.
+Formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`), as in `bench/spec_metrics.py`: rate = accepted / drafted tokens,
+mean acceptance length = 1 + accepted / drafts, acceptance at a position = accepted there / drafts. All ratios are
+fractions.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ DIALECTS = {
         tpot="vllm:request_time_per_output_token_seconds",
         queue="vllm:request_queue_time_seconds",
     ),
-    # `tensorrt_llm/metrics/collector.py`, by request. A draft has a token at position 0 (`counters.py`).
+    # `tensorrt_llm/metrics/collector.py`, by request. A draft has a token at position 0 (`bench/spec_metrics.py`).
     "trtllm": Dialect(
         drafts="trtllm_spec_decode_drafted_tokens_total",
         drafts_where='token_position="0"',

@@ -148,11 +148,11 @@ def devices_of(resolved: Mapping[str, Any]) -> int:
 def bandwidth_share(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> Data | None:
     """Return how near an arm's decoding comes to what the memory's bandwidth allows; None where a part is missing.
 
-    The roofline argument (as `fit.decode_limit`): every decode step reads the target's weights once, the KV cache of
-    the streams that run, and for each drafted token the draft's weights. steps/s of a stream = (1000 / median TPOT in
-    ms) / tokens a step; bytes/s = steps/s x bytes a step; share = bytes/s over the hardware's bandwidth (data sheet).
-    A head that drafts all its tokens in one pass reads less than is counted here, a mixture of experts under load
-    reads more: a share is an estimate, best for one stream and a dense model.
+    The roofline argument (as `memory_fit.decode_limit`): every decode step reads the target's weights once, the KV
+    cache of the streams that run, and for each drafted token the draft's weights. steps/s of a stream = (1000 / median
+    TPOT in ms) / tokens a step; bytes/s = steps/s x bytes a step; share = bytes/s over the hardware's bandwidth (data
+    sheet). A head that drafts all its tokens in one pass reads less than is counted here, a mixture of experts under
+    load reads more: a share is an estimate, best for one stream and a dense model.
     """
     tpot, expectation = result.get("median_tpot_ms"), resolved.get("expectation") or {}
     bandwidth, target = expectation.get("bandwidth_bytes_s"), expectation.get("bytes_per_token")

@@ -1,9 +1,10 @@
 """The gates: is the output of the speculative arm still right. Six of them, each asked of both arms.
 
-`outputs` sets the answers at temperature 0 side by side (`same_outputs.py`), `scores` asks the target itself how likely
-they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). The others look at each
-answer by itself: is it JSON of the schema that was asked for, a call of the right tool with the right types, does it
-hold the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers are.
+`outputs` sets the answers at temperature 0 side by side (`output_equality.py`), `scores` asks the target itself how
+likely they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). The others look
+at each answer by itself: is it JSON of the schema that was asked for, a call of the right tool with the right types,
+does it hold the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers
+are.
 
 A model may be wrong without any fault of speculation, so nothing is asked of the speculative arm that the
 baseline does not do itself.

@@ -3,9 +3,9 @@
 The rule. Each prompt is reduced to its median TPOT over the rounds, in either arm; the ratio of the two
 (baseline over speculative) is that prompt's speed-up, and of one that was asked at several temperatures the
 geometric mean of theirs, because answers to one prompt gain alike and would count twice. The median over the
-prompts gets an interval that knows of both, prompts and server starts (`starts.py`), and of how often the results are
-looked at (`rounds.py`). Speculation pays when the interval's lower end is above 1.03, when no gate says that its output
-is wrong (`gates.py`), and when nothing else reaches as far as the gain (`noise.py`): then nobody can say.
+prompts gets an interval that knows of both, prompts and server starts (`start_noise.py`), and of how often the results
+are looked at (`rounds.py`). Speculation pays when the interval's lower end is above 1.03, when no gate says that its
+output is wrong (`gates.py`), and when nothing else reaches as far as the gain (`noise.py`): then nobody can say.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     ``word`` is pays, does not pay, cannot say or invalid, ``sentence`` the same for people (``said`` is what follows
     the word), ``reasons`` all the reasons for it. ``speedup`` is over the declared kinds, ``groups`` holds the
     same for each group of prompts, ``control`` sets the baseline's rounds against each other, ``starts`` says what
-    server starts differ by (`starts.Speedup.as_dict`). How often the results were looked at follows from the rounds
-    done and the profile's ``most_rounds``.
+    server starts differ by (`start_noise.Speedup.as_dict`). How often the results were looked at follows from the
+    rounds done and the profile's ``most_rounds``.
     ``user_clock`` is what a user waits for (`user_clock.py`): where that does not pay, nor does the time per token.
     ``counts`` tells with what the token counts were compared (`usage_check.py`).
     An invalid pair keeps the numbers that can be computed, for whoever looks for the cause. Nothing is

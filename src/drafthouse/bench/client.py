@@ -347,7 +347,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
     TTFT = t_first - sent; E2E = t_last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between
     chunks with tokens (vLLM's definitions, `vllm/benchmarks/serve.py`; with speculation a chunk carries
     several tokens, so ITL is not TPOT). Each is None where it is not known; TPOT also where the answer came in
-    too few pieces for it (`measured.time_per_token`).
+    too few pieces for it (`samples.time_per_token`).
     """
     events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
     answer = read_answer(events)

@@ -85,7 +85,7 @@ def parse_traffic(text: str) -> Traffic:
 async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTLE_S) -> Snapshot:
     """Return the counters once nothing runs on the server, or as they are after ``wait_s`` seconds.
 
-    ``read`` is `counters.read_counters` with its arguments. An engine goes on for a moment with a request whose
+    ``read`` is `spec_metrics.read_counters` with its arguments. An engine goes on for a moment with a request whose
     client has gone, and what it does then must not be counted in the next step.
     """
     until = time.monotonic() + wait_s

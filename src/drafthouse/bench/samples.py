@@ -93,8 +93,8 @@ def apart_from_temperature(requests: Iterable[Request]) -> dict[Prompt, Prompt]:
 def disturbances(result: Result) -> list[tuple[str, Any, str]]:
     """Return what disturbed an arm while it was measured: the group, the round, and a sentence.
 
-    That is somebody else's traffic on its server, and a machine that was suspended (`traffic.py`). A result of an
-    older version, and an engine that counts nothing, tell nothing of it.
+    That is somebody else's traffic on its server, and a machine that was suspended (`foreign_traffic.py`). A result of
+    an older version, and an engine that counts nothing, tell nothing of it.
     """
     found = [(one, one.get("foreign")) for one in result.get("counters") or []]
     # Where its own counts contradict each other, that is no stranger's doing (`usage_check.py` says it).

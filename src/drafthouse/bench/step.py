@@ -3,7 +3,7 @@
 The conditions (DESIGN.md, "Honest numbers"): warm-up first with prompts of its own; the same prompts,
 settings and output lengths for every arm; the arms in turns, so that a drift of the machine meets both;
 counters, the machine's state and its clocks before and after every group of requests. What the counters moved
-further than our own requests explain was somebody else's traffic (`traffic.py`), and is kept beside them.
+further than our own requests explain was somebody else's traffic (`foreign_traffic.py`), and is kept beside them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The program is templates/deadline.py.j2. It is started twice, and a lock lets one of them watch: by the start script
 that the box is rented with, before anything of ours comes over SSH, and by the playbook, under supervision. An order
 says until when: the start script's for how long the box was rented, the playbook's how long it still has by the
-provider's clock (vast_clock.py). No wall clock, the box's or the controller's, has a say where the provider answers.
+provider's clock (cloud/vast/clock.py). No wall clock, the box's or the controller's, has a say where the provider
+answers.
 """
 
 from __future__ import annotations

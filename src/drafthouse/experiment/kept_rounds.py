@@ -36,7 +36,8 @@ def end_measuring(resolved: Mapping[str, Any]) -> str:
     """Return the shell's words that end the measuring of a further round, where a run was stopped and left it working.
 
     A report of the rounds before it serves an arm, which the measuring would see as an engine that died. Where the last
-    decision was to measure no more nothing is looked for. Whoever takes the lock ends such a job, too (`single.py`).
+    decision was to measure no more nothing is looked for. Whoever takes the lock ends such a job, too
+    (`core/locks.py`).
     """
     note, lock = shlex.quote(str(note_file(resolved))), shlex.quote(f"{resolved['site']['home']}/benchmark.lock")
     return (

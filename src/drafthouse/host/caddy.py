@@ -1,4 +1,4 @@
-"""The program of the gateway on a box without containers (`debian_program.py`: why it is unpacked, not installed)."""
+"""The program of the gateway on a box without containers (`deb_unpack.py`: why it is unpacked, not installed)."""
 
 from __future__ import annotations
 

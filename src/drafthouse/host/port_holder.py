@@ -16,7 +16,7 @@ _PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
 
 
 def taken(port: int | str, listener: Mapping[str, Any], host: str, where: str = "") -> Problem:
-    """Return the problem of a port that somebody else listens on; ``listener`` is what `box.listener_of` says."""
+    """Return the problem of a port that somebody else listens on; ``listener`` is what `box_facts.listener_of` says."""
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
         f"port {port} is taken ({who})",

@@ -13,7 +13,7 @@ from ..core.format import listing
 from ..serving.restore import shown
 
 Data = Mapping[str, Any]
-#: What a module's result carries where a newer run on the same box ended it (`single.py`).
+#: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
 SUPERSEDED = "superseded"
 # Characters of a reason in the history.
 _LONGEST = 300

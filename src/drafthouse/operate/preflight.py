@@ -25,7 +25,7 @@ _ADVICE_DISK = {
 
 
 def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> list[Problem]:
-    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box.read_box`)."""
+    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`)."""
     where = box["hostname"]
     problems = _system(box, where, _makes_host(resolved, box))
     problems += _gpu(resolved, box, where) if resolved["hardware"]["kind"] == "gpu" else _memory(resolved, box, where)

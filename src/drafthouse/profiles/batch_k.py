@@ -1,4 +1,4 @@
-"""Which engines can choose the number of drafted tokens by batch size: the resolver's side of `schedule.py`."""
+"""Which engines can choose the number of drafted tokens by batch size: for the resolver."""
 
 from __future__ import annotations
 

@@ -351,7 +351,8 @@ PROFILE = Map(
                 "max_output_tokens": Value(int, low=8),
                 "stock": Value(bool),
                 "concurrency": _COUNT,
-                # To begin with; the budget buys more of them while the evidence is in doubt (`steps.py` looks at it).
+                # To begin with; the budget buys more of them while the evidence is in doubt (`experiment_plan.py` looks
+                # at it).
                 "rounds": Value(int, low=2, high=1_000),
                 "budget": Anything(),
                 "most_rounds": Value(int, low=2, high=1_000),

@@ -1,7 +1,7 @@
 """The resolver: catalogue + profile + site in, one explicit dict or all the errors out.
 
 It is pure: it reads no file, asks no box, and what it returns is all that plan, templates, roles, tests
-and docs look at. Templates are rendered by the caller (`house.py`), from the arms it returns.
+and docs look at. Templates are rendered by the caller (`workspace.py`), from the arms it returns.
 """
 
 from __future__ import annotations

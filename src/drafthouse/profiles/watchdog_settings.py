@@ -10,7 +10,7 @@ from ..core.schema import Map, Value
 REPORT, SCHEDULE, RESTART = MODES = ("report", "schedule", "restart")
 #: Seconds between two looks; how long what runs may take to end; until the next try; until a wish is dropped.
 EVERY_S, DRAIN_S, AGAIN_S, PATIENCE_S = 5.0, 120.0, 300.0, 7200.0
-#: The settings; those from ``look_s`` on are the fields of `watchdog.Rules`, which has their defaults.
+#: The settings; those from ``look_s`` on are the fields of `decision.Rules`, which has their defaults.
 SETTINGS = Map(
     {
         "mode": Value(str, choices=MODES),

@@ -8,7 +8,7 @@
 | `spec-bench` | `{"question_id": 1, "category": "...", "turns": ["..."]}`: question.jsonl of Spec-Bench and MT-bench |
 | `text` | a line of plain text |
 
-The JSON ones come as one object a line or as one list. Pure; the file is read elsewhere (`suite_files.py`).
+The JSON ones come as one object a line or as one list. Pure; the file is read elsewhere (`loader.py`).
 """
 
 from __future__ import annotations

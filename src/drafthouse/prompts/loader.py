@@ -1,4 +1,4 @@
-"""Suites from files: YAML, and the formats of `prompt_formats.py`.
+"""Suites from files: YAML, and the formats of `formats.py`.
 
 On the controller only, for it needs PyYAML and jsonschema.
 """
@@ -28,9 +28,9 @@ def load_suite(name: str, folder: Path, *, filled: bool = True, form: str | None
     """Return the suite called ``name`` in ``folder``, or the prompts of the file ``name``.
 
     A name with an ending or a folder in it is a file, and so is that of a file that is there where no suite has it.
-    What a file holds is told by its content, or by ``form``, one of `prompt_formats.FORMATS`. Long texts are put in
-    unless ``filled`` says otherwise (`long_text.fill` does it for a context). Raises DrafthouseError when the file is
-    not there, cannot be read, or holds something else than prompts.
+    What a file holds is told by its content, or by ``form``, one of `formats.FORMATS`. Long texts are put in
+    unless ``filled`` says otherwise (`long_context.fill` does it for a context). Raises DrafthouseError when the file
+    is not there, cannot be read, or holds something else than prompts.
     """
     path, own = Path(name), folder / f"{name}.yml"
     if not (path.suffix or path.name != name or (path.is_file() and not own.is_file())):

@@ -2,8 +2,8 @@
 
 A suite is plain data: a name, a description, and kinds of work, each with its own output length and its
 prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` in place of prompts has
-many short ones made (`made_prompts.py`), `long:` on a prompt a long text put into it (`long_text.py`). What a
-prompt may ask for beside its messages, tools and JSON among it, stands in `suite_asks.py`.
+many short ones made (`synthetic.py`), `long:` on a prompt a long text put into it (`long_context.py`). What a
+prompt may ask for beside its messages, tools and JSON among it, stands in `checks.py`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,13 @@ PARTS = "report*.j2"
 # Of a step of load: name in the data, title.
 LATENCIES = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "Whole answer"))
 # The sources that a page is made of, beside its data and templates: a change of them must redraw it.
-SOURCES = ("plot_look.py", "plots.py", "plots_load.py", "report_files.py", "wording.py")
+SOURCES = (
+    "report/plots/style.py",
+    "report/plots/by_category.py",
+    "report/plots/load.py",
+    "report/writer.py",
+    "core/format.py",
+)
 STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
 
 
@@ -135,7 +141,7 @@ def _put(path: Path, content: str) -> bool:
 def _stamp(data: str, templates: Path) -> str:
     """Return a hash of all that a page is made of: data, templates, drawing code, libraries."""
     parts = [data, *(f"{path.name}\n{path.read_text('utf-8')}" for path in sorted(templates.glob(PARTS)))]
-    parts += [(Path(__file__).parent / name).read_text("utf-8") for name in SOURCES]
+    parts += [(Path(__file__).parents[1] / name).read_text("utf-8") for name in SOURCES]
     parts += [f"{name} {metadata.version(name)}" for name in MADE_WITH]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

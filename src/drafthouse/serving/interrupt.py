@@ -25,7 +25,7 @@ from .supervisor import Supervisor
 # Which servers are ended: those that stand where nothing should serve, every one, or none.
 SERVERS = ("of_run", "all", "none")
 _JOB_S, _ENGINE_S = 2.0, 4
-# Measuring and weights (single.py), environments (python_env.py). Each holds the pid as its last word.
+# Measuring and weights (core/locks.py), environments (host/venv.py). Each holds the pid as its last word.
 _LOCKS = ("*.lock", ".*.making", "engines/.*.making")
 _WRAPPER = "async_wrapper"  # how Ansible calls what runs a job
 

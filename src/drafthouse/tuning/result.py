@@ -48,7 +48,7 @@ class Judgement:
     equal_outputs: Data | None = None
     """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
     outputs: Data | None = None
-    """What the outputs gate says of them (`same_outputs.judge_outputs`): word, said, and both sides."""
+    """What the outputs gate says of them (`output_equality.judge_outputs`): word, said, and both sides."""
 
 
 def judge(found: Found) -> Judgement:

@@ -26,7 +26,7 @@ _FIRST_TOKENS = {"lookup": 8, "model": 4, "head": 3}
 
 @dataclass(frozen=True)
 class Reach:
-    """The parts of a search space that the catalogue decides; see `tune_types.Space`."""
+    """The parts of a search space that the catalogue decides; see `types.Space`."""
 
     families: tuple[Family, ...]
     options: tuple[tuple[str, tuple[Any, ...]], ...]

@@ -1,6 +1,6 @@
 """Weights that are not on the hub: a path, a file inside a Python package, what a recipe makes of other weights.
 
-Each of them is remembered as what the hub brings: with the sha256 of every file in the note beside it (`at_rest.py`).
+Each of them is remembered as what the hub brings: with the sha256 of every file in the note beside it (`integrity.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does speculation still pay on a box's real traffic, and what to do where it does not: the decisions. Pure.
 
-Every few seconds the program on the box (`watchdog_run.py`) hands in one `Window` of what the engine counted. Those of
+Every few seconds the program on the box (`run.py`) hands in one `Window` of what the engine counted. Those of
 the last ``look_s`` seconds are put together and held against the break-even (`break_even.py`): their **gain** is how
 many times as fast as without drafting they came, by the measured cost of a drafted token at their load.
 

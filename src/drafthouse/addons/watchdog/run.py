@@ -1,4 +1,4 @@
-"""The watchdog on the box: looks at the engine's counters, has `watchdog.py` decide, and does what was decided.
+"""The watchdog on the box: looks at the engine's counters, has `decision.py` decide, and does what was decided.
 
     python -m drafthouse_watchdog.watchdog_run HOME
 

@@ -1,8 +1,8 @@
 """Change what a box serves so that no client sees a failure: in a quiet moment, behind a closed door.
 
-What is put in the place of what, and how in either runtime, is `put_back.py`'s: the watchdog changes servers the way
-`make rollback` does. Speculation is switched off by the release's baseline arm (`restart`), or by a release of the same
-profile whose engine chooses the drafted tokens by batch size (`schedule`).
+What is put in the place of what, and how in either runtime, is `serving/restore.py`'s: the watchdog changes servers the
+way `make rollback` does. Speculation is switched off by the release's baseline arm (`restart`), or by a release of the
+same profile whose engine chooses the drafted tokens by batch size (`schedule`).
 
 The door is the gateway's (`templates/gateway/Caddyfile.j2`). Where the file `closed` stands in its folder, requests are
 sent to a socket, `open`, that is not there, and Caddy tries again until it is: nothing of them was sent yet, so nothing

@@ -1,4 +1,4 @@
-"""End what was rented, and nothing else: what the ledger knows is set against what the account holds (vast_account.py).
+"""End what was rented, and nothing else: what the ledger knows is set against what the account holds (account.py).
 
 Run as often as you like: what is gone already is a success. Nothing is called gone before it was asked for by its own
 number; what the ledger does not know and carries our label is ended on a yes, and named without one. Where the list of

@@ -1,8 +1,8 @@
 """Which offer of vast.ai to rent for a profile: the search, the price with everything in it, and the choice.
 
-Pure. What a box must be stands in the resolved profile (`rental`, see rental.py); here it becomes a query in the words
-of vast.ai's search, and every offer that comes back is held against the same wishes once more: a search that ignores
-a filter must not rent the wrong box, and a price that is missing is not a price of nothing.
+Pure. What a box must be stands in the resolved profile (`rental`, see profiles/rental_spec.py); here it becomes a query
+in the words of vast.ai's search, and every offer that comes back is held against the same wishes once more: a search
+that ignores a filter must not rent the wrong box, and a price that is missing is not a price of nothing.
 
 The price of an hour, the only one that is compared with the cap:
 

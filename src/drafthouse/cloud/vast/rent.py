@@ -3,7 +3,7 @@
 The order is what makes it safe: the SSH key is in the account before anything is rented; the ledger has the label on
 disk before the request; whatever goes wrong after it, Ctrl-C included, the instance is looked for by number or label
 and ended; and where even that fails, what still bills is said together with the command that ends it. The box itself
-watches the deadline from its first second (vast_body.py), whatever becomes of this machine.
+watches the deadline from its first second (body.py), whatever becomes of this machine.
 """
 
 from __future__ import annotations

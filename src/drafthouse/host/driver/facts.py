@@ -30,7 +30,7 @@ _LSPCI_LINE = re.compile(
 
 
 def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> dict[str, Any]:
-    """Return the facts as plain data, as `driver_choice.choose` takes them.
+    """Return the facts as plain data, as `policy.choose` takes them.
 
     ``managed_by``: the file that our own role puts down before it touches a package.
     """

@@ -11,7 +11,7 @@ from .check import Check, fail, not_here, of_problem, ok, warn
 Data = Mapping[str, Any]
 
 WATCHERS = ("monitoring", "watchdog")
-# It writes down what it knows every 20 s (`watchdog_run.SAVE_S`) and after each look, which may be a minute apart.
+# It writes down what it knows every 20 s (`run.SAVE_S`) and after each look, which may be a minute apart.
 _SILENT_S = 180.0
 
 

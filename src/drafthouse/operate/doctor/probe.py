@@ -30,7 +30,7 @@ _LOOK_S = 10.0
 _GATEWAY_S = 3.0
 _ERROR_LETTERS = 200
 _CHAT = "/v1/chat/completions"
-# The lines that `counters.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
+# The lines that `spec_metrics.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
 _DIALECT = re.compile(r"^(vllm|llamacpp):|^trtllm[_:]")
 _SPECULATION = "spec_decode"
 # llama.cpp has counters of drafts with and without speculation; a lookup that finds nothing looks like none.

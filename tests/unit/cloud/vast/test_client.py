@@ -508,6 +508,6 @@ def test_a_key_that_is_none(key: str, tmp_path: Path) -> None:
 
 
 def test_no_file_of_the_client_prints_or_logs() -> None:
-    for file in ("vast_client.py", "vast_http.py"):
+    for file in ("client.py", "http.py"):
         text = (Path(vast_client.__file__).parent / file).read_text("utf-8")
         assert not re.search(r"\bprint\(|\blogging\b|set_debuglevel|debuglevel", text)
