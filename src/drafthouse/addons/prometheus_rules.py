@@ -1,9 +1,7 @@
 """What is recorded and what is warned of, under the same names for every engine. Pure; the controller's part.
 
-Prometheus reads the engine's own counters (`DIALECTS` has their names) and records from them series called
-`drafthouse:...`, which the alerts and the dashboard are made of. What an engine does not count is not recorded for it:
-llama.cpp has no histograms and no use of its KV cache, TensorRT-LLM shows its queue and its KV cache only with
-statistics of every iteration, which the catalogue leaves off.
+Prometheus reads the engine's own counters (`Engine.series` has their names) and records from them series called
+`drafthouse:...`, which the alerts and the dashboard are made of. What an engine does not count is not recorded for it.
 
 Formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`), as in `bench/spec_metrics.py`: rate = accepted / drafted tokens,
 mean acceptance length = 1 + accepted / drafts, acceptance at a position = accepted there / drafts. All ratios are
@@ -15,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..engines.base import Series
+from ..engines.registry import DIALECTS
 
 # The jobs that Prometheus scrapes. `health` asks the engine's path for it, through the blackbox exporter.
 ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
@@ -45,70 +46,8 @@ class Limits:
     certificate_days: int = 7  # Caddy renews when a third of a certificate's life is left
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """An engine's own names; '' where it has none. ``ttft``, ``tpot`` and ``queue`` are histograms, in seconds."""
-
-    drafts: str
-    draft_tokens: str
-    accepted_tokens: str
-    accepted_at: str
-    output_tokens: str
-    input_tokens: str
-    drafts_where: str = ""  # what else a draft's line must have
-    position: str = "position"
-    output_seconds: str = ""  # spent on output tokens, where there is no histogram
-    running: str = ""
-    waiting: str = ""
-    kv_cache: str = ""
-    ttft: str = ""
-    tpot: str = ""
-    queue: str = ""
-
-
-DIALECTS = {
-    # Since 2026.8.10566 (`profiles/catalog/engines.yml`).
-    "llamacpp": Dialect(
-        drafts="llamacpp:spec_decode_num_drafts_total",
-        draft_tokens="llamacpp:spec_decode_num_draft_tokens_total",
-        accepted_tokens="llamacpp:spec_decode_num_accepted_tokens_total",
-        accepted_at="llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-        output_tokens="llamacpp:tokens_predicted_total",
-        input_tokens="llamacpp:prompt_tokens_total",
-        output_seconds="llamacpp:tokens_predicted_seconds_total",
-        running="llamacpp:requests_processing",
-        waiting="llamacpp:requests_deferred",
-    ),
-    # `vllm/v1/metrics/loggers.py`. TPOT by request is in 0.15.1, and was not yet in 0.9.2.
-    "vllm": Dialect(
-        drafts="vllm:spec_decode_num_drafts_total",
-        draft_tokens="vllm:spec_decode_num_draft_tokens_total",
-        accepted_tokens="vllm:spec_decode_num_accepted_tokens_total",
-        accepted_at="vllm:spec_decode_num_accepted_tokens_per_pos_total",
-        output_tokens="vllm:generation_tokens_total",
-        input_tokens="vllm:prompt_tokens_total",
-        running="vllm:num_requests_running",
-        waiting="vllm:num_requests_waiting",
-        kv_cache="vllm:kv_cache_usage_perc",
-        ttft="vllm:time_to_first_token_seconds",
-        tpot="vllm:request_time_per_output_token_seconds",
-        queue="vllm:request_queue_time_seconds",
-    ),
-    # `tensorrt_llm/metrics/collector.py`, by request. A draft has a token at position 0 (`bench/spec_metrics.py`).
-    "trtllm": Dialect(
-        drafts="trtllm_spec_decode_drafted_tokens_total",
-        drafts_where='token_position="0"',
-        draft_tokens="trtllm_spec_decode_drafted_tokens_total",
-        accepted_tokens="trtllm_spec_decode_accepted_tokens_total",
-        accepted_at="trtllm_spec_decode_accepted_tokens_total",
-        position="token_position",
-        output_tokens="trtllm_generation_tokens_total",
-        input_tokens="trtllm_prompt_tokens_total",
-        ttft="trtllm_time_to_first_token_seconds",
-        tpot="trtllm_time_per_output_token_seconds",
-        queue="trtllm_request_queue_time_seconds",
-    ),
-}
+#: By the name of the engine whose counters they are.
+SERIES = {name: engine.series for name, engine in DIALECTS.items() if engine.series}
 
 
 @dataclass(frozen=True)
@@ -162,8 +101,8 @@ def recorded(watched: Watched, pace: Pace) -> list[Rule]:
     """Return the recorded series of a box, each after those that it is made of."""
     rules = list(_health(pace))
     if watched.dialect:
-        rules += [*_speculation(DIALECTS[watched.dialect], pace), *_traffic(DIALECTS[watched.dialect], pace)]
-    rules.append(_restarts(DIALECTS.get(watched.dialect), pace))
+        rules += [*_speculation(SERIES[watched.dialect], pace), *_traffic(SERIES[watched.dialect], pace)]
+    rules.append(_restarts(SERIES.get(watched.dialect), pace))
     if watched.node:
         rules += _node(pace)
     if watched.gpu:
@@ -186,7 +125,7 @@ def _health(pace: Pace) -> Iterator[Rule]:
     yield Rule("drafthouse:engine_up:bool", f'max by (profile) (probe_success{{job="{HEALTH}"}})')
 
 
-def _speculation(names: Dialect, pace: Pace) -> Iterator[Rule]:
+def _speculation(names: Series, pace: Pace) -> Iterator[Rule]:
     yield Rule("drafthouse:drafts:rate", _rate(names.drafts, pace, names.drafts_where))
     yield Rule("drafthouse:draft_tokens:rate", _rate(names.draft_tokens, pace))
     # TensorRT-LLM has no line for what never moved: drafted and never accepted is none accepted.
@@ -209,7 +148,7 @@ def _speculation(names: Dialect, pace: Pace) -> Iterator[Rule]:
     )
 
 
-def _traffic(names: Dialect, pace: Pace) -> Iterator[Rule]:
+def _traffic(names: Series, pace: Pace) -> Iterator[Rule]:
     yield Rule("drafthouse:output_tokens:rate", _rate(names.output_tokens, pace))
     yield Rule("drafthouse:input_tokens:rate", _rate(names.input_tokens, pace))
     for name, histogram in (("ttft", names.ttft), ("tpot", names.tpot)):
@@ -235,7 +174,7 @@ def _traffic(names: Dialect, pace: Pace) -> Iterator[Rule]:
         yield Rule("drafthouse:kv_cache_used:ratio", f"max by (profile) ({_of(names.kv_cache)})")
 
 
-def _restarts(names: Dialect | None, pace: Pace) -> Rule:
+def _restarts(names: Series | None, pace: Pace) -> Rule:
     """Return how often the engine began anew: its counters did, or its health went and came.
 
     A restart between two looks of an engine that had answered nothing yet is not seen.
@@ -314,7 +253,7 @@ def alerts(watched: Watched, pace: Pace, limits: Limits) -> list[Alert]:
         ),
     ]
     if watched.dialect:
-        found += _engine_alerts(DIALECTS[watched.dialect], pace, limits)
+        found += _engine_alerts(SERIES[watched.dialect], pace, limits)
     if watched.node:
         found.append(
             Alert(
@@ -333,7 +272,7 @@ def alerts(watched: Watched, pace: Pace, limits: Limits) -> list[Alert]:
     return found
 
 
-def _engine_alerts(names: Dialect, pace: Pace, limits: Limits) -> Iterator[Alert]:
+def _engine_alerts(names: Series, pace: Pace, limits: Limits) -> Iterator[Alert]:
     yield Alert(
         "AcceptanceLow",
         f"drafthouse:acceptance_rate:ratio < {limits.acceptance:g}",

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..bench.samples import Result, requests_of
 from ..core.format import count
+from ..engines.registry import engine_of
 
 
 def counter_of(block: object, name: str) -> float | None:
@@ -29,11 +30,10 @@ def drafting_of(result: Result) -> dict[str, Any]:
     answers: list[float] = []
     several = 0
     per_iteration = 0
-    trtllm = (result.get("engine") or {}).get("id") == "trtllm" or any(
-        (one.get(when) or {}).get("dialect") == "trtllm"
-        for one in result.get("counters") or []
-        for when in ("before", "after")
-    )
+    seen = [
+        (one.get(when) or {}).get("dialect") for one in result.get("counters") or [] for when in ("before", "after")
+    ]
+    engines = [engine_of(str(name)) for name in ((result.get("engine") or {}).get("id"), *seen) if name]
     for request in requests_of(result):
         timings = request.get("timings")
         if isinstance(timings, Mapping) and isinstance(timings.get("draft_n"), int | float):
@@ -53,7 +53,9 @@ def drafting_of(result: Result) -> dict[str, Any]:
         "drafted": drafted,
         # Nothing but a length of 1: not drafted, or nothing accepted.
         "one_token_an_iteration": per_iteration if not several and not numbers else 0,
-        "trtllm": trtllm,
+        # Where the engine may draft and show nothing of it: what it would have to show, and since when it can.
+        "no_sign": next((one.no_sign for one in engines if one.no_sign), ""),
+        "see_drafts": next((one.see_drafts for one in engines if one.see_drafts), ""),
         "source": result.get("spec_decode_source"),
         "draft_tokens": int(tokens),
         "accepted_tokens": counter_of(result, "accepted_tokens"),
@@ -75,18 +77,14 @@ def drafting_problems(drafting: Mapping[str, Mapping[str, Any]]) -> list[str]:
             else "by its counters"
         )
         found.append(f"the baseline drafted ({what}): it is no baseline")
-    if spec["drafted"] is None and spec["trtllm"]:
-        found.append(
-            "the speculative arm shows no sign of drafting: the server has neither trtllm_spec_decode_* counters "
-            "(TensorRT-LLM has them since 1.3.0rc19, with return_perf_metrics) nor avg_decoded_tokens_per_iter in "
-            "its answers (gpt-oss's own chat format leaves it out)"
-        )
+    if spec["drafted"] is None and spec["no_sign"]:
+        found.append(f"the speculative arm shows no sign of drafting: {spec['no_sign']}")
     elif spec["one_token_an_iteration"]:
         found.append(
             "nothing shows that the speculative arm drafted: "
             f"{count(spec['one_token_an_iteration'], 'answer')} of {count(spec['requests'], 'request')} tell one token "
             "an iteration (avg_decoded_tokens_per_iter), and so does a server that drafts and has nothing accepted; "
-            "only counters (trtllm_spec_decode_*, since TensorRT-LLM 1.3.0rc19) tell the two apart"
+            f"only counters ({spec['see_drafts'] or 'of the engine'}) tell the two apart"
         )
     elif spec["drafted"] is None:
         found.append(

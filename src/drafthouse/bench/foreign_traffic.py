@@ -1,13 +1,8 @@
 """Was the server ours alone while a step was measured, and did the machine's clock run through.
 
 The engine's own counters say how much it worked between two readings. What it did more than our requests account
-for was asked by somebody else: the step is **polluted**, and its times are about two clients. What is read:
-
-- vLLM: `vllm:request_success_total`, `vllm:prompt_tokens_total`, `vllm:generation_tokens_total`, and what is under
-  way: `vllm:num_requests_running`, `vllm:num_requests_waiting`.
-- llama.cpp: `llamacpp:prompt_tokens_total` (without what its cache had), `llamacpp:tokens_predicted_total`, and
-  `llamacpp:requests_processing`, `llamacpp:requests_deferred`. It counts a request's tokens as that ends.
-- TensorRT-LLM: `trtllm_request_success_total`.
+for was asked by somebody else: the step is **polluted**, and its times are about two clients. Which counters are read
+is `Engine.traffic` of each engine.
 
 What our own requests may have cost is taken at its highest, so that a request of ours that was cut off or stopped
 is never taken for somebody else's; the price is that a stranger's traffic of that size goes unseen.
@@ -16,13 +11,13 @@ is never taken for somebody else's; the price is that a stranger's traffic of th
 from __future__ import annotations
 
 import asyncio
-import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.prometheus_text import samples
+from ..engines.registry import DIALECTS
 from .usage_check import apart, least_generated
 
 #: Less than this share of our own tokens is a health check, and moves no median.
@@ -37,20 +32,7 @@ JUMP_S, SLEW = 0.5, 0.0005
 Traffic = dict[str, float]
 Snapshot = dict[str, Any]
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
-_NAMES = {
-    "vllm:request_success": "requests",
-    "vllm:prompt_tokens": "input_tokens",
-    "vllm:generation_tokens": "output_tokens",
-    "vllm:num_requests_running": "running",
-    "vllm:num_requests_waiting": "running",
-    "llamacpp:prompt_tokens": "input_tokens",
-    "llamacpp:tokens_predicted": "output_tokens",
-    "llamacpp:requests_processing": "running",
-    "llamacpp:requests_deferred": "running",
-    "trtllm_request_success": "requests",
-    "trtllm:request_success": "requests",
-}
+_NAMES = {name: key for engine in DIALECTS.values() for name, key in engine.traffic.items()}
 _CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
 _COUNTERS = ("requests", "input_tokens", "output_tokens")
 
@@ -62,19 +44,11 @@ def parse_traffic(text: str) -> Traffic:
     included). A key that the engine does not have is left out.
     """
     found: dict[str, Traffic] = {}
-    for line in text.splitlines():
-        sample = _SAMPLE.match(line.strip())
-        name = sample.group(1).removesuffix("_total") if sample else ""
-        if sample is None or name not in _NAMES:
-            continue
-        try:
-            value = float(sample.group(2))
-        except ValueError:
-            continue
-        if math.isfinite(value):
+    for sample in samples(text):
+        if sample.counter in _NAMES and sample.finite:
             # By spelling: where a server writes a counter with and without `_total`, it is one counter.
-            spellings = found.setdefault(name, {})
-            spellings[sample.group(1)] = spellings.get(sample.group(1), 0.0) + value
+            spellings = found.setdefault(sample.counter, {})
+            spellings[sample.name] = spellings.get(sample.name, 0.0) + sample.value
     traffic: Traffic = {}
     for name, spellings in found.items():
         key = _NAMES[name]

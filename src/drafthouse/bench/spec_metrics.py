@@ -2,19 +2,7 @@
 
 Names of the fields and formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`, `vllm/benchmarks/serve.py`):
 rate = accepted / drafted tokens (percent), mean acceptance length = 1 + accepted / drafts,
-acceptance at position i = accepted at i / drafts (a fraction).
-
-TensorRT-LLM counts twice (`tensorrt_llm/metrics/collector.py`), at /prometheus/metrics, which is there only with
-`return_perf_metrics: true`:
-
-- by request and position, since 1.3.0rc19 (PR 12636): `trtllm_spec_decode_drafted_tokens_total` and
-  `trtllm_spec_decode_accepted_tokens_total`, with the label `token_position`. A draft has a token at position 0,
-  so what was drafted there is the number of drafts. Written as a request ends.
-- by iteration (PR 12545), with `enable_iter_perf_stats: true`: `trtllm_spec_decode_num_draft_tokens_total` and
-  `trtllm_spec_decode_num_accepted_tokens_total`, without the number of drafts.
-
-Neither has a line before it first moved, so that a server without them may draft all the same (every 1.2 does):
-there they tell nothing, where vLLM's and llama.cpp's would tell "nothing drafted".
+acceptance at position i = accepted at i / drafts (a fraction). Whose counters are called what: `engines`.
 """
 
 from __future__ import annotations
@@ -22,127 +10,50 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
+from ..core.prometheus_text import Sample, samples
+from ..engines.registry import DIALECTS, dialect_of
 from .client import OK, Endpoint
 from .foreign_traffic import parse_traffic
 
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
 READ_TIMEOUT_S = 30.0
 
-_DIALECTS = ("vllm", "llamacpp")
-#: Which of them have a tokenizer at /tokenize.
-TOKENIZERS = _DIALECTS
-_TRTLLM = "trtllm"
-_BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
-_TRTLLM_FIELDS = {
-    "spec_decode_drafted_tokens": (_BY_REQUEST, "draft_tokens"),
-    "spec_decode_accepted_tokens": (_BY_REQUEST, "accepted_tokens"),
-    "spec_decode_num_draft_tokens": (_BY_ITERATION, "draft_tokens"),
-    "spec_decode_num_accepted_tokens": (_BY_ITERATION, "accepted_tokens"),
-}
-_FIELDS = {
-    "num_drafts": "num_drafts",
-    "num_draft_tokens": "draft_tokens",
-    "num_accepted_tokens": "accepted_tokens",
-    "num_accepted_tokens_per_pos": "per_position",
-}
-_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$")
-_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-_LOG_LINE = re.compile(r"SpecDecoding metrics: (.*)")
-_LOG_FIELD = {
-    "accepted": re.compile(r"Accepted: (\d+) tokens"),
-    "drafted": re.compile(r"Drafted: (\d+) tokens"),
-    "positions": re.compile(r"Per-position acceptance rate: ([\d.]+(?:, [\d.]+)*)"),
-    "length": re.compile(r"Mean acceptance length: ([\d.]+)"),
-}
-
 Snapshot = dict[str, Any]
 
 
 def parse_counters(text: str) -> Snapshot:
-    """Return the speculation counters in a Prometheus text.
+    """Return the speculation counters in a Prometheus text, summed over all labels but the position.
 
-    All dialects, with and without `_total`, summed over all labels but the position (a label for each
-    engine of a data-parallel server). ``dialect`` is None when the text is from none of these engines.
-    ``present`` is False when the engine has no such counters: vLLM and llama.cpp run without speculation then.
-    A count that the engine does not keep is None.
+    ``dialect`` is None when the text is from no engine that is known. ``present`` is False when the engine shows no
+    such counters. A count that the engine does not keep is None.
     """
     snapshot: Snapshot = {"dialect": None, "present": False, **_nothing(), "error": None}
-    ours: dict[tuple[str, str, bool, int], float] = {}
-    totals: dict[tuple[str, bool, int], float] = {}
-    for line in text.splitlines():
-        sample = _SAMPLE.match(line.strip())
-        if not sample:
-            continue
-        if sample.group(1).startswith((f"{_TRTLLM}_", f"{_TRTLLM}:")):
-            # With an underscore as trtllm-serve writes it, with a colon behind NVIDIA Dynamo.
-            snapshot["dialect"] = _TRTLLM
-            _take_trtllm(sample, ours)
-            continue
-        dialect, colon, name = sample.group(1).partition(":")
-        if not colon or dialect not in _DIALECTS:
-            continue
-        snapshot["dialect"] = dialect
-        if not name.startswith("spec_decode_"):
-            continue
-        short = name.removeprefix("spec_decode_").removesuffix("_total")
-        value = _number(sample.group(3))
-        if short not in _FIELDS or value is None:
-            continue
-        labels = dict(_LABEL.findall(sample.group(2) or ""))
-        position = int(labels["position"]) if labels.get("position", "").isdigit() else 0
-        key = (_FIELDS[short], name.endswith("_total"), position)
-        totals[key] = totals.get(key, 0) + value
-    per_position: dict[int, int] = {}
-    # Sorted: where a server writes both spellings, the one with `_total` is read last and stays.
-    for (short, _, position), value in sorted(totals.items()):
-        snapshot["present"] = True
-        if short == "per_position":
-            per_position[position] = int(value)
-        else:
-            snapshot[short] = int(value)
-    if per_position:
-        snapshot["per_position"] = _by_place(per_position)
-    return {**snapshot, **_read_trtllm(ours)}
-
-
-def _by_place(counts: Mapping[int, int]) -> list[int]:
-    return [counts.get(at, 0) for at in range(max(counts) + 1)] if counts else []
-
-
-def _take_trtllm(sample: re.Match[str], found: dict[tuple[str, str, bool, int], float]) -> None:
-    """Add one line of TensorRT-LLM's to ``found``, by family, field, spelling and position."""
-    name, labels, value = sample.group(1)[len(_TRTLLM) + 1 :], sample.group(2), _number(sample.group(3))
-    family, field = _TRTLLM_FIELDS.get(name.removesuffix("_total"), (None, None))
-    if family is None or field is None or value is None:
-        return
-    place = dict(_LABEL.findall(labels or "")).get("token_position", "")
-    key = (family, field, name.endswith("_total"), int(place) if place.isdigit() else 0)
-    found[key] = found.get(key, 0) + value
-
-
-def _read_trtllm(found: Mapping[tuple[str, str, bool, int], float]) -> Snapshot:
-    """Return TensorRT-LLM's counts: by request, which knows the drafts, before by iteration; never both added."""
-    family = next((one for one in (_BY_REQUEST, _BY_ITERATION) if any(key[0] == one for key in found)), None)
-    if family is None:
-        return {}
-    counts: dict[str, dict[int, int]] = {"draft_tokens": {}, "accepted_tokens": {}}
-    for (one, field, _, place), value in sorted(found.items()):
-        if one == family:
-            counts[field][place] = int(value)
-    drafted, accepted = counts["draft_tokens"], counts["accepted_tokens"]
+    own: list[Sample] = []
+    engine = None
+    for sample in samples(text):
+        if found := dialect_of(sample.name):
+            if found is not engine:
+                engine, own = found, []
+            own.append(sample)
+    if engine is None:
+        return snapshot
+    snapshot["dialect"] = engine.name
+    drafted = engine.drafted(own)
+    if drafted is None:
+        return snapshot
     return {
+        **snapshot,
         "present": True,
-        "family": family,
-        "num_drafts": drafted.get(0, 0) if family == _BY_REQUEST else None,
-        "draft_tokens": sum(drafted.values()),
-        "accepted_tokens": sum(accepted.values()),
-        "per_position": _by_place(accepted) if family == _BY_REQUEST else [],
+        "num_drafts": drafted.num_drafts,
+        "draft_tokens": drafted.draft_tokens,
+        "accepted_tokens": drafted.accepted_tokens,
+        "per_position": drafted.per_position,
+        **({"family": drafted.family} if drafted.family else {}),
     }
 
 
@@ -182,7 +93,7 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
 async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
     """Return how many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
 
-    vLLM and llama.cpp have it at /tokenize, and each reads its own fields. Never raises.
+    It stands at /tokenize, and each engine reads its own fields. Never raises.
     """
     body = {"model": endpoint.model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
     try:
@@ -211,17 +122,16 @@ class _NoClock:
 def difference(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
     """Return what was counted between two snapshots, or None where that cannot be known.
 
-    Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server).
-    vLLM or llama.cpp showing its counters but none for speculation has drafted nothing: zeros. TensorRT-LLM
-    has no such line until it drafts for the first time, and older versions never have: unknown.
+    Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server). An engine that
+    `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
+    none at all, until it drafts for the first time.
     """
-    if before["dialect"] is None and not (after["dialect"] == _TRTLLM and before["error"] is None):
+    engine = DIALECTS.get(after["dialect"] or "")
+    if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
         return None
-    if after["dialect"] is None:
+    if not engine.shows_zeros and not after["present"]:
         return None
-    if after["dialect"] == _TRTLLM and (
-        not after["present"] or (before["present"] and before.get("family") != after.get("family"))
-    ):
+    if before["present"] and before.get("family") != after.get("family"):
         return None
     moved: dict[str, int | None] = {}
     for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
@@ -311,47 +221,20 @@ def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def acceptance_from_log(text: str) -> dict[str, Any] | None:
-    """Return the acceptance in vLLM's log lines (`SpecDecoding metrics: ...`), or None without any.
-
-    A line gives accepted and drafted tokens exactly and rounded rates. The number of drafts follows from
-    them: accepted / (sum of the per-position rates), which has the most digits; without positions
-    accepted / (mean length - 1). Lines where nothing was accepted say nothing about the drafts, unless
-    the positions give the length of a draft.
-    """
-    lines = [line for line in (_read_log_line(match) for match in _LOG_LINE.findall(text)) if line]
+    """Return the acceptance that an engine's log tells, or None where it tells none."""
+    lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
     if not lines:
         return None
-    drafts = [line["num_drafts"] for line in lines]
+    drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
     counts: dict[str, Any] = {
-        "num_drafts": round(sum(drafts)) if None not in drafts else None,
-        "draft_tokens": sum(line["draft_tokens"] for line in lines),
-        "accepted_tokens": sum(line["accepted_tokens"] for line in lines),
+        "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,
+        "draft_tokens": sum(line.draft_tokens for line in lines),
+        "accepted_tokens": sum(line.accepted_tokens for line in lines),
         "per_position": [],
     }
     for line in lines:
-        counts["per_position"] = _added(
-            counts["per_position"], [rate * (line["num_drafts"] or 0) for rate in line["rates"]]
-        )
+        counts["per_position"] = _added(counts["per_position"], [rate * (line.num_drafts or 0) for rate in line.rates])
     return acceptance("log", counts)
-
-
-def _read_log_line(text: str) -> dict[str, Any] | None:
-    found = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
-    if not found["accepted"] or not found["drafted"]:
-        return None
-    accepted, drafted = int(found["accepted"].group(1)), int(found["drafted"].group(1))
-    positions = found["positions"]
-    rates = [float(rate) for rate in positions.group(1).split(", ")] if positions else []
-    length = float(found["length"].group(1)) if found["length"] else 1.0
-    drafts: float | None = None
-    kept = math.fsum(rates)
-    if accepted and kept:
-        drafts = accepted / kept
-    elif accepted and length > 1:
-        drafts = accepted / (length - 1)
-    elif rates:
-        drafts = drafted / len(rates)
-    return {"num_drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted, "rates": rates}
 
 
 def _nothing(value: int | None = 0) -> dict[str, Any]:
@@ -361,12 +244,3 @@ def _nothing(value: int | None = 0) -> dict[str, Any]:
 def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:
     longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
     return [value + (shorter[at] if at < len(shorter) else 0) for at, value in enumerate(longer)]
-
-
-def _number(text: str) -> float | None:
-    """Return a sample's value, or None for NaN, infinities and what is no number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -23,18 +23,20 @@ import aiohttp
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.format import listing
 from ..core.step_clock import read_step_clock
+from ..engines.registry import DIALECTS
 from ..prompts.suites import Prompt, expand
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
 from .foreign_traffic import clock_jump, counted, foreign, read_clocks, settled
 from .machine_state import MachineState, between, engine_pids, read_cpu, read_machine
 from .output_scoring import asking_token_ids, token_ids_of
 from .power import Tally, shared_meter
-from .spec_metrics import TOKENIZERS, Snapshot, count_tokens, read_counters, unreadable
+from .spec_metrics import Snapshot, count_tokens, read_counters, unreadable
 from .standstill import stood_still, until_something_stands
 from .usage_check import TOKENIZED, may_be_tokenized
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 5.0
+_TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
 
@@ -454,8 +456,8 @@ class _Step:
         for endpoint in self.endpoints:
             arm = self.arms[endpoint.arm]
             last = arm["counters"][-1]
-            if last["after"].get("dialect") not in TOKENIZERS:
-                arm["tokenizer"]["error"] = f"known of {listing(TOKENIZERS)} alone, by their counters"
+            if last["after"].get("dialect") not in _TOKENIZERS:
+                arm["tokenizer"]["error"] = f"known of {listing(_TOKENIZERS)} alone, by their counters"
                 continue
             answers = [
                 one

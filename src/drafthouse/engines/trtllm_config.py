@@ -9,12 +9,10 @@ which the engine would silently take one are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from ..core.errors import DrafthouseError, Problem, did_you_mean, nearest
+from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
 from ..core.schema import Anything, Findings, Table, Value, check
 from ..core.versions import is_version, known, number
@@ -58,26 +56,6 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
     _check_keys(data, TOP, version, "", findings)
     _check_cuda_graph(data, findings)
     return findings.problems
-
-
-def load_config(text: str, version: str, where: str = WHERE) -> dict[str, Any]:
-    """Return the YAML in ``text`` as data; raise DrafthouseError with all that is wrong with it for ``version``."""
-    findings = Findings(where)
-    try:
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader, below)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        findings.add(
-            _place(error, text),
-            f"text that is not YAML ({_reason(error)})",
-            "one YAML mapping, as `trtllm-serve --extra_llm_api_options` reads it",
-            "correct that line",
-        )
-        raise DrafthouseError(findings.problems) from error
-    problems = check_config(data, version, where)
-    if problems:
-        raise DrafthouseError(problems)
-    result: dict[str, Any] = data
-    return result
 
 
 def warnings_of(data: Mapping[str, Any]) -> list[str]:
@@ -352,41 +330,3 @@ def _check_cuda_graph(data: Mapping[str, Any], findings: Findings) -> None:
             "one of them: the list already says which is the largest",
             "keep one",
         )
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-def _place(error: Exception, text: str) -> str:
-    """Return line and column of what the reader stumbled over, as far as it says."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        return f"line {mark.line + 1}, column {mark.column + 1}"
-    position = getattr(error, "position", None)
-    if isinstance(position, int):
-        before = text[:position]
-        return f"line {before.count(chr(10)) + 1}, column {position - before.rfind(chr(10))}"
-    return ""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    return str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).splitlines()[0]
-
-
-class _Loader(yaml.SafeLoader):
-    """The loader of the engine itself (`yaml.safe_load`), which also refuses a key that is written twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build one mapping; raise on a repeated key (YAML would keep the last)."""
-        seen: set[Sequence[object]] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode):
-                if (key_node.tag, key_node.value) in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key '{key_node.value}' is written twice", key_node.start_mark
-                    )
-                seen.add((key_node.tag, key_node.value))
-        result: dict[Any, Any] = super().construct_mapping(node, deep)
-        return result

@@ -373,7 +373,7 @@ def _require_pins(recipe: EnvRecipe) -> None:
                 where=recipe.path,
                 found="no packages",
                 needed="a list of what belongs into the environment",
-                do="add it to the engine's `install` in profiles/catalog/engines.yml",
+                do="add it to the engine's `install` in profiles/catalog/engines",
             )
         )
     if problems:

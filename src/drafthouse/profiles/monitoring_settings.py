@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.errors import Problem
 from ..core.schema import Map, Value
+from ..engines.registry import engine_of
 
 _PORT = 9490
 
@@ -88,11 +89,9 @@ def near(listen: str) -> str:
 
 
 def _has_counters(metrics: Mapping[str, Any], arms: Mapping[str, Any]) -> bool:
-    """Tell whether the engine shows counters: TensorRT-LLM only in versions whose YAML has a key for it."""
-    if metrics["dialect"] != "trtllm":
-        return True
+    """Tell whether the engine shows counters, which may depend on its version or its configuration file."""
     config = arms["speculative"]["config"] or {}
-    return bool(config.get("data", {}).get("return_perf_metrics"))
+    return engine_of(metrics["dialect"]).shows_counters(config.get("data", {}))
 
 
 def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem]:

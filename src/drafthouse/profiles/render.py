@@ -58,7 +58,7 @@ def variable(name: str) -> str:
     """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
     if VARIABLE.fits(name):
         return name
-    raise DrafthouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines.yml"))
+    raise DrafthouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines"))
 
 
 def compose(data: object) -> str:
@@ -91,7 +91,7 @@ def arm_files(templates: Path, resolved: Mapping[str, Any], arm: Mapping[str, An
     data = {**_common(resolved), **arm}
     files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
     if arm["config"]:
-        files.append(render_file(templates, "trtllm/llm_api.yaml.j2", arm["config"]["file"], "0644", data))
+        files.append(render_file(templates, resolved["config_template"], arm["config"]["file"], "0644", data))
         files[-1]["part"] = "config"
     return files
 
@@ -143,9 +143,7 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Mapp
         found = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
         raise DrafthouseError(
-            Problem(
-                f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines.yml"
-            )
+            Problem(f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines")
         ) from error
     content = found.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}

@@ -18,13 +18,13 @@ from ..core.pins import is_commit
 from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, List, Map, Value, check, check_text
 from ..core.versions import NIGHTLY, known
-from ..engines.trtllm_config import check_config, warnings_of
+from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Data, Parts, build_arm
 from .batch_k import support
-from .catalog import PROFILE, House
+from .catalog import House
 from .draft_compat import check_pair, check_tokens
 from .engine_options import OptionCheck
 from .engine_version import choose_engine
@@ -35,6 +35,7 @@ from .gateway_settings import gateway_of, site_problems
 from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
 from .pickles import pickles
 from .rental_spec import rental_of
+from .schemas import PROFILE
 
 SITE = Map(
     {
@@ -354,7 +355,7 @@ class _Join:
             self.findings.add(
                 "speculation.options.draft_tensor_parallel_size",
                 f"{drafting}",
-                f"1, or the target's own {devices}: vLLM takes nothing else" if devices > 1 else "1",
+                f"1, or the target's own {devices}: {self.engine['name']} takes nothing else" if devices > 1 else "1",
                 "correct it",
             )
 
@@ -525,15 +526,13 @@ class _Join:
 
     def _check_configs(self) -> None:
         """Check the YAML of an engine that cannot check it here itself, and say what it would silently change."""
-        if self.engine["launch"].get("config", {}).get("schema") != "trtllm":
-            return
+        engine = engine_of(self.engine["id"])
         for arm, built in self.built.items():
-            config = built["config"]
-            self.findings.problems += check_config(
-                config["data"], self.version, f"profiles/{self.name}.yml, as {config['file']} of the {arm} arm"
-            )
-        if not self.findings.problems:
-            self.warnings += warnings_of(self.built["speculative"]["config"]["data"])
+            if config := built["config"]:
+                where = f"profiles/{self.name}.yml, as {config['file']} of the {arm} arm"
+                self.findings.problems += engine.config_problems(config["data"], self.version, where)
+        if (config := self.built["speculative"]["config"]) and not self.findings.problems:
+            self.warnings += engine.config_warnings(config["data"])
 
     def _result(self, fits: Mapping[str, Fit]) -> Data:
         engine, chosen, parts = self.engine, self.chosen, self.parts
@@ -569,7 +568,9 @@ class _Join:
                 "key_environment": engine["launch"].get("key_environment"),
                 "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
             },
-            # Not below "engine", all of which decides whether a kept result is this profile's: its name is, there.
+            # Not below "engine", all of which decides whether a kept result is this profile's.
+            "config_template": (engine["launch"].get("config") or {}).get("template"),
+            # Its name is there.
             "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
             "draft": {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None,

@@ -1,6 +1,7 @@
 """The flags of a command: read as the engine reads them, and what became of the old ones.
 
-What changed in which version is data (`profiles/catalog/flags.yml`); this module applies it.
+What changed in which version is data (`profiles/catalog/old_flags.yml`, and the folder of that name); it is applied
+here.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DrafthouseError
+from ..core.errors import DrafthouseError, Problem
 from ..core.schema import Findings, List, Map, Table, Value, check
 from ..core.yaml_documents import read_yaml
+from ..engines.pasted import Change, Given
 
 Data = dict[str, Any]
-FILE = "profiles/catalog/flags.yml"
+FILE = "profiles/catalog/old_flags.yml"
+FOLDER = "profiles/catalog/old_flags"
 KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
 
 _TEXT, _NEEDED = Value(str), Value(str, required=True)
@@ -37,6 +40,7 @@ _RULE = Map(
 )
 _ENGINE = Map(
     {
+        "model_behind": Map({"program": _NEEDED, "version": _NEEDED, "note": _NEEDED}),
         "style": Value(str, required=True, choices=("-", "_")),
         "short": Table(_TEXT, required=True),
         "switches": List(_TEXT, required=True),
@@ -52,82 +56,70 @@ _ENGINE = Map(
         "today": Map({"version": _NEEDED, "flags": List(_TEXT, required=True)}),
     }
 )
-_FLAGS = Map(
+_COMMON = Map(
     {
-        "vllm": _ENGINE,
-        "vllm-arctic": _ENGINE,
-        "trtllm": _ENGINE,
-        "llamacpp": _ENGINE,
         "docker": Table(_TEXT, required=True),
         "moved_repositories": Table(_TEXT, required=True),
+        "environment": Table(_RULE, required=True),
     }
 )
-
-
-def load_flags(root: Path) -> Data:
-    """Read and check the table of old flags of the clone at ``root``; raises DrafthouseError with every problem."""
-    findings = Findings(FILE)
-    needed, do = "the table of old flags, as YAML", f"restore it: git checkout -- {FILE}"
-    data = read_yaml(root / FILE, needed, do, where=FILE)
-    if isinstance(data, dict):
-        for name, entry in data.items():
-            if isinstance(entry, dict) and isinstance(data.get(str(entry.get("like"))), dict):
-                data[name] = {**data[entry["like"]], **{key: value for key, value in entry.items() if key != "like"}}
-    check(data, _FLAGS, findings)
-    if not findings.problems:
-        _check_rules(data, findings)
-    if findings.problems:
-        raise DrafthouseError(findings.problems)
-    return dict(data)
-
-
-def _check_rules(data: Data, findings: Findings) -> None:
-    """Check what a shape cannot say: a renamed flag names its successor, and no other kind does."""
-    for engine in ("vllm", "trtllm", "llamacpp"):
-        for part in ("old", "keys", "environment"):
-            for name, rule in data[engine][part].items():
-                if (rule["kind"] == "renamed") != ("became" in rule):
-                    findings.add(
-                        f"{engine}.{part}.{name}",
-                        f"kind: {rule['kind']} {'with' if 'became' in rule else 'without'} 'became'",
-                        "the new name where it was renamed, and only there",
-                        "correct the kind, or add or remove 'became'",
-                    )
+#: What is known of an engine without a file of its own.
+_NO_OLD_FLAGS: Data = {
+    "style": "-",
+    **{name: {} for name in ("short", "programs", "old", "keys", "values", "environment")},
+    **{name: [] for name in ("switches", "several", "secret")},
+}
 
 
 @dataclass(frozen=True)
-class Given:
-    """One flag as given: ``spelled`` as typed, ``name`` the long one without dashes ('' for a bare word)."""
+class OldFlags:
+    """What became of old flags: each engine's own, of containers' and of variables, and of repositories."""
 
-    spelled: str
-    name: str
-    value: Any  # str, list of str, True, False
+    engines: Mapping[str, Data]
+    docker: Mapping[str, str]
+    moved_repositories: Mapping[str, str]
+    environment: Mapping[str, Data]
 
-    @property
-    def flag(self) -> str:
-        """The long flag, with its dashes; an unknown short one stays as it is."""
-        return self.name if self.name.startswith("-") else f"--{self.name}"
+    def of(self, engine: str) -> Data:
+        """Return the table of an engine."""
+        own = self.engines.get(engine, _NO_OLD_FLAGS)
+        return {**own, "environment": {**self.environment, **own["environment"]}}
 
 
-@dataclass(frozen=True)
-class Change:
-    """What became of one thing that was pasted. ``version`` is '-' where no version changed it."""
+def load_flags(root: Path) -> OldFlags:
+    """Read and check the tables of old flags of the clone at ``root``; raises DrafthouseError with every problem."""
+    problems: list[Problem] = []
+    common, found = _read(root, FILE, _COMMON)
+    problems += found
+    engines: dict[str, Data] = {}
+    for path in sorted((root / FOLDER).glob("*.yml")):
+        engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", _ENGINE)
+        problems += found or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
+    if problems:
+        raise DrafthouseError(problems)
+    return OldFlags(engines, **common)
 
-    what: str
-    became: str
-    version: str
-    why: str
-    kind: str
 
-    def as_dict(self) -> dict[str, str]:
-        """Return the change as plain data."""
-        return {
-            "what": self.what,
-            "became": self.became,
-            "version": self.version,
-            "why": self.why,
-            "kind": self.kind,
-        }
+def _read(root: Path, file: str, shape: Map) -> tuple[Data, list[Problem]]:
+    findings = Findings(file)
+    data = read_yaml(root / file, "the table of old flags, as YAML", f"restore it: git checkout -- {file}", where=file)
+    check(data, shape, findings)
+    return (data if isinstance(data, dict) else {}), findings.problems
+
+
+def _rule_problems(data: Data, file: str) -> list[Problem]:
+    """Return what a shape cannot say: a renamed flag names its successor, and no other kind does."""
+    findings = Findings(file)
+    for part in ("old", "keys", "environment"):
+        for name, rule in data[part].items():
+            if (rule["kind"] == "renamed") != ("became" in rule):
+                findings.add(
+                    f"{part}.{name}",
+                    f"kind: {rule['kind']} {'with' if 'became' in rule else 'without'} 'became'",
+                    "the new name where it was renamed, and only there",
+                    "correct the kind, or add or remove 'became'",
+                )
+    return findings.problems
 
 
 def read_given(words: list[str], table: Mapping[str, Any]) -> list[Given]:
@@ -245,28 +237,3 @@ def _new_value(given: Given, table: Mapping[str, Any], changes: list[Change]) ->
         )
     )
     return replace(given, value=new["became"])
-
-
-def apply_keys(settings: Data, table: Mapping[str, Any], changes: list[Change], where: str) -> Data:
-    """Return a flat table of settings (dotted keys) with today's keys, and note what changed."""
-    result: Data = {}
-    for given_key, given_value in settings.items():
-        key, value = given_key, given_value
-        head, dot, rest = key.partition(".")
-        level = table["keys"].get(head) if dot else None
-        if level and level.get("became") == "":  # a level that is gone: its keys stand one higher
-            changes.append(Change(f"{where}: {key}", rest, level["version"], level["note"], "renamed"))
-            key = rest
-        rule = table["keys"].get(key)
-        if rule is None:
-            result[key] = value
-            continue
-        why = rule.get("note", "the same under another name")
-        if rule["kind"] == "renamed":
-            if rule.get("invert"):
-                value, why = not value, "the same, the other way round"
-            result.setdefault(rule["became"], rule.get("values", {}).get(str(value).lower(), value))
-        elif value is False and "when_false" in rule:
-            result.setdefault(rule["when_false"], None)
-        changes.append(Change(f"{where}: {key}", rule.get("became", ""), rule["version"], why, rule["kind"]))
-    return result

@@ -13,9 +13,8 @@ from ..profiles.memory_fit import MIB, Fit, fit_arm
 
 Data = dict[str, Any]
 
-#: Tokens to draft where a command names none: what is usual for a head and for a draft or a lookup. Suffix
-#: decoding and llama.cpp's draft-simple have a default of their own (vllm/config/speculative.py; --help).
-_USUAL_TOKENS = {"suffix": 24, "draft-simple": 3, "eagle3": 3, "arctic": 3, "mlp_speculator": 3, "medusa": 3}
+#: Tokens to draft where neither a command nor the catalogue's method names a number.
+_USUAL_TOKENS = 5
 
 
 def find_model(house: House, name: str) -> str | None:
@@ -155,13 +154,14 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     )
 
 
-def usual_tokens(house: House, method: str, profiles: Sequence[str]) -> tuple[int, str]:
+def usual_tokens(house: House, engine: Mapping[str, Any], method: str, profiles: Sequence[str]) -> tuple[int, str]:
     """Return how many tokens to draft where the command does not say, and why so many."""
     for name in profiles:
         spec = house.profiles[name]["speculation"]
         if spec["method"] == method:
             return int(spec["num_speculative_tokens"]), f"the command names none; as in the profile {name}"
-    return _USUAL_TOKENS.get(method, 5), "the command names none; a usual number to begin with"
+    usual = int(engine["methods"].get(method, {}).get("usual_tokens", _USUAL_TOKENS))
+    return usual, "the command names none; a usual number to begin with"
 
 
 def guess_method(house: House, engine: Mapping[str, Any], draft: str) -> str:
@@ -190,11 +190,18 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
     for key, model in house.models.items():
         method = str(model.get("head_method", ""))
         if wanted.target and model.get("head_for") == wanted.target and method in wanted.engine["methods"]:
-            spec = {"method": method, "draft": key, "num_speculative_tokens": usual_tokens(house, method, ())[0]}
+            spec = {
+                "method": method,
+                "draft": key,
+                "num_speculative_tokens": usual_tokens(house, wanted.engine, method, ())[0],
+            }
             return spec, "the command has none; the catalogue has this head for the target"
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
     method = "ngram" if "ngram" in lookups else lookups[0] if lookups else "ngram"
-    return {"method": method, "num_speculative_tokens": 5}, "the command has none; a lookup needs no draft model"
+    return {
+        "method": method,
+        "num_speculative_tokens": _USUAL_TOKENS,
+    }, "the command has none; a lookup needs no draft model"
 
 
 def slug(text: str) -> str:

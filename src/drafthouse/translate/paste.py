@@ -12,25 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.errors import DrafthouseError, Problem
+from ..engines.base import Engine
+from ..engines.registry import DIALECTS
 
-#: Programs that serve, and the engine of each.
-PROGRAMS = {
-    "vllm": "vllm",
-    "trtllm-serve": "trtllm",
-    "llama-server": "llamacpp",
-    "llama-speculative": "llamacpp",
-    "llama-speculative-simple": "llamacpp",
-    "llama-cli": "llamacpp",
-    "llama-completion": "llamacpp",
-}
-PYTHON_MODULES = {
-    "vllm.entrypoints.openai.api_server": "vllm",
-    "vllm.entrypoints.cli.main": "vllm",
-    "tensorrt_llm.commands.serve": "trtllm",
-}
-FORMS = (
-    "vllm serve, python -m vllm.entrypoints.openai.api_server, LLM(...) in Python, trtllm-serve, llama-server, "
-    "llama-speculative, llama-cli, docker run with an image of one of them"
+#: Programs and Python modules that serve, and the engine of each.
+PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}
+PYTHON_MODULES = {name: engine for engine in DIALECTS.values() for name in engine.python_modules}
+FORMS = ", ".join(
+    [*(form for engine in DIALECTS.values() for form in engine.forms), "docker run with an image of one of them"]
 )
 _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"})
 _STARTERS = ("sudo", "-E", "exec", "nohup", "time", "env", "nice")
@@ -173,14 +162,15 @@ def engine_words(words: list[str], line: int, assignments: dict[str, str]) -> Wo
     if re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         rest = words[3:]
         return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest, assignments)
-    if name == "vllm":
-        return Words(line, "vllm serve", words[2:], assignments) if words[1:2] == ["serve"] else None
-    if name == "trtllm-serve":
-        return Words(line, name, words[2:] if words[1:2] == ["serve"] else words[1:], assignments)
-    return Words(line, name, words[1:], assignments) if name in PROGRAMS else None
+    if name not in PROGRAMS:
+        return None
+    verb, rest = PROGRAMS[name].programs[name], words[1:]
+    if verb:
+        return Words(line, f"{name} {verb}", rest[1:], assignments) if rest[:1] == [verb] else None
+    return Words(line, name, rest[1:] if rest[:1] == ["serve"] else rest, assignments)
 
 
-def engine_of(program: str) -> str:
+def engine_of(program: str) -> Engine:
     """Return the engine that ``program`` (as in `Words`) starts."""
     module = program.removeprefix("python -m ")
     return PYTHON_MODULES.get(module) or PROGRAMS[program.split(maxsplit=1)[0]]

@@ -7,17 +7,18 @@ Everything that was pasted either stands in the command of today (`rest`, `confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem, nearest
 from ..core.shell import Flag
+from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
+from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import Change, Given, apply_keys, apply_old, last_of_each, read_given
+from .flags import OldFlags, apply_old, last_of_each, read_given
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
-from .speculation import Speculation, read_trtllm, read_vllm, take_llamacpp, take_vllm
 from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 Data = dict[str, Any]
@@ -35,14 +36,12 @@ _OPEN_KEY = (
 class Reading:
     """One command, read. The parts that came of it are its attributes."""
 
-    def __init__(
-        self, words: Words, house: House, flags: Mapping[str, Any], file_of: Callable[[str], str | None]
-    ) -> None:
+    def __init__(self, words: Words, house: House, flags: OldFlags, file_of: Callable[[str], str | None]) -> None:
         self.words, self.house, self.flags, self.file_of = words, house, flags, file_of
-        self.family = engine_of_words(words)
-        self.engine_id = self.family
-        self.engine: Data = house.engines[self.family]
-        self.table: Data = flags[self.family]
+        self.plug = engine_of_words(words)
+        self.engine_id = self.plug.name
+        self.engine: Data = house.engines[self.engine_id]
+        self.table: Data = flags.of(self.engine_id)
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
@@ -62,7 +61,7 @@ class Reading:
 
     def moved_repository(self, name: str) -> str:
         """Return where a repository is today."""
-        new = self.flags["moved_repositories"].get(name)
+        new = self.flags.moved_repositories.get(name)
         if new:
             self.note(name, str(new), "the repository moved on the hub", "renamed")
         return str(new or name)
@@ -71,36 +70,26 @@ class Reading:
         self._program()
         given = last_of_each(read_given(self.words.words, self.table), self.changes)
         given = self._config_file(given)
-        maximum_alone = {entry.name for entry in given if entry.name.startswith("ngram-prompt-lookup")} == {
-            "ngram-prompt-lookup-max"
-        }
+        before = frozenset(entry.name for entry in given)
         given = apply_old(given, self.table, self.changes)
-        raw: Data = {}
-        if self.family == "vllm":
-            given, raw = take_vllm(given)
-            if maximum_alone and "prompt_lookup_min" not in raw:
-                raw["prompt_lookup_min"] = 1
-                why = "it was 1 where only the maximum was given; today it would be the maximum"
-                self.note("(no minimum)", "prompt_lookup_min: 1", why, "chosen", "0.8.3")
-            arctic = raw.get("method") == "arctic" or "ARCTIC_INFERENCE_ENABLED" in self.words.assignments
-            if arctic and "vllm-arctic" in self.house.engines:
-                self.engine_id, self.engine = "vllm-arctic", self.house.engines["vllm-arctic"]
+        command = Command(given, before, self.engine, self.table, self.changes, self._guessed)
+        self.plug.take_speculation(command)
+        for other in ENGINES:
+            # The same command may start another engine, where the catalogue has that.
+            known = other.like == self.plug.name and other.name in self.house.engines
+            if known and other.claims(command.taken, self.words.assignments):
+                self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
         self._container()
-        given = self._target(last_of_each(given, self.changes))
-        if self.family == "llamacpp":
-            given, self.speculation = take_llamacpp(given, self.engine, self.changes)
-        elif self.family == "trtllm":
-            self.config, self.speculation = read_trtllm(self.config, self.engine)
-        else:
-
-            def guess(draft: str) -> str:
-                return guess_method(self.house, self.engine, draft)
-
-            version = str(self.engine["default_version"])
-            self.speculation = read_vllm(raw, self.engine, self.table, version, guess, self.changes)
+        command.given = self._target(last_of_each(command.given, self.changes))
+        command.engine, command.config = self.engine, self.config
+        self.speculation = self.plug.read_speculation(command)
+        given, self.config = command.given, command.config
         for entry in given:
             self._flag(entry)
         self._settings()
+
+    def _guessed(self, draft: str) -> str:
+        return guess_method(self.house, self.engine, draft)
 
     # --- around the flags -----------------------------------------------------------------------------
 
@@ -140,7 +129,7 @@ class Reading:
         for name, value in self.words.container:
             if name == "--env":
                 continue  # see the variable itself
-            known = self.flags["docker"].get(name.removeprefix("--"))
+            known = self.flags.docker.get(name.removeprefix("--"))
             why = known or "the house's containers have no such setting"
             self.note(f"docker {name} {value}".strip(), "", why, "moved" if known else "removed")
         theirs, ours = image_version(self.words.image), str(self.engine["default_version"])
@@ -163,7 +152,7 @@ class Reading:
             return [other for other in given if other is not entry]
         data = read_yaml(text, entry.value)
         others = [other for other in given if other is not entry]
-        if self.family == "vllm":  # flags in a file; the command line wins
+        if self.plug.flags_in_file:  # the command line wins
             self.note(typed_as, "", "its flags stand in the command now", "moved")
             words = [word for key, value in data.items() for word in file_words(str(key), value)]
             there = {other.name for other in given}
@@ -186,9 +175,9 @@ class Reading:
         chosen = named[-1] if named else bare[0]
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
-        if self.words.program == "vllm serve" and chosen.name == "model":
-            why = "the model stands behind `vllm serve`; the flag still works, with a warning"
-            self.note(chosen.spelled, self.target, why, "renamed", "by 0.8.5")
+        behind = self.table.get("model_behind")
+        if behind and self.words.program == behind["program"] and chosen.name == "model":
+            self.note(chosen.spelled, self.target, behind["note"], "renamed", behind["version"])
         for entry in [*named, *bare]:
             if entry is not chosen:
                 self.rest.append([entry.flag, entry.value] if entry.name else [str(entry.value)])

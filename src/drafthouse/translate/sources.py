@@ -9,6 +9,8 @@ import re
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..engines.base import Engine
+from ..engines.registry import DIALECTS
 from .paste import FORMS, Paste, Words, engine_of, engine_words, plain_text, read_paste
 
 #: Flags of `docker run` that take no value; all the others do.
@@ -21,15 +23,9 @@ _DOCKER_SHORT = {
     "-m": "--memory", "-l": "--label", "-c": "--cpu-shares", "-i": "--interactive", "-t": "--tty",
     "-d": "--detach", "-P": "--publish-all", "-q": "--quiet",
 }  # fmt: skip
-#: Images, and the command that their entrypoint starts ('' where the command must be given).
-_IMAGES: tuple[tuple[str, list[str]], ...] = (
-    (r"(?:.*/)?vllm/vllm-openai", ["vllm", "serve"]),
-    (r"(?:.*/)?vllm-openai", ["vllm", "serve"]),
-    (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:server.*", ["llama-server"]),
-    (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:light.*", ["llama-cli"]),
-    (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:full.*", ["llama-server"]),
-    (r"nvcr\.io/nvidia/tensorrt-llm/release", []),
-)
+#: How a call in Python stands in the place of a program, and whose such calls are.
+_CALL = "LLM(...)"
+_CALLED = next(engine for engine in DIALECTS.values() if engine.python_call)
 _SHELLS = ("bash", "sh")
 
 
@@ -107,7 +103,7 @@ def _whole(words: Words, inner: list[str]) -> list[str]:
         if name == "--entrypoint":
             return [value, *inner]
     image = words.image.partition("@")[0]
-    for pattern, command in _IMAGES:
+    for pattern, command in (known for engine in DIALECTS.values() for known in engine.images):
         if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):
             # llama.cpp's full image is told by its first word which program is meant.
             return [*command, *(inner[1:] if command and inner[:1] == ["--server"] else inner)]
@@ -153,22 +149,17 @@ def image_version(image: str) -> str:
 def _python(text: str) -> list[Words]:
     """Return a command for every `LLM(...)` of a Python snippet; what it samples with comes along."""
     found: list[Words] = []
-    for match in re.finditer(r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\(", text):
+    others = [engine.python_package for engine in DIALECTS.values() if engine.python_package]
+    for match in re.finditer(_CALLED.python_call, text):
         line = text.count("\n", 0, match.start()) + 1
-        if "tensorrt_llm" in text:
-            raise DrafthouseError(
-                Problem(
-                    "LLM(...) of tensorrt_llm",
-                    "its server's command: trtllm-serve MODEL --extra_llm_api_options FILE",
-                    "put the keyword arguments into that YAML file, under the same names",
-                    f"line {line}",
-                )
-            )
+        for package, needed, do in others:
+            if package in text:
+                raise DrafthouseError(Problem(f"{_CALL} of {package}", needed, do, f"line {line}"))
         call = _call(text, match.end() - 1, line)
         words = [str(_literal(call.args[0], text, line))] if call.args else []
         for keyword in call.keywords:
             words += _flag_words(str(keyword.arg), _literal(keyword.value, text, line))
-        found.append(Words(line, "LLM(...)", words, _sampling(text, match.end())))
+        found.append(Words(line, _CALL, words, _sampling(text, match.end())))
     return found
 
 
@@ -248,6 +239,6 @@ def _sampling(text: str, start: int) -> dict[str, str]:
         return {}
 
 
-def engine_of_words(words: Words) -> str:
-    """Return the engine that a command starts (a Python snippet is vLLM's)."""
-    return "vllm" if words.program == "LLM(...)" else engine_of(words.program)
+def engine_of_words(words: Words) -> Engine:
+    """Return the engine that a command starts."""
+    return _CALLED if words.program == _CALL else engine_of(words.program)

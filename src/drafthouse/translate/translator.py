@@ -6,7 +6,7 @@ the function it is given. Nothing that was pasted is dropped without a word: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ import yaml
 from ..core.errors import DrafthouseError, Problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import having, known, releases
+from ..engines.pasted import Change, Speculation
 from ..profiles.catalog import House
-from .flags import Change
+from .flags import OldFlags
 from .nearest_profile import (
     Wanted,
     a_speculation,
@@ -31,7 +32,6 @@ from .nearest_profile import (
 )
 from .reader import Reading
 from .sources import commands_of
-from .speculation import Speculation
 from .values import nested, plain, quoted
 
 Data = dict[str, Any]
@@ -58,11 +58,11 @@ class Translation:
 
 
 def translate(
-    text: str, house: House, flags: Mapping[str, Any], read: Callable[[str], str | None]
+    text: str, house: House, flags: OldFlags, read: Callable[[str], str | None]
 ) -> tuple[list[Translation], list[str]]:
     """Translate every serve command of ``text``; also return the flags in it that belong to no command.
 
-    ``flags`` is the table of `load_flags`; ``read`` returns the text of a file that a command names, or None.
+    ``flags`` is what `load_flags` read; ``read`` returns the text of a file that a command names, or None.
     Raises DrafthouseError with every problem of every command.
     """
     commands, paste = commands_of(text)
@@ -156,7 +156,7 @@ class _Result:
         """Return `speculation:` of the profile, and put what was chosen or renamed into the engine's words."""
         tokens, method = speculation.tokens, speculation.method
         if tokens is None:
-            tokens, why = usual_tokens(self.house, method, profiles)
+            tokens, why = usual_tokens(self.house, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
         names = self.engine["methods"].get(method, {}).get("names", {})
         for key, value in list(speculation.words.items()):

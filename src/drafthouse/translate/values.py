@@ -11,7 +11,7 @@ from ..core.documents import BadDocument
 from ..core.errors import DrafthouseError, Problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.yaml_documents import yaml_of
-from .flags import Given
+from ..engines.pasted import Given
 
 Data = dict[str, Any]
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from drafthouse.core.schema import Findings, check
-from drafthouse.profiles.catalog import PROFILE, load_house
+from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.tuning.paired_stats import Tried
 from drafthouse.tuning.prompt_split import TunePrompts

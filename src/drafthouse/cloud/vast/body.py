@@ -43,7 +43,7 @@ def body_of(resolved: Mapping[str, Any], label: str, deadline: int, hours: float
                 f"no image for {resolved['engine']['name']} {resolved['engine']['version']}",
                 "`image` or `rental_image` in the engine's entry",
                 "add one, with Python in it",
-                "profiles/catalog/engines.yml",
+                f"profiles/catalog/engines/{resolved['engine']['id']}.yml",
             )
         )
     return {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import socket
 import ssl
 import time
@@ -21,6 +20,7 @@ from ...addons.gateway_ready import asked, read_key, trust_of, wait_for_gateway
 from ...core.errors import DrafthouseError
 from ...core.http import opener
 from ...core.redact import redactor
+from ...engines.registry import dialect_of, engine_of
 from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
@@ -31,10 +31,7 @@ _GATEWAY_S = 3.0
 _ERROR_LETTERS = 200
 _CHAT = "/v1/chat/completions"
 # The lines that `spec_metrics.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
-_DIALECT = re.compile(r"^(vllm|llamacpp):|^trtllm[_:]")
 _SPECULATION = "spec_decode"
-# llama.cpp has counters of drafts with and without speculation; a lookup that finds nothing looks like none.
-_WITH_SLOTS = "llamacpp"
 
 
 def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
@@ -61,8 +58,9 @@ def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
     found["with_key"] = {**with_key, "models": _models(text)}
     if not key or found["health"]["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
         return found
-    if wants["engine"]["id"] == _WITH_SLOTS:
-        found["speculates"] = _speculates(_got(f"{base}/slots", key)[1])
+    engine = engine_of(wants["engine"]["id"])
+    if engine.slots:
+        found["speculates"] = engine.speculates(_got(base + engine.slots, key)[1])
     metrics = base + wants["engine"]["metrics"]
     found["before"], found["counters_error"] = _counters(metrics, key)
     for body in wants["asks"]:
@@ -106,21 +104,12 @@ def _models(text: str) -> list[str]:
         return []
 
 
-def _speculates(text: str) -> bool | None:
-    """Return whether a slot of llama.cpp's speculates, None where it does not tell (--no-slots)."""
-    try:
-        said = [slot["speculative"] for slot in json.loads(text)]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return any(said) if said else None
-
-
 def _counters(url: str, key: str) -> tuple[str, str]:
     """Return the lines about drafting, and why there are none; first without the key, as `counters` does."""
     for given in ("", key):
         answer, text = _got(url, given)
         if answer["status"] == 200:
-            lines = [line for line in text.splitlines() if _DIALECT.match(line)]
+            lines = [line for line in text.splitlines() if dialect_of(line)]
             return "\n".join([*lines[:1], *_drafting("\n".join(lines[1:]))]) + "\n", ""
         if answer["status"] not in (401, 403):
             break

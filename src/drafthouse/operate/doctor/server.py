@@ -8,6 +8,7 @@ from typing import Any
 
 from ...bench.spec_metrics import Snapshot, difference, parse_counters
 from ...core.format import count
+from ...engines.registry import engine_of
 from ...profiles.exposure import NAMED, NOBODY, exposed, told
 from .addons import WATCHERS, watchers_checks
 from .check import Check, fail, not_here, of_problem, ok, warn
@@ -201,7 +202,8 @@ def _speculation(wants: Data, asked: Data, arm: str) -> Check:
             said = "several tokens a step, by its answers"
         return ok(name, f"{said} in {requests}", needed)
     if drafted is None:
-        do = "ask for its counters by hand; TensorRT-LLM has them since 1.3.0rc19, with return_perf_metrics"
+        since = engine_of(wants["engine"]["id"]).see_drafts
+        do = f"ask for its counters by hand{f': {since}' if since else ''}"
         return warn(
             name, f"neither counters nor answers tell: {asked['counters_error'] or 'no such lines'}", needed, do
         )
