@@ -69,6 +69,9 @@ SHARES = {
 SLOW = ("results",)
 _PROFILE = "cpu-smollm2-ngram"
 _GPU = "rtx6000-qwen-eagle3"
+_CATALOG = ROOT / "profiles" / "catalog"
+_ENGINES = [f"engines/{path.stem}" for path in sorted((_CATALOG / "engines").glob("*.yml"))]
+_OLD_FLAGS = ["old_flags", *(f"old_flags/{path.stem}" for path in sorted((_CATALOG / "old_flags").glob("*.yml")))]
 
 
 @dataclass
@@ -220,11 +223,12 @@ class Workspace:
         return self._of(rng, "profiles", file, YAML, main, *arguments)
 
     def _case_catalogue(self, rng: random.Random) -> Case:
-        name = rng.choice(("hardware", "models", "engines", "engines", "gpus", "flags"))
+        own = (rng.choice(_ENGINES), rng.choice(_ENGINES), rng.choice(_OLD_FLAGS))
+        name = rng.choice(("hardware", "models", "gpus", *own))
         file = self.root / "profiles" / "catalog" / f"{name}.yml"
         if name == "gpus":
             return self._of(rng, "catalogue", file, YAML, gpus_main)
-        if name == "flags":
+        if name.startswith("old_flags"):
             return self._of(rng, "catalogue", file, YAML, translate.main, _command(rng))
         profile = rng.choice((_PROFILE, _GPU, "rtx6000-gptoss-trtllm-eagle3"))
         main, arguments = rng.choice(((plan.main, [profile]), (profiles.main, []), (translate.main, [_command(rng)])))

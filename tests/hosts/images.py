@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.reach import debian_archive, environment, machine_files
+from tests.support.catalogue import table
 
 CACHE = ROOT / ".cache" / "hosts"
 REPOSITORY = "drafthouse-test"
@@ -233,8 +233,7 @@ class Images:
 
 def engine_version() -> str:
     """Return the version of xllamacpp that the engine catalogue pins."""
-    text = (ROOT / "profiles" / "catalog" / "engines.yml").read_text("utf-8")
-    return str(yaml.safe_load(text)["llamacpp"]["default_version"])
+    return str(table("engines")["llamacpp"]["default_version"])
 
 
 def _hash(recipe: bytes, files: Mapping[str, bytes], arguments: Mapping[str, str]) -> str:

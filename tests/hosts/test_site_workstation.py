@@ -15,6 +15,7 @@ import yaml
 
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.hosts.hosts import Ended, Host, Lab
+from tests.support.catalogue import table
 from tests.support.verdicts import consistent
 
 PROFILE = "cpu-smollm2-ngram"
@@ -350,8 +351,7 @@ def test_the_machine_is_back_behind_its_firewall(
 def generous(serving: Ended, variables: dict[str, Any]) -> dict[str, Any]:
     """The served profile with what the catalogue asks for other engines' containers, but for the GPU."""
     inventory = yaml.safe_load((ROOT / "inventory/workstation/group_vars/all.yml").read_text())
-    catalogue = yaml.safe_load((ROOT / "profiles/catalog/engines.yml").read_text())
-    wanted = {**catalogue["trtllm"]["container"], **catalogue["vllm"]["container"]}
+    wanted = {**table("engines")["trtllm"]["container"], **table("engines")["vllm"]["container"]}
     resolved = resolved_profile(PROFILE, site_from({**inventory, **variables}), OVERRIDES)
     container = resolved["arms"]["speculative"]["container"]
     # A box in a container may not raise its own limits, only lower them.

@@ -20,6 +20,7 @@ import yaml
 from drafthouse.core.requirement_lines import read_lock
 from drafthouse.host.venv import EnvRecipe, ensure_env
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.support.catalogue import table
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ def check_home(version: str) -> Path:
 
     Only the pin serves on a CPU too. The older ones are for their parser and configuration alone.
     """
-    if version == str(_catalogue("engines", "vllm")["default_version"]):
+    if version == str(table("engines")["vllm"]["default_version"]):
         return engine_home("vllm")
     lock = ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt"
     home = KEPT / f"vllm-{version}-cpu"

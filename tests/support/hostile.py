@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from drafthouse.profiles.workspace import ROOT, resolved_profile
+from tests.support import catalogue
 
 Place = tuple[Any, ...]
 KEY = object()  # the last part of a place: the key itself, and not what it names
@@ -108,10 +109,6 @@ _SUITE = {"name": "tiny", "description": "a test", "kinds": {"chat": {"output_to
 
 
 @functools.cache
-def _catalog(name: str) -> Any:
-    return yaml.load((ROOT / f"profiles/catalog/{name}.yml").read_text("utf-8"), Loader=yaml.CSafeLoader)
-
-
 def whole_of(profile: str, site: Mapping[str, Any]) -> dict[str, Any]:
     """Return all that a profile is made of: itself, its entries of the catalogue, and a site."""
     own = yaml.safe_load((ROOT / f"profiles/{profile}.yml").read_text("utf-8"))
@@ -122,14 +119,14 @@ def whole_of(profile: str, site: Mapping[str, Any]) -> dict[str, Any]:
     wanted = [own["target"], *([own["speculation"]["draft"]] if "draft" in own["speculation"] else [])]
     while wanted:
         key = wanted.pop()
-        models[key] = _catalog("models")[key]
+        models[key] = catalogue.table("models")[key]
         wanted += [models[key]["source"]["derived"]["from"]] if "derived" in models[key]["source"] else []
-    engine = _catalog("engines")[own["engine"]]
-    engines = {key: _catalog("engines")[key] for key in (own["engine"], engine.get("like")) if key}
+    engine = catalogue.table("engines")[own["engine"]]
+    engines = {key: catalogue.table("engines")[key] for key in (own["engine"], engine.get("like")) if key}
     return copy.deepcopy(
         {
             "profile": own,
-            "hardware": {own["hardware"]: _catalog("hardware")[own["hardware"]]},
+            "hardware": {own["hardware"]: catalogue.table("hardware")[own["hardware"]]},
             "models": models,
             "engines": engines,
             "site": dict(site),
@@ -152,7 +149,7 @@ class Clone:
         """Return the resolved profile with its files. Raises DrafthouseError."""
         (self.root / f"profiles/{self.profile}.yml").write_text(written(whole["profile"]))
         for name in ("hardware", "models", "engines"):
-            (self.root / f"profiles/catalog/{name}.yml").write_text(written(whole[name]))
+            catalogue.write(self.root, name, whole[name], written)
         return resolved_profile(self.profile, whole["site"], root=self.root)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.grafana import COLUMNS, PANELS, dashboard, queries
-from drafthouse.addons.prometheus_rules import DIALECTS, Limits, Pace, Watched, alerts, recorded
+from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, alerts, recorded
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.json_schema import schema_problem, why_not
 from tests.support.builders import broken
@@ -17,7 +17,7 @@ from tests.support.builders import broken
 SCHEMA = json.loads((ROOT / "tests/grafana.schema.json").read_text("utf-8"))
 PLACES = [
     Watched(dialect, node=node, gpu=gpu, gateway=gateway)
-    for dialect in ("", *DIALECTS)
+    for dialect in ("", *SERIES)
     for node, gpu, gateway in ((False, False, False), (True, False, True), (True, True, True))
 ]
 

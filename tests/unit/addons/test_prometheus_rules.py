@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.prometheus_rules import (
-    DIALECTS,
+    SERIES,
     Alert,
-    Dialect,
     Limits,
     Pace,
     Watched,
@@ -23,12 +22,13 @@ from drafthouse.addons.prometheus_rules import (
     rules_file,
 )
 from drafthouse.bench.spec_metrics import parse_counters
+from drafthouse.engines.base import Series as Names
 from tests.support.prometheus import checked, write
 
 pytestmark = pytest.mark.processes
 
 PACE, LIMITS = Pace(), Limits()
-EVERYTHING = {name: Watched(name, node=True, gpu=True, gateway=True, log="the log") for name in DIALECTS}
+EVERYTHING = {name: Watched(name, node=True, gpu=True, gateway=True, log="the log") for name in SERIES}
 E = 'job="engine",instance="e",profile="p"'
 ALWAYS = 'probe_success{job="health",instance="b",profile="p"}'
 Series = tuple[str, str]
@@ -66,7 +66,7 @@ def nothing(name: str, at: str = "10m") -> dict[str, Any]:
 # --- what is recorded -------------------------------------------------------------------------------
 
 
-def drafting(names: Dialect, each: Sequence[int] = (12, 9, 6, 3), start: int = 0) -> list[Series]:
+def drafting(names: Names, each: Sequence[int] = (12, 9, 6, 3), start: int = 0) -> list[Series]:
     """One draft of four tokens a second for half an hour; ``each``: accepted at each position in 15 s."""
     accepted = [
         (f'{names.accepted_at}{{{E},{names.position}="{at}"}}', f"{start}+{count}x120") for at, count in enumerate(each)
@@ -82,7 +82,7 @@ def drafting(names: Dialect, each: Sequence[int] = (12, 9, 6, 3), start: int = 0
     ]
 
 
-def traffic(names: Dialect) -> list[Series]:
+def traffic(names: Names) -> list[Series]:
     """10 tokens a second out, 20 in, 2 requests running, 3 waiting, half the cache taken, times of known quantiles."""
     found = [(f"{names.output_tokens}{{{E}}}", "0+150x120"), (f"{names.input_tokens}{{{E}}}", "0+300x120")]
     for name, values in ((names.running, "2+0x120"), (names.waiting, "3+0x120"), (names.kv_cache, "0.5+0x120")):
@@ -95,9 +95,9 @@ def traffic(names: Dialect) -> list[Series]:
     return found
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SERIES)
 def test_the_same_names_hold_the_same_numbers_for_every_engine(dialect: str, tmp_path: Path) -> None:
-    names = DIALECTS[dialect]
+    names = SERIES[dialect]
     wanted = [
         near("drafthouse:engine_up:bool", 1, profile="p"),
         near("drafthouse:drafts:rate", 1, profile="p"),
@@ -132,9 +132,9 @@ def test_the_same_names_hold_the_same_numbers_for_every_engine(dialect: str, tmp
     assert {rule.name for rule in recorded(watched, PACE)} == {test["expr"].split("{")[0][4:] for test in wanted}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SERIES)
 def test_without_drafts_there_is_no_acceptance_instead_of_one_of_0(dialect: str, tmp_path: Path) -> None:
-    names = DIALECTS[dialect]
+    names = SERIES[dialect]
     series = [(name, values.replace("15x", "0x").replace("60x", "0x")) for name, values in drafting(names, [0] * 4, 7)]
     wanted = [nothing("drafthouse:acceptance_rate:ratio"), nothing("drafthouse:acceptance_length:mean")]
     judged(tmp_path, Watched(dialect), scene(series, promql_expr=wanted))
@@ -142,7 +142,7 @@ def test_without_drafts_there_is_no_acceptance_instead_of_one_of_0(dialect: str,
 
 def test_drafts_of_which_none_was_ever_accepted_have_a_rate_of_0(tmp_path: Path) -> None:
     """TensorRT-LLM has no line of accepted tokens then."""
-    series = drafting(DIALECTS["trtllm"], each=())
+    series = drafting(SERIES["trtllm"], each=())
     wanted = [
         near("drafthouse:acceptance_rate:ratio", 0, profile="p"),
         near("drafthouse:acceptance_length:mean", 1, profile="p"),
@@ -152,9 +152,7 @@ def test_drafts_of_which_none_was_ever_accepted_have_a_rate_of_0(tmp_path: Path)
 
 def test_several_engines_of_one_server_are_one(tmp_path: Path) -> None:
     """vLLM with data parallelism has a line for each of its engines."""
-    both = [
-        (name.replace("}", f',engine="{at}"}}'), values) for at in "01" for name, values in traffic(DIALECTS["vllm"])
-    ]
+    both = [(name.replace("}", f',engine="{at}"}}'), values) for at in "01" for name, values in traffic(SERIES["vllm"])]
     wanted = [
         near("drafthouse:output_tokens:rate", 20, profile="p"),
         near("drafthouse:requests_running:sum", 4, profile="p"),
@@ -204,7 +202,7 @@ def test_the_machine(tmp_path: Path) -> None:
 
 
 def test_restarts_are_seen_by_the_counters_and_by_the_health(tmp_path: Path) -> None:
-    name = f"{DIALECTS['llamacpp'].output_tokens}{{{E}}}"
+    name = f"{SERIES['llamacpp'].output_tokens}{{{E}}}"
     restarts = "drafthouse:engine_restarts:count"
     one, two = ([near(restarts, count, "15m", profile="p")] for count in (1, 2))
     by_counter = scene([(ALWAYS, "1+0x60"), (name, "0+9x20 0+9x20 0+9x20")], promql_expr=two)
@@ -215,10 +213,10 @@ def test_restarts_are_seen_by_the_counters_and_by_the_health(tmp_path: Path) -> 
     judged(tmp_path, Watched(), by_health)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", SERIES)
 def test_the_names_are_those_that_counters_reads(dialect: str) -> None:
     """The watchdog, the benchmark and Prometheus look at the same lines."""
-    names = DIALECTS[dialect]
+    names = SERIES[dialect]
     lines = []
     for series, values in drafting(names):
         lines.append(f"{series} {values.partition('+')[2].partition('x')[0]}")
@@ -243,7 +241,7 @@ class Cause:
 
 
 G, D, W = 'job="gateway",instance="b"', 'job="gpu",instance="d",gpu="0"', 'job="node",instance="n"'
-V = DIALECTS["vllm"]
+V = SERIES["vllm"]
 TAKEN = {"$value | humanizePercentage": "97%"}
 CAUSES = {
     "EngineDown": Cause(
@@ -344,7 +342,7 @@ def test_an_alert_fires_and_ends(name: str, tmp_path: Path) -> None:
 
 
 def test_tensorrt_llm_tells_of_its_queue_by_the_time_in_it(tmp_path: Path) -> None:
-    queue = DIALECTS["trtllm"].queue
+    queue = SERIES["trtllm"].queue
     # A request waits one second, then four, then ten; then a tenth of one.
     cause = Cause(
         [
@@ -357,7 +355,7 @@ def test_tensorrt_llm_tells_of_its_queue_by_the_time_in_it(tmp_path: Path) -> No
     judged(tmp_path, EVERYTHING["trtllm"], scene(cause.series, alert_rule=expected(alert, cause)))
 
 
-@pytest.mark.parametrize("dialect", ["", *DIALECTS])
+@pytest.mark.parametrize("dialect", ["", *SERIES])
 def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> None:
     watched = Watched(dialect, node=True, gpu=True, gateway=True, log="`docker logs drafthouse-ARM`")
     names = {rule.name for rule in recorded(watched, PACE)}
@@ -368,7 +366,7 @@ def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> No
             assert name in names, (alert.name, name)
 
 
-@pytest.mark.parametrize("dialect", ["", *DIALECTS])
+@pytest.mark.parametrize("dialect", ["", *SERIES])
 def test_what_is_asked_was_recorded_before(dialect: str) -> None:
     """Prometheus evaluates a group in order, and groups in none."""
     watched = Watched(dialect, node=True, gpu=True, gateway=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
 from drafthouse.profiles.workspace import ROOT
+from tests.support.catalogue import table
 
 pytestmark = pytest.mark.processes
 
@@ -64,14 +64,10 @@ def test_every_locked_package_is_in_it_with_its_hashes(parts: dict[str, Any]) ->
 
 
 def test_engines_images_and_models_are_in_it(parts: dict[str, Any]) -> None:
-    catalogue = {
-        name: yaml.safe_load((ROOT / "profiles" / "catalog" / f"{name}.yml").read_text("utf-8"))
-        for name in ("engines", "models")
-    }
-    for key, engine in catalogue["engines"].items():
+    for key, engine in table("engines").items():
         assert f"engine:{key}@{engine['default_version']}" in parts
     assert parts["image:vllm/vllm-openai:v0.32.0"]["purl"].startswith("pkg:docker/vllm/vllm-openai@v0.32.0")
-    for key, model in catalogue["models"].items():
+    for key, model in table("models").items():
         if hub := model["source"].get("hub"):
             part = parts[f"model:{key}"]
             assert part.get("version", "unresolved") == hub["revision"]

@@ -12,6 +12,7 @@ import yaml
 from drafthouse.core.versions import having, known, ranges, releases, spelled
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from tests.support.catalogue import table
 
 pytestmark = pytest.mark.processes
 
@@ -104,8 +105,7 @@ def test_nightly_builds_are_no_pin_and_say_so() -> None:
 
 
 def test_a_digest_is_part_of_the_image() -> None:
-    house_file = ROOT / "profiles" / "catalog" / "engines.yml"
-    image = yaml.safe_load(house_file.read_text("utf-8"))["vllm"]["image"]
+    image = table("engines")["vllm"]["image"]
     from drafthouse.profiles.engine_version import _image
 
     engine = {"versions": {}, "image": {**image, "digest": "sha256:abc"}}

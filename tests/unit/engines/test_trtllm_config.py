@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.core.errors import DrafthouseError
-from drafthouse.engines.trtllm_config import check_config, load_config, warnings_of
+from drafthouse.core.errors import Problem
+from drafthouse.core.yaml_documents import yaml_of
+from drafthouse.engines.trtllm_config import check_config, warnings_of
 from drafthouse.engines.trtllm_schema import DECODING_TYPES
 
 Data = dict[str, Any]
@@ -42,10 +43,14 @@ kv_cache_config:
 VERSIONS = ("1.2.0rc1", "1.2.0rc6.post3", "1.2.0", "1.2.1", "1.3.0rc14", "1.3.0rc24")
 
 
+def problems_of(text: str, version: str, where: str = "f") -> list[Problem]:
+    return check_config(yaml_of(text), version, where)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("text", [LOW_LATENCY, SPECULATIVE])
 def test_the_files_of_the_article_are_valid(text: str, version: str) -> None:
-    assert load_config(text, version) == yaml.safe_load(text)
+    assert not problems_of(text, version)
 
 
 # --- mutations of the article's file: text -> text, and what is said -------------------------------
@@ -202,21 +207,6 @@ MUTATIONS: dict[str, tuple[Callable[[str], str], str, str, str, str]] = {
         "a value",
         "or remove the key",
     ),
-    "no YAML": (
-        swap("enable_padding: true", "enable_padding: true: 1"),
-        "line 6, column 25",
-        "not YAML",
-        "",
-        "correct",
-    ),
-    "YAML cut short": (lambda text: text + "x: [1,", "line 15, column 7", "not YAML", "", "correct that line"),
-    "a key written twice": (
-        lambda text: text + "enable_autotuner: true\n",
-        "line 15, column 1",
-        "the key 'enable_autotuner' is written twice",
-        "",
-        "correct that line",
-    ),
     "a fraction above 1": (
         swap("enable_block_reuse: false", "free_gpu_memory_fraction: 95"),
         "kv_cache_config.free_gpu_memory_fraction",
@@ -274,9 +264,7 @@ def test_a_spoilt_file_is_refused_with_path_found_needed_and_do(name: str) -> No
     edit, path, found, needed, do = MUTATIONS[name]
     text = edit(SPECULATIVE)
     assert text != SPECULATIVE
-    with pytest.raises(DrafthouseError) as caught:
-        load_config(text, "1.2.1", "low_latency_speculative.yaml")
-    (problem,) = caught.value.problems
+    (problem,) = problems_of(text, "1.2.1", "low_latency_speculative.yaml")
     assert problem.where == ("low_latency_speculative.yaml" + (f": {path}" if path else ""))
     assert found in problem.found
     assert needed in problem.needed
@@ -286,9 +274,7 @@ def test_a_spoilt_file_is_refused_with_path_found_needed_and_do(name: str) -> No
 
 def test_everything_wrong_is_said_at_once() -> None:
     text = SPECULATIVE.replace("CUTLASS", "FAST").replace("max_draft_len: 3", "max_draft_len: 0") + "port: 8000\n"
-    with pytest.raises(DrafthouseError) as caught:
-        load_config(text, "1.2.1", "x.yaml")
-    assert [problem.where for problem in caught.value.problems] == [
+    assert [problem.where for problem in problems_of(text, "1.2.1", "x.yaml")] == [
         "x.yaml: moe_config.backend",
         "x.yaml: speculative_config.max_draft_len",
         "x.yaml: port",
@@ -297,15 +283,13 @@ def test_everything_wrong_is_said_at_once() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: 2026-99-99", "\x00", "{[1]: 2}", "[" * 600, "a: 1\n---\nb: 2", "&a [*a]", "*x", "a: !!python/name:os.system",
-     "1: 2", "null: 1", "speculative_config: [1]", "speculative_config: {decoding_type: [Eagle]}",
+    ["a: 2026-99-99", "1: 2", "null: 1", "speculative_config: [1]", "speculative_config: {decoding_type: [Eagle]}",
      "speculative_config: {decoding_type: null}", "cuda_graph_config: {batch_sizes: 3, max_batch_size: x}",
      "speculative_config: {1: 2, draft_len_schedule: {x: y}, decoding_type: NGram}"],
 )  # fmt: skip
 def test_no_text_ends_in_a_traceback(text: str) -> None:
     for version in VERSIONS:
-        with pytest.raises(DrafthouseError):
-            load_config(text, version)
+        assert problems_of(text, version)
 
 
 # --- versions --------------------------------------------------------------------------------------

@@ -49,8 +49,21 @@ def test_a_key_may_replace_a_merged_one(clone: Path) -> None:
 
 
 def test_a_catalogue_file_that_is_gone(clone: Path) -> None:
-    (clone / "profiles/catalog/engines.yml").unlink()
-    with pytest.raises(DrafthouseError, match=r"profiles/catalog/engines.yml\nfound: no such file"):
+    (clone / "profiles/catalog/models.yml").unlink()
+    with pytest.raises(DrafthouseError, match=r"profiles/catalog/models.yml\nfound: no such file"):
+        load_house(clone)
+
+
+def test_no_engine_at_all(clone: Path) -> None:
+    shutil.rmtree(clone / "profiles/catalog/engines")
+    with pytest.raises(DrafthouseError, match=r"profiles/catalog/engines\nfound: no engine"):
+        load_house(clone)
+
+
+def test_an_engines_file_with_a_name_that_is_none(clone: Path) -> None:
+    folder = clone / "profiles/catalog/engines"
+    (folder / "llamacpp.yml").rename(folder / "llama cpp.yml")
+    with pytest.raises(DrafthouseError, match=r"engines/llama cpp.yml\nfound: the file's name"):
         load_house(clone)
 
 

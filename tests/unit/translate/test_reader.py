@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.engines.vllm import json_fault
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
-from drafthouse.translate.speculation import json_fault
 from drafthouse.translate.text import command_text
 from drafthouse.translate.translator import Translation, translate
 
@@ -334,10 +335,10 @@ def test_what_an_open_quote_holds_is_not_repeated() -> None:
 
 
 def broken(tmp_path: Path, old: str, new: str) -> str:
-    text = (ROOT / "profiles/catalog/flags.yml").read_text("utf-8")
+    shutil.copytree(ROOT / "profiles/catalog", tmp_path / "profiles/catalog")
+    path = tmp_path / "profiles/catalog/old_flags/vllm.yml"
+    text = path.read_text("utf-8")
     assert old in text
-    path = tmp_path / "profiles/catalog/flags.yml"
-    path.parent.mkdir(parents=True)
     path.write_text(text.replace(old, new, 1), "utf-8")
     with pytest.raises(DrafthouseError) as caught:
         load_flags(tmp_path)
@@ -349,8 +350,8 @@ def broken(tmp_path: Path, old: str, new: str) -> str:
     [
         ("kind: renamed", "kind: remaned", "write 'renamed'"),
         ("{kind: renamed, became: speculative-config.model, ", "{kind: renamed, ", "renamed without 'became'"),
-        ("vllm:\n", "vlm:\n", "the unknown key 'vlm'"),
-        ("    version: 0.32.0\n", "    verson: 0.32.0\n", "the unknown key 'verson'"),
+        ("short:\n", "shrt:\n", "the unknown key 'shrt'"),
+        ("  version: 0.32.0\n", "  verson: 0.32.0\n", "the unknown key 'verson'"),
         ("---\n", "---\na: b: c\n", "mapping values are not allowed"),
     ],
 )
@@ -359,7 +360,7 @@ def test_a_slip_in_the_table_is_found(tmp_path: Path, old: str, new: str, said: 
 
 
 def test_a_table_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(DrafthouseError, match=r"restore it: git checkout -- profiles/catalog/flags.yml"):
+    with pytest.raises(DrafthouseError, match=r"restore it: git checkout -- profiles/catalog/old_flags.yml"):
         load_flags(tmp_path)
 
 
