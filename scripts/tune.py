@@ -36,7 +36,7 @@ from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, INTERRUPTED
 from drafthouse.profiles.budget import seconds_in
 from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.journal import Journal, Recorded
 from drafthouse.tuning.prompt_split import SUITE, TunePrompts, prompts_for

@@ -7,16 +7,13 @@ and docs look at. Templates are rendered by the caller (`workspace.py`), from th
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..core.pins import is_commit
 from ..core.requirement_lines import pin_of
-from ..core.schema import Findings, List, Map, Value, check, check_text
+from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, known
 from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
@@ -28,45 +25,16 @@ from .catalog import House
 from .draft_compat import check_pair, check_tokens
 from .engine_options import OptionCheck
 from .engine_version import choose_engine
-from .experiment_plan import check_experiment, measured_part, plan_experiment
+from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
-from .forms import FOLDER, HOST, IMAGE
 from .gateway_settings import gateway_of, site_problems
-from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
-from .pickles import pickles
+from .memory_fit import Fit
+from .method_check import check_method
 from .rental_spec import rental_of
 from .schemas import PROFILE
-
-SITE = Map(
-    {
-        "box_kind": Value(str, required=True, choices=("workstation", "rental")),
-        "runtime": Value(str, required=True, choices=("process", "docker")),
-        # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
-        "runtime_asked": Value(bool),
-        "home": Value(str, required=True, form=FOLDER),
-        "models_dir": Value(str, required=True, form=FOLDER),
-        "host": Value(str, required=True, form=HOST),
-        "port": Value(int, required=True, low=1, high=65534),
-        "allow_cidrs": List(Value(str)),
-        # TLS and the API key in front of the engine, which then stays on loopback.
-        "gateway": Value(bool),
-        "gateway_port": Value(int, low=1, high=65535),
-        "gateway_name": Value(str),
-        # Whether speculation still pays on real traffic, and what to do where it does not.
-        "watchdog": watchdog_site.SETTINGS,
-        # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
-        "monitoring": monitoring.SITE,
-        "engine_image": Value(str, form=IMAGE),
-        "price_per_hour": Value(float, low=0),
-        # Of the price, as a report writes it: EUR, $.
-        "currency": Value(str),
-        # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
-        "weights_from": Value(str),
-        "weights_from_box": Value(str),
-        # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
-        "bundle": Value(str),
-    }
-)
+from .site_schema import SITE
+from .sizes import Sizes
+from .supply import check_pickles, remote_code, supply_notes
 
 
 def resolve(
@@ -160,17 +128,21 @@ class _Join:
         )
         self._check_target()
         self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
-        self.method = self._check_method()
+        self.method, self.method_options = check_method(
+            self.check, spec, self.engine, self.serve, self.draft, self.house.models
+        )
+        self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
         check_experiment(self.findings, self.profile["experiment"], self.suites)
-        room = self._served("sequences_option", self.engine.get("sequences_default"))
+        room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = [self.chosen.note] if self.chosen.note else []
         self.warnings += self._check_draft() if self.method else []
-        self.remote_code = self._remote_code()
-        self.warnings += self._supply_notes()
+        asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
+        self.remote_code = remote_code(self.findings, asked)
+        self.warnings += supply_notes(self.remote_code, self._models())
         self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
-        fits = {arm: self._fit(arm) for arm in self.arms}
-        self._check_fit(fits)
+        fits = {arm: self.sizes.fit(arm) for arm in self.arms}
+        self.sizes.check_fits(self.findings, fits)
         self._stop_if_wrong()
         self.parts = self._parts()
         self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
@@ -204,7 +176,7 @@ class _Join:
             )
         for path, model in (("target", self.target), ("speculation.draft", self.draft)):
             if model:
-                self._check_pickles(path, model)
+                check_pickles(self.findings, path, model)
             if model and model["format"] not in self.engine["formats"]:
                 self.findings.add(
                     path,
@@ -213,115 +185,11 @@ class _Join:
                     "choose another model or another engine",
                 )
 
-    def _check_pickles(self, path: str, model: Data) -> None:
-        """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
-        wanted = model["source"].get("hub", {}).get("allow") or ()
-        allowed = (model.get("allow_pickle") or {}).get("files") or ()
-        for pattern in pickles([*wanted, model.get("file") or ""], allowed):
-            self.findings.add(
-                path,
-                f"pickled weights: {pattern} of '{model['id']}'",
-                "safetensors: a pickle runs its maker's code when it is loaded",
-                "choose weights that come as safetensors, or name them in the model's entry: allow_pickle:"
-                f' {{files: ["{pattern}"], reason: ...}}',
-            )
-
-    def _remote_code(self) -> list[Data]:
-        """Return whose code the engine runs with trust_remote_code: repository and commit, a row each."""
-        if not self.serve.get("trust_remote_code"):
-            return []
-        rows = []
-        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
-            hub = (model or {}).get("source", {}).get("hub")
-            if not model or not (hub or "path" in model["source"]):
-                continue  # a file of ours, or made here: no repository has code for it
-            if hub and not is_commit(hub["revision"]):
-                self.findings.add(
-                    "serve.trust_remote_code",
-                    f"true, and {hub['repo']} ({path}) at {hub['revision']}, which may be another code tomorrow",
-                    "a commit: the code that runs is then the code that somebody has read",
-                    f"read the Python files of {hub['repo']}, then set the commit as its revision in"
-                    " profiles/catalog/models.yml; or leave trust_remote_code out",
-                )
-            where = hub["repo"] if hub else model["source"]["path"]
-            rows.append({"model": model["id"], "repo": where, "commit": hub["revision"] if hub else None})
-        return rows
-
-    def _supply_notes(self) -> list[str]:
-        """Return what a person should know of where code and weights come from."""
-        notes = [
-            f"trust_remote_code: the engine runs the Python code of {row['repo']}"
-            + (f" at {row['commit']}" if row["commit"] else ", a folder of yours")
-            for row in self.remote_code
-        ]
-        for model in self._models():
-            if pickle := model.get("allow_pickle"):
-                files = ", ".join(pickle["files"])
-                notes.append(f"pickled weights of {model['name']} ({files}) run code when loaded: {pickle['reason']}")
-        return notes
-
-    def _check_method(self) -> Data:
-        spec = self.profile["speculation"]
-        methods = self.engine["methods"]
-        self.method_options: Data = {}
-        method = methods.get(spec["method"])
-        if method is None and ("," in spec["method"] or "+" in spec["method"]):
-            self.findings.add(
-                "speculation.method",
-                f"'{spec['method']}', more than one method",
-                f"one of: {', '.join(sorted(methods))}: a report must say which of them paid",
-                "keep one, and make a second profile for the other",
-            )
-            return {}
-        if method is None:
-            self.findings.add(
-                "speculation.method",
-                f"'{spec['method']}', which {self.engine['name']} cannot do",
-                f"one of its methods: {', '.join(sorted(methods))}",
-                did_you_mean(spec["method"], methods),
-            )
-            return {}
-        self.check.version_has("speculation.method", f"'{spec['method']}'", method)
-        for key, needed in (method.get("requires", {}).get("serve") or {}).items():
-            if self.serve.get(key, needed) != needed:
-                self.findings.add(
-                    f"serve.{key}",
-                    f"{self.serve[key]}",
-                    f"{needed}: {spec['method']} needs it ({method['requires']['reason']})",
-                    "remove the key",
-                )
-        self.method_options = self.check.options(
-            "speculation.options", spec.get("options") or {}, method.get("options", {})
-        )
-        if method["draft"] == "lookup" and self.draft:
-            self.findings.add(
-                "speculation.draft",
-                f"'{self.draft['id']}'",
-                f"no draft: '{spec['method']}' looks its tokens up in the text",
-                "remove the key, or choose a method with a draft",
-            )
-        elif method["draft"] != "lookup" and not self.draft:
-            fitting = [key for key, model in self.house.models.items() if model["kind"] == method["draft"]]
-            self.findings.add(
-                "speculation.draft",
-                "nothing",
-                f"a {method['draft']} for '{spec['method']}'",
-                f"add one of: {', '.join(fitting)}",
-            )
-        elif self.draft and self.draft["kind"] != method["draft"]:
-            self.findings.add(
-                "speculation.draft",
-                f"'{self.draft['id']}', which is a {self.draft['kind']}",
-                f"a {method['draft']}: that is what '{spec['method']}' drafts with",
-                "choose another draft or another method",
-            )
-        return {"id": spec["method"], **method}
-
     def _check_draft(self) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
         check_tokens(self.findings, tokens, self.draft, self.method)
-        self._check_devices()
+        self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
             warnings += check_pair(self.findings, self.target, self.draft, self.method, self.house.models)
@@ -339,116 +207,11 @@ class _Join:
     def _models(self) -> list[Data]:
         return [model for model in (self.target, self.draft) if model]
 
-    def _check_devices(self) -> None:
-        """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
-        devices = self._devices()
-        where = f"serve.{self.engine.get('devices_option')}"
-        if devices < 1 or self.target["heads"] % devices:
-            self.findings.add(
-                where,
-                f"{devices} devices for {self.target['heads']} attention heads",
-                "a number that divides them",
-                f"use one of: {', '.join(str(n) for n in range(1, 17) if self.target['heads'] % n == 0)}",
-            )
-        drafting = self.method_options.get("draft_tensor_parallel_size")
-        if drafting is not None and drafting not in (1, devices):
-            self.findings.add(
-                "speculation.options.draft_tensor_parallel_size",
-                f"{drafting}",
-                f"1, or the target's own {devices}: {self.engine['name']} takes nothing else" if devices > 1 else "1",
-                "correct it",
-            )
-
-    # --- memory and speed -----------------------------------------------------------------------
-
-    def _served(self, option: str, default: Any) -> Any:
-        """Return what the profile says of the option that the engine's entry names under ``option``."""
-        value = self.serve.get(self.engine.get(option, ""))
-        return default if value is None else value
-
-    def _context(self) -> int:
-        return int(self._served("context_option", self.target["context"]))
-
-    def _devices(self) -> int:
-        return int(self._served("devices_option", 1))
-
-    def _fit(self, arm: str) -> Fit:
-        engine = self.engine
-        on_gpu = self.hardware["kind"] == "gpu"
-        share = float(self._served("share_option", engine.get("share_default", 1)))
-        devices = max(1, self._devices())
-        return fit_arm(
-            memory=self.hardware["memory_mib"] * MIB,
-            utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
-            cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
-            devices=devices,
-            draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
-            target=self.target,
-            draft=self.draft if arm == "speculative" else None,
-            overhead=engine["overhead_mib"] * MIB,
-            bytes_per_value=engine["kv_bytes_per_value"],
-            context=self._context(),
-            sequences=int(self._served("sequences_option", 1)),
-            context_is_shared=engine["context_is_shared"],
-            reserves_share=engine["reserves"] != "needed" and on_gpu,
-        )
-
-    def _check_fit(self, fits: Mapping[str, Fit]) -> None:
-        context = self._context()
-        where = f"serve.{self.engine['context_option']}"
-        if context > self.target["context"]:
-            self.findings.add(
-                where,
-                f"{context} tokens",
-                f"{self.target['context']} or fewer: the model was made for no more",
-                "make it shorter",
-            )
-        devices = self._devices()
-        if devices > self.hardware["devices"]:
-            self.findings.add(
-                f"serve.{self.engine['devices_option']}",
-                f"{devices} devices",
-                f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
-                "lower it, or choose other hardware",
-            )
-        arm = "speculative" if fits["speculative"].left < 0 else "baseline"
-        fit = fits[arm]
-        if fit.left < 0:
-            drafted = f" + draft {fit.draft / GB:.1f}" if fit.draft else ""
-            self.findings.add(
-                "target",
-                f"{arm} arm: weights {fit.weights / GB:.1f}{drafted} + KV cache {fit.kv_needed / GB:.1f}"
-                f" + overhead {fit.overhead / GB:.1f} GB",
-                f"at most {fit.memory * fit.utilization / GB:.1f} GB"
-                f" ({fit.utilization:.0%} of {fit.memory / GB:.1f} GB on {self.hardware['name']})",
-                f"shorten {where} to {fit.longest_context} or less"
-                if fit.longest_context > 0
-                else "choose smaller models or larger hardware",
-            )
-
     def _gateway(self) -> Data | None:
         """Return the gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
         gateway = gateway_of(self.site)
         hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
         return {**gateway, "hold_s": hold_s} if gateway and hold_s else gateway
-
-    def _expectation(self) -> Data:
-        k = self.profile["speculation"]["num_speculative_tokens"]
-        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self._devices()
-        # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
-        read = [int(model.get("read_bytes") or model["weight_bytes"]) for model in self._models()]
-        cost = read[1] / read[0] if self.draft else 0.0
-        expect = self.profile.get("expect")
-        return {
-            "bandwidth_bytes_s": bandwidth,
-            "bytes_per_token": read[0],
-            "decode_limit_tok_s": decode_limit(read[0], bandwidth),
-            "num_speculative_tokens": k,
-            "draft_cost": cost,
-            "acceptance": expect["acceptance"] if expect else None,
-            "acceptance_source": expect["source"] if expect else None,
-            "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
-        }
 
     # --- what comes out ---------------------------------------------------------------------------
 
@@ -485,10 +248,6 @@ class _Join:
         """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
         folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
         return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
-
-    def _shared_memory(self) -> int:
-        """Return the bytes that the engine's processes share at least: those of several devices talk through it."""
-        return self.engine.get("shared_memory_mib", 0) * MIB if self._devices() > 1 else 0
 
     def _pair(self) -> Data | None:
         """Return what the files of target and draft are held against each other by; None without a draft."""
@@ -586,7 +345,7 @@ class _Join:
             "scores": self._scores(),
             "weights": weights,
             "rental": rental_of(self.hardware, engine, chosen, weights),
-            "shared_memory": self._shared_memory(),
+            "shared_memory": self.sizes.shared_memory,
             "pair": self._pair(),
             "elsewhere": self._elsewhere(),
             "key_file": parts.key_file,
@@ -595,7 +354,7 @@ class _Join:
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
-            "expectation": self._expectation(),
+            "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
@@ -623,18 +382,3 @@ class _Join:
         """Return what the engine's Python API takes of the options: those that are not about its server."""
         options = self.engine["options"]
         return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}
-
-
-def measured_key(resolved: Mapping[str, Any], *more: object) -> str:
-    """Return the key of a result: a hash of all that can change it, and of nothing else.
-
-    ``more`` is what the resolved profile does not hold, such as the box.
-    The price, titles and notes may change without a new measurement.
-    """
-    parts = ("hardware", "engine", "target", "draft", "method", "experiment", "suites", "arms")
-    relevant = {part: resolved[part] for part in parts}
-    relevant["experiment"] = measured_part(resolved["experiment"])
-    # What a shop calls the hardware changes nothing that is measured.
-    relevant["hardware"] = {key: value for key, value in resolved["hardware"].items() if key != "vast_names"}
-    text = json.dumps([relevant, *more], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -19,7 +19,8 @@ from ..prompts.long_context import fill
 from .arms import Data
 from .catalog import House, load_house
 from .render import arm_files, extra_files
-from .resolver import SITE, resolve
+from .resolver import resolve
+from .site_schema import SITE
 
 # profiles/ -> drafthouse/ -> src/ -> the clone
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.caddy import ensure_caddy
 from drafthouse.host.firewall import rules as firewall
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_from, site_of_inventory
 from tests.support.gateway import real_caddy
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
 
 # The profiles of this file are for a CPU and for GPUs: all of them have the process runtime.

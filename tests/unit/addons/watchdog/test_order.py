@@ -13,7 +13,7 @@ from drafthouse.addons.watchdog.decision import Rules
 from drafthouse.addons.watchdog.order import entries, order_of, schedule_overrides
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.watchdog_settings import SETTINGS, hold_s
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
 from tests.unit.analysis.test_break_even import ladder_of, result

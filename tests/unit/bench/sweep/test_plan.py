@@ -10,7 +10,7 @@ import pytest
 from drafthouse.bench.sweep.plan import LadderPlan, Rung, asks_by_kind, endless, heading, numbered, plan_of, rungs
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.prompts.load_levels import doubled, longest_s, read_levels, read_rates
 

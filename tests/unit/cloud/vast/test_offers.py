@@ -24,7 +24,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.rental_spec import cuda_of, disk_gb
-from drafthouse.profiles.resolver import measured_key
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.fakes.vast_market import FIELDS, Market, offer
 from tests.fakes.vast_market import priced as shown

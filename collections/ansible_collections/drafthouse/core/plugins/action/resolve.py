@@ -21,7 +21,7 @@ from ..module_utils.cloud.vast.clock import Heard, lease_of
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.profiles.rented_vm import site_of_vm
-from ..module_utils.profiles.resolver import measured_key
+from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.serving.releases import identity
 from ..plugin_utils.words import failure
