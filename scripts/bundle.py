@@ -24,7 +24,8 @@ from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import pins_file
 from drafthouse.core.progress import shown
 from drafthouse.core.requirement_lines import read_lock
-from drafthouse.host.venv import EnvRecipe, ensure_env
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 from drafthouse.operate.bundle_make import FETCHED, environments, fetch_wheels, save_image, weights_members
 from drafthouse.operate.offline_bundle import write_bundle
 from drafthouse.profiles.workspace import ROOT, site_of_inventory

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.external.formats import TOOLS
-from drafthouse.host.venv import EnvRecipe, ensure_env
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.clock_server import clock_server
 from tests.support.engines import FIND_LINKS, KEPT, engine_home

@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 
 from drafthouse.core.requirement_lines import read_lock
-from drafthouse.host.venv import EnvRecipe, ensure_env
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.support.catalogue import table
 from tests.support.ports import free_port

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from drafthouse.cloud.vast.client import VastClient
-from drafthouse.host.venv import EnvRecipe, ensure_env
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import ALWAYS, Asked, Fault, Running, vast_server
 

@@ -17,8 +17,9 @@ import pytest
 from drafthouse.cloud.vast.local_state import kept_key, key_file, state_folder
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.first_process import facts, first_environment, for_engines, search_path
+from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.image_python import find_engine, wanted_versions
-from drafthouse.host.venv import EnvRecipe, ensure_env, is_of_image
+from drafthouse.host.venv import ensure_env, is_of_image
 from drafthouse.profiles.rented_vm import site_of_vm
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.serving.supervisor import Program, configuration

@@ -16,7 +16,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host import venv as python_env
-from drafthouse.host.venv import EnvRecipe, ensure_env
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 
 pytestmark = pytest.mark.processes
 

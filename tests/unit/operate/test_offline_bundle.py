@@ -15,7 +15,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.requirement_lines import all_have_hashes, pin_of, without_hashes
-from drafthouse.host.venv import EnvRecipe, env_commands
+from drafthouse.host.env_recipe import EnvRecipe, env_commands
 from drafthouse.operate import bundle_make
 from drafthouse.operate.offline_bundle import (
     MANIFEST,

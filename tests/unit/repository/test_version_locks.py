@@ -12,7 +12,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.requirement_lines import hashes_by_pin, hashes_of, pin_of, read_lock, with_hashes, without_hashes
-from drafthouse.host.venv import EnvRecipe, ensure_env, env_commands
+from drafthouse.host.env_recipe import EnvRecipe, env_commands
+from drafthouse.host.venv import ensure_env
 from drafthouse.operate import bundle_make
 from drafthouse.profiles.derived_image import derived_from
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.requirement_lines import pin_of
 from ...host.driver.plan import read_smi
-from ...host.venv import PINNED
+from ...host.env_recipe import PINNED
 from .check import Check, fail, not_here, of_problem, ok, warn
 
 Data = Mapping[str, Any]

@@ -97,7 +97,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.progress import Progress
-from ..module_utils.host.venv import EnvRecipe, ensure_env
+from ..module_utils.host.env_recipe import EnvRecipe
+from ..module_utils.host.venv import ensure_env
 
 
 def main() -> None:
