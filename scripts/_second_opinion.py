@@ -14,7 +14,7 @@ from drafthouse.analysis.legacy_metrics import old_lines, old_tables
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.external.clients import comparison_lines, find_program, second_opinion, tool_named
 from drafthouse.bench.external.formats import TOOLS
-from drafthouse.bench.step import StepOptions
+from drafthouse.bench.groups import StepOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -34,9 +34,10 @@ import _second_opinion
 from _clone import parser_of
 
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble, not_well, summary_lines
 from drafthouse.bench.standstill import StoodStill
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
 from drafthouse.core.kept_file import write_whole

@@ -41,8 +41,9 @@ from drafthouse.profiles.catalog import load_gpus
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.formats import FORMATS
 from drafthouse.report.writer import to_json
+from drafthouse.serving.history import add_event, events_of
 from drafthouse.serving.history_text import history_text
-from drafthouse.serving.releases import add_event, damaged_releases, events_of, keep_release
+from drafthouse.serving.releases import damaged_releases, keep_release
 from drafthouse.tuning.journal import Journal
 from drafthouse.tuning.types import OK, Candidate, Outcome, Task
 from tests.fakes.vast_server import KEY, Running

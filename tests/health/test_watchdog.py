@@ -23,7 +23,7 @@ import pytest
 
 from drafthouse.addons.gateway import certificate_file
 from drafthouse.addons.watchdog.journal import read_journal
-from drafthouse.serving.releases import read_history
+from drafthouse.serving.history import read_history
 from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
 from tests.support.ports import free_port

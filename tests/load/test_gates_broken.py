@@ -12,8 +12,9 @@ import pytest
 
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.prompts.suites import check_suite
 from tests.fakes.answering_server import answering_server
 from tests.fakes.breaking_proxy import FAULTS, breaking_proxy

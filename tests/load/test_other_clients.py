@@ -29,8 +29,9 @@ from drafthouse.bench.external.clients import (
     works_of,
 )
 from drafthouse.bench.external.formats import TOOLS, Work
+from drafthouse.bench.groups import StepOptions, plan_groups
 from drafthouse.bench.results import assemble
-from drafthouse.bench.step import StepOptions, plan_groups, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.clock_server import clock_server
 

@@ -10,9 +10,10 @@ import pytest
 
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble
 from drafthouse.bench.samples import disturbances
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.long_context import fill

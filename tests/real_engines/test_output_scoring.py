@@ -19,9 +19,10 @@ import pytest
 
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.output_scoring import ANSWERS, score_answers
 from drafthouse.bench.results import assemble
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.loader import load_suite
 from drafthouse.weights.demo.recipes import gguf_to_hf

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import base64
 import json
-import os
 import re
 import shlex
 import string
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
 from ..core.procfs import boot_id
 
 FOLDER = "/var/lib/drafthouse/deadline"
@@ -157,12 +157,7 @@ def put(file: Path, text: str, mode: int = 0o600) -> None:
     """Write a whole file or none, for its owner alone. Raises DrafthouseError."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = file.with_name(f".{file.name}.new")
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.write(text)
-        partial.chmod(mode)
-        partial.replace(file)
+        replace_file(file, text, mode)
     except OSError as error:
         raise DrafthouseError(
             Problem(

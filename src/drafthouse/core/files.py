@@ -1,10 +1,10 @@
-"""Folders and files of ours on a box: all in one go, where a task for each would cost a round trip or two."""
+"""Files of ours: replaced as a whole, and on a box all in one go, where a task for each would cost a round trip."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,19 +66,10 @@ def _make(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     if before is not None and before[1] == content:
         path.chmod(mode)
         return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, content, mode)
 
 
 def _difference(
@@ -100,3 +91,39 @@ def _shown(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
     if content is None:
         return f"folder, mode {mode:04o}\n"
     return f"mode {mode:04o}\n" if modes_only else content.decode("utf-8", "replace")
+
+
+def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600) -> None:
+    """Write a file so that a reader, and whoever comes after a power cut, finds all of the old or of the new one.
+
+    ``mode`` None leaves it to the mask of the process. Folders above are made. Raises OSError; nothing half-written is
+    left then.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.new")
+    try:
+        handle = os.open(
+            partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666 if mode is None else mode
+        )
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if mode is not None:
+            partial.chmod(mode)
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import DrafthouseError, Problem
+from .files import replace_file
 
 MIB = 1024**2
 #: What is put aside for the files of one step: a round of the longest suite takes a few MiB.
@@ -26,18 +27,10 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     Raises DrafthouseError where it cannot be written; nothing half-written is left then.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.new")
     give_room_back(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        replace_file(path, data, None)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise DrafthouseError(_unwritten(path, len(data), error)) from error
     return path
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
 
 _APT_S = 180  # for an index of some megabytes over a slow line
 Fetch = Callable[[str], bytes]
@@ -326,8 +327,4 @@ def _shown(content: bytes) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Replace a file at once: apt never reads half of it."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(content)
-    beside.chmod(0o644)
-    beside.replace(path)
+    replace_file(path, content, 0o644)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
 from .env_recipe import EnvRecipe, env_commands, require_pins, requirement_files, unhashed
 from .image_python import ImageEngine, engine_of, find_engine, place, wanted_versions
 
@@ -176,9 +177,7 @@ def _cleared(home: Path) -> None:
 
 
 def _write_stamp(home: Path, content: Mapping[str, Any]) -> None:
-    partial = home / f"{STAMP}.partial"
-    partial.write_text(json.dumps({**content, "made": int(time.time())}) + "\n", encoding="utf-8")
-    partial.replace(home / STAMP)
+    replace_file(home / STAMP, f"{json.dumps({**content, 'made': int(time.time())})}\n", None)
 
 
 def _not_writable(path: str, error: OSError) -> DrafthouseError:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,6 +21,7 @@ from markupsafe import Markup
 from ..analysis.crossover_text import exact, load
 from ..analysis.verdict import Result
 from ..core import format as wording
+from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
 from ..report.data.build import MEASURES, build_report
 from ..report.data.setup import ARMS, MADE_WITH
@@ -125,16 +124,7 @@ def _put(path: Path, content: str) -> bool:
     new = content.encode("utf-8", "backslashreplace")
     if path.is_file() and path.read_bytes() == new:
         return False
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(new)
-        # mkstemp makes it for the owner alone, and a report is for reading.
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, new, 0o644)
     return True
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.plain_text import printable
 from ..core.table import table
-from .releases import ENDED, REFUSED, ROLLED_BACK, SWITCHED
+from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED
 
 Event = Mapping[str, Any]
 _SHOWN = 30

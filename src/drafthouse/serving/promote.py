@@ -14,18 +14,8 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import age_of
 from .container_recreate import record
 from .first_request import REQUEST_S
-from .releases import (
-    ENDED,
-    KEEP,
-    SERVED,
-    add_event,
-    current,
-    identity,
-    keep_release,
-    prune_releases,
-    put_ballast,
-    read_release,
-)
+from .history import ENDED, SERVED, add_event, put_ballast
+from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
 from .restore import Data, Tell, silent, wait_for
 from .runtimes import is_same_start, runtime_of
 from .supervisor import Supervisor

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
 from ..core.http import opener
 from ..core.procfs import age_of
 from ..core.step_clock import read_step_clock
@@ -115,11 +116,8 @@ def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None
     if read_ready(path).get("started") == start:
         return
     with contextlib.suppress(OSError):  # a number for the report is no reason to stop a run
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
         kept = {"started": start, "clock": read_step_clock(seconds), "ready_s": round(seconds, 2), "seen": seen}
-        temporary.write_text(json.dumps(kept) + "\n", "utf-8")
-        temporary.replace(path)
+        replace_file(path, f"{json.dumps(kept)}\n", None)
 
 
 def read_ready(path: Path) -> dict[str, Any]:

@@ -9,40 +9,34 @@ container).
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core.documents import BadDocument, json_of, read_json
+from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file, sync_folder
 from ..core.schema import Findings, List, Map, Table, Value, check
+from .history import (
+    REFUSED,
+    ROLLED_BACK,
+    SERVED,
+    history_file,
+    locked,
+    numbered_events,
+    read_history,
+    served_folder,
+    serving,
+    with_room,
+)
 
-SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
 # The release that serves and the four before it.
 KEEP = 5
-# Lines of history that are kept at least; it is cut when it has twice as many.
-LINES = 1000
-# Room that is given back when the disk is full: without it the last good server could not come back.
-BALLAST_BYTES = 16 << 20
-# Seconds since 1970 that a calendar has a date for.
-_LATEST = 1e11
-_EVENT = Map(
-    {
-        "event": Value(str, required=True, choices=EVENTS),
-        "at": Value(float, required=True, low=0, high=_LATEST),
-        **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
-    },
-    others=True,
-)
 _DIGITS = 4
 _LEFT_OUT = ("box", "suites", "extras")
 # What serving a release again reads of it.
@@ -64,25 +58,15 @@ _RUNNING = Map({}, others=True)
 _UNFINISHED = "."  # a folder that is being written, or removed
 
 
-def served_folder(home: str | Path) -> Path:
-    """Return the folder of history and releases."""
-    return Path(home) / "served"
-
-
 # --- history ------------------------------------------------------------------------------------
-
-
-def read_history(home: str | Path) -> list[dict[str, Any]]:
-    """Return the events, the oldest first; what is no event is left out (`damage` names it)."""
-    return [event for _, event in _lines(home) if event is not None]
 
 
 def damage(home: str | Path) -> list[Problem]:
     """Return what of history and releases cannot be read, each by its file."""
-    path = _history_file(home)
+    path = history_file(home)
     found = [
         Problem("a line that is no event", "one JSON object with 'at' and 'event'", "remove it", f"{path}: line {line}")
-        for line, event in _lines(home)
+        for line, event in numbered_events(home)
         if event is None
     ]
     return found + damaged_releases(home)
@@ -97,83 +81,6 @@ def damaged_releases(home: str | Path) -> list[Problem]:
         except DrafthouseError as error:
             found += error.problems
     return found
-
-
-def _history_file(home: str | Path) -> Path:
-    return served_folder(home) / "history.jsonl"
-
-
-def _lines(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]:
-    try:
-        return events_of(_history_file(home).read_text("utf-8", "replace"))
-    except OSError:
-        return []
-
-
-def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
-    """Return the number of each line of a history with its event, None where it is none.
-
-    A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
-    """
-    found = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            event = json_of(line)
-        except BadDocument:
-            event = None
-        whole = isinstance(event, dict) and check(event, _EVENT, Findings(""))
-        found.append((number, event if whole else None))
-    return found
-
-
-def add_event(home: str | Path, event: str, **fields: Any) -> None:
-    """Add an event of this moment, on the disk when this returns. Raises DrafthouseError where it cannot be written."""
-    if event not in EVENTS:
-        raise ValueError(f"{event!r} is none of {', '.join(EVENTS)}")
-    line = json.dumps({"at": round(time.time(), 3), "event": event, **fields}) + "\n"
-    with _locked(home):
-        _with_room(home, lambda: _append(_history_file(home), line))
-
-
-def _append(path: Path, line: str) -> None:
-    text = path.read_bytes() if path.exists() else b""
-    if text.count(b"\n") >= 2 * LINES:
-        _write(path, _newest(text[: text.rfind(b"\n") + 1].splitlines(keepends=True)) + line.encode())
-        return
-    if text and not text.endswith(b"\n"):
-        _write(path, text[: text.rfind(b"\n") + 1] + line.encode())
-        return
-    with path.open("ab") as stream:
-        stream.write(line.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
-    _sync(path.parent)
-
-
-def _newest(lines: Sequence[bytes]) -> bytes:
-    """Return the last lines of a history, and before them the one that says what serves, however old it is."""
-    kept = list(lines[-LINES:])
-    for line in reversed(lines):
-        event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
-        if event and event["event"] in (SERVED, ROLLED_BACK, ENDED):
-            return b"".join(kept if line in kept else [line, *kept])
-    return b"".join(kept)
-
-
-def serving(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return what should serve after these events: release, profile, arm, engine, version, since when (``at``)."""
-    now: dict[str, Any] | None = None
-    names = ("at", "release", "profile", "arm", "engine", "version")
-    for event in history:
-        if event["event"] in (SERVED, ROLLED_BACK):
-            now = {name: event.get(name) for name in names}
-        elif event["event"] == SWITCHED and now:
-            now = {**now, "arm": event.get("arm"), "at": event["at"]}
-        elif event["event"] == ENDED:
-            now = None
-    return now
 
 
 def current(home: str | Path) -> dict[str, Any] | None:
@@ -261,7 +168,7 @@ def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, runnin
     A release comes to be as a whole: its folder is written beside its place, and renamed. Raises DrafthouseError.
     """
     mine = identity(resolved)
-    with _locked(home):
+    with locked(home):
         for release in reversed(release_ids(home)):
             with contextlib.suppress(DrafthouseError):
                 kept = read_release(home, release)
@@ -269,11 +176,11 @@ def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, runnin
                     continue
                 if kept.running.get(arm) != running:
                     path = _folder_of(home, release) / f"running-{arm}.json"
-                    _with_room(home, partial(_write, path, _json(running)))
+                    with_room(home, partial(replace_file, path, _json(running)))
                 return Release(release, kept.resolved, {**kept.running, arm: running})
         made = _next_id(home)
         data = {name: value for name, value in resolved.items() if name not in _LEFT_OUT} | {"identity": mine}
-        _with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
+        with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
         return Release(made, data, {arm: running})
 
 
@@ -287,14 +194,14 @@ def _write_release(folder: Path, data: Mapping[str, Any], arm: str, running: Map
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    _write(new / "resolved.json", _json(data))
-    _write(new / f"running-{arm}.json", _json(running))
+    replace_file(new / "resolved.json", _json(data))
+    replace_file(new / f"running-{arm}.json", _json(running))
     # For people: to read, and to run by hand.
     for name, one in data["arms"].items():
         for file in one["files"]:
-            _write(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
+            replace_file(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
     new.rename(folder)
-    _sync(folder.parent)
+    sync_folder(folder.parent)
 
 
 def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
@@ -302,7 +209,7 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
 
     What serves now is the last of them. Weights, images and environments are not touched here.
     """
-    with _locked(home):
+    with locked(home):
         served = [event.get("release") for event in reversed(read_history(home)) if event["event"] != REFUSED]
         ranked = [*dict.fromkeys(str(release) for release in served if release)]
         # One that no event names was made by a run that was killed before it served.
@@ -351,84 +258,5 @@ def weights_kept(home: str | Path) -> set[str]:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def make_room(home: str | Path) -> None:
-    """Give back what was put aside for a full disk."""
-    (served_folder(home) / "ballast").unlink(missing_ok=True)
-
-
-def put_ballast(home: str | Path, size: int = BALLAST_BYTES) -> None:
-    """Put room aside for the day when the disk is full; nothing happens where it is full already."""
-    path = served_folder(home) / "ballast"
-    with contextlib.suppress(OSError):
-        if path.exists() and path.stat().st_size == size:
-            return
-        if shutil.disk_usage(path.parent).free < 4 * size:
-            return
-        with path.open("wb") as stream:
-            os.posix_fallocate(stream.fileno(), 0, size)
-
-
-def _with_room(home: str | Path, write: Callable[[], None]) -> None:
-    """Write; where the disk is full, once more with the room that was put aside. Raises DrafthouseError."""
-    try:
-        try:
-            write()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            make_room(home)
-            write()
-    except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                error.strerror or str(error),
-                "a folder that can be written, for what this box serves",
-                "free some space, or connect as the user that set this box up",
-                str(served_folder(home)),
-            )
-        ) from error
-
-
-@contextlib.contextmanager
-def _locked(home: str | Path) -> Iterator[None]:
-    """Keep other writers away: a run, and what watches on the box."""
-    folder = served_folder(home)
-
-    def made() -> None:
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-        (folder / "lock").touch()
-
-    _with_room(home, made)
-    with (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _json(data: Mapping[str, Any]) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()
-
-
-def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file so that a reader, and whoever comes after a power cut, finds all of the old or of the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.new")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.chmod(mode)
-        partial.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -23,21 +23,9 @@ from .container_recreate import drifted as container_drifted
 from .container_recreate import for_arm as container_for_arm
 from .container_recreate import look_for_image, ours, remove_of, run_alone
 from .first_request import REQUEST_S
+from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, make_room, read_history
 from .readiness import ready_file, wait_until_ready
-from .releases import (
-    BALLAST_BYTES,
-    ROLLED_BACK,
-    SERVED,
-    SWITCHED,
-    Release,
-    add_event,
-    current,
-    earlier,
-    make_room,
-    read_history,
-    read_release,
-    release_ids,
-)
+from .releases import Release, current, earlier, read_release, release_ids
 from .runtimes import runtime_of
 from .supervisor import Supervisor
 

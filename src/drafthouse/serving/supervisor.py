@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
 from ..profiles.forms import VARIABLE
@@ -233,10 +234,7 @@ class Supervisor:
         before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
         self.home.mkdir(parents=True, exist_ok=True)
         if self.written() != wanted:
-            temporary = self.file.with_suffix(".new")
-            temporary.write_text(wanted, "utf-8")
-            temporary.chmod(0o600)
-            temporary.rename(self.file)
+            replace_file(self.file, wanted)
         if self._alive():
             try:
                 self._update(names, fresh)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..bench.groups import ask_fields
 from ..bench.stats import values_needed
-from ..bench.step import ask_fields
 from ..core.errors import DrafthouseError, Problem
 from ..prompts.suites import Prompt, expand
 

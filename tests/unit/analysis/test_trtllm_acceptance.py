@@ -9,9 +9,10 @@ import pytest
 
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.sse import Event, read_answer
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.report.data.build import build_report
 from tests.fakes.trtllm_server import trtllm_server
 from tests.support.builders import make_resolved

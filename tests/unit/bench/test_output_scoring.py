@@ -13,9 +13,10 @@ import pytest
 from drafthouse.analysis.scored_outputs import judge_scores
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Ask, Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.output_scoring import ANSWERS, asking_token_ids, score_answers, score_row
 from drafthouse.bench.results import assemble
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.experiment import loop as module
 from drafthouse.experiment.loop import assemble_results, measure_one_step
 from drafthouse.profiles.experiment_plan import steps_of_round

@@ -13,10 +13,11 @@ import pytest
 
 from drafthouse.bench import step as measure
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.power import Meter, PowerBeside, Reading, Tally, open_meter, power_of, spent
 from drafthouse.bench.power_sources import Unreadable
 from drafthouse.bench.results import assemble
-from drafthouse.bench.step import StepOptions, measure_step
+from drafthouse.bench.step import measure_step
 from tests.fakes.clock_server import clock_server
 
 pytestmark = pytest.mark.processes

@@ -15,9 +15,10 @@ import pytest
 from drafthouse.analysis.verdict import judge
 from drafthouse.bench.client import Ask, Endpoint, open_session, send
 from drafthouse.bench.foreign_traffic import Clocks
+from drafthouse.bench.groups import StepOptions, plan_groups
 from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.samples import disturbances
-from drafthouse.bench.step import WARMUP_TOKENS, StepOptions, plan_groups, run_step
+from drafthouse.bench.step import WARMUP_TOKENS, run_step
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.bench.step import StepOptions, plan_groups
+from drafthouse.bench.groups import StepOptions, plan_groups
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.formats import suite_from_lines

@@ -15,17 +15,15 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.operate.prune import used_by_releases
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.serving import releases
+from drafthouse.serving import history, releases
+from drafthouse.serving.history import add_event, put_ballast, read_history
 from drafthouse.serving.releases import (
-    add_event,
     current,
     damage,
     earlier,
     identity,
     keep_release,
     prune_releases,
-    put_ballast,
-    read_history,
     read_release,
     release_ids,
     weights_kept,
@@ -292,7 +290,7 @@ def test_the_ballast_goes_when_the_disk_is_full(tmp_path: Path) -> None:
         if ballast.exists():
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    releases._with_room(tmp_path, write)
+    history.with_room(tmp_path, write)
     assert tried == [True, False]
 
 

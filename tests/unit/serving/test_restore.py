@@ -24,8 +24,9 @@ from drafthouse.core.source_closure import needed_by
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving import container_recreate as container_again
 from drafthouse.serving.container_recreate import definition
+from drafthouse.serving.history import BALLAST_BYTES, read_history
 from drafthouse.serving.promote import accept, end, would_accept
-from drafthouse.serving.releases import BALLAST_BYTES, current, read_history, release_ids
+from drafthouse.serving.releases import current, release_ids
 from drafthouse.serving.restore import (
     at_start,
     drift,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.documents import json_of
+from ...core.files import replace_file
 from .decision import Memory, memory_of
 
 FOLDER = "watchdog"  # below our home on the box
@@ -61,18 +62,8 @@ def read_state(folder: Path) -> State | None:
 def write_state(folder: Path, state: State) -> None:
     """Write the state, whole or not at all."""
     fields = {name: getattr(state, name) for name in State.__dataclass_fields__}
-    put(folder / STATE, json.dumps({"schema": SCHEMA, **fields, "memory": state.memory.as_dict()}))
-
-
-def put(file: Path, text: str) -> None:
-    """Write a file so that a reader, and a machine that loses its power, has the old or the new one."""
-    partial = file.with_name(f".{file.name}.new")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(file)
+    text = json.dumps({"schema": SCHEMA, **fields, "memory": state.memory.as_dict()})
+    replace_file(folder / STATE, f"{text}\n")
 
 
 def note(folder: Path, line: Mapping[str, Any]) -> None:

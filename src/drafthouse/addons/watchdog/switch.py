@@ -21,7 +21,8 @@ from typing import Any
 from ...core.errors import DrafthouseError, Problem
 from ...profiles.watchdog_settings import SCHEDULE
 from ...serving import container_recreate as container_again
-from ...serving.releases import SERVED, Release, add_event, current, keep_release, read_release
+from ...serving.history import SERVED, add_event
+from ...serving.releases import Release, current, keep_release, read_release
 from ...serving.restore import for_arm, put_back, put_back_current, said_of_return, switch_arm
 from .decision import OFF
 from .journal import FOLDER

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ...bench.client import Endpoint
+from ...bench.groups import Group, StepOptions, plan_groups
 from ...bench.results import assemble
-from ...bench.step import Group, StepOptions, plan_groups, run_step
+from ...bench.step import run_step
 from ...core.errors import DrafthouseError, NotHere, Problem, did_you_mean
 from ...core.format import DASH, count, number, whole
 from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Data, Tool, Work

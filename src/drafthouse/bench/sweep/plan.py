@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...bench.client import Ask
-from ...bench.step import StepOptions, plan_groups
+from ...bench.groups import StepOptions, plan_groups
 from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
 from ...prompts.suites import expand
 

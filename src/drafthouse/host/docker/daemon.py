@@ -24,46 +24,19 @@ from typing import Any
 
 from ...core.docker_api import DockerApi
 from ...core.errors import DrafthouseError, Problem
+from ...core.files import replace_file
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
+from .daemon_plan import Plan, Wishes, last_line, make_plan, run
 
 RECORD_SUFFIX = ".drafthouse"
 _LOCK = "/run/lock/drafthouse-docker.lock"
 _ABOUT = "Which values of daemon.json beside this are Drafthouse's. Without this file they count as your own."
 _LAST_LINES = 40  # of the engine's journal, among which the reason stands
-_COMMAND_S = 60.0
 _LOCK_WAIT_S = 300.0
 _REASON = re.compile(
     r"failed to start daemon|unable to configure|level=(fatal|error)|^(fatal|error|panic)", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the file shall say. ``data_root`` "" leaves it to the user; ``max_file`` 0 leaves logs alone."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    data_root: str = ""
-    max_size: str = ""
-    max_file: int = 0
-    nvidia: bool = False
-    reload_safe: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The file before and after, and what in it will be ours."""
-
-    before: str
-    after: str
-    record: Record
-    left: tuple[str, ...]
-    needed: bool  # False: only what we would like differs
-
-    @property
-    def differs(self) -> bool:
-        """Tell whether the file is to be written."""
-        return self.before != self.after
 
 
 @dataclass
@@ -78,50 +51,6 @@ class Done:
     before: str = ""
     after: str = ""
     seconds: float = 0.0
-
-
-def make_plan(
-    text: str, record: Record, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
-) -> Plan:
-    """Return what the file shall become. ``ctk`` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
-    current = daemon_json.parse(text, where)
-    needs: dict[str, Any] = dict(wishes.settings)
-    if wishes.data_root:
-        needs["data-root"] = wishes.data_root
-    likes: dict[str, Any] = {}
-    if wishes.max_file:
-        likes |= daemon_json.rotation(current, record, wishes.max_size, wishes.max_file, driver)
-    if wishes.nvidia and wishes.reload_safe:
-        # NVIDIA/nvidia-container-toolkit#48: with systemd's cgroup driver `systemctl daemon-reload` takes the
-        # GPUs away from running containers; this is the workaround that NVIDIA names for Docker.
-        likes["exec-opts"] = ["native.cgroupdriver=cgroupfs"]
-    first = daemon_json.merge(current, needs, likes, record, where=where)
-    if wishes.nvidia and ctk:
-        configured = nvidia_configured(ctk, daemon_json.render(first.settings, text), where)
-        nvidia = daemon_json.nvidia_needs(first.settings, configured)
-        needs = _joined(needs, nvidia)
-        first = daemon_json.merge(current, needs, likes, record, where=where)
-    without = daemon_json.merge(current, needs, {}, record, where=where)
-    added = {keys for keys, value in without.record.values.items() if not _held(record, keys, value)}
-    return Plan(text, daemon_json.render(first.settings, text), first.record, first.left, bool(added))
-
-
-def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Any]:
-    """Return the settings that nvidia-ctk makes of ``text``, tried on a copy."""
-    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
-        copy = Path(folder) / "daemon.json"
-        copy.write_text(text, "utf-8")
-        done = _run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
-        if done.returncode != 0:
-            raise DrafthouseError(
-                Problem(
-                    f"nvidia-ctk refuses: {_last(done.stderr or done.stdout)}",
-                    "the container engine configured for NVIDIA GPUs",
-                    "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
-                    where,
-                )
-            )
-        return daemon_json.parse(copy.read_text("utf-8"), where)
 
 
 class Daemon:
@@ -260,7 +189,7 @@ class Daemon:
     def _validate(self, text: str) -> None:
         """Let dockerd itself read the file, with the flags it is started with; dockerd can do so from 23.0 on."""
         dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin")
-        if not dockerd or "--validate" not in _run([dockerd, "--help"]).stdout:
+        if not dockerd or "--validate" not in run([dockerd, "--help"]).stdout:
             return
         flags = self.flags()
         other = _option(flags, "--config-file")
@@ -276,9 +205,9 @@ class Daemon:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
             copy.flush()
-            done = _run([dockerd, "--validate", f"--config-file={copy.name}", *_without(flags, "--config-file")])
+            done = run([dockerd, "--validate", f"--config-file={copy.name}", *_without(flags, "--config-file")])
         if done.returncode != 0:
-            words = _last(done.stderr or done.stdout).replace(copy.name, self.path.name)
+            words = last_line(done.stderr or done.stdout).replace(copy.name, self.path.name)
             raise DrafthouseError(
                 Problem(
                     f"dockerd refuses the new settings: {words}",
@@ -352,13 +281,13 @@ class Daemon:
         """Restart the engine and wait until it answers; return why it does not, "" when it does."""
         begun = time.time()
         # Three failed starts in a minute, and systemd starts the unit no more until it is told so.
-        _run(["systemctl", "reset-failed", self.unit, "docker.socket"])
+        run(["systemctl", "reset-failed", self.unit, "docker.socket"])
         try:
-            done = _run(["systemctl", "restart", self.unit], self.timeout_s)
+            done = run(["systemctl", "restart", self.unit], self.timeout_s)
         except subprocess.TimeoutExpired:
             return f"it was not ready after {self.timeout_s:.0f} s. {self._journal(begun)}".strip()
         if done.returncode != 0:
-            return self._journal(begun) or _last(done.stderr)
+            return self._journal(begun) or last_line(done.stderr)
         until = time.monotonic() + self.timeout_s
         while time.monotonic() < until:
             if self.api.answers():
@@ -370,7 +299,7 @@ class Daemon:
 
     def _journal(self, since: float) -> str:
         """Return the engine's own reason from its journal, on one line."""
-        done = _run(
+        done = run(
             [
                 "journalctl",
                 "-u",
@@ -413,7 +342,7 @@ class Daemon:
             return False
 
     def _property(self, name: str) -> str:
-        return _run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()
+        return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -440,45 +369,18 @@ class Daemon:
 # --- small things -------------------------------------------------------------------------------------
 
 
-def _run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
-    """Run a program; one that is not there has failed."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
-            stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"},
-        )  # fmt: skip
-    except OSError as error:
-        return subprocess.CompletedProcess(list(command), 127, "", str(error))
-
-
 def _replace(path: Path, text: str, mode: int = 0o644) -> None:
     """Write ``text`` in one step; a file that is there keeps its mode and its owner."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            had = path.stat()
-            os.chown(name, had.st_uid, had.st_gid)
-            mode = had.st_mode & 0o7777
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    had = path.stat() if path.exists() else None
+    replace_file(path, text, had.st_mode & 0o7777 if had else mode)
+    if had:
+        os.chown(path, had.st_uid, had.st_gid)
 
 
 def _data_root(text: str, path: Path) -> str:
     """Return where the engine keeps its data according to the file."""
     settings = daemon_json.parse(text, str(path))
     return str(settings.get("data-root") or settings.get("graph") or "/var/lib/docker")
-
-
-def _last(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
 
 
 def _option(words: Sequence[str], name: str) -> str:
@@ -503,15 +405,3 @@ def _without(words: Sequence[str], name: str) -> list[str]:
         elif not word.startswith(f"{name}="):
             kept.append(word)
     return kept
-
-
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(one)
-    for key, value in other.items():
-        has = made.get(key)
-        made[key] = _joined(has, value) if isinstance(has, Mapping) and isinstance(value, Mapping) else value
-    return made
-
-
-def _held(record: Record, keys: daemon_json.Keys, value: Any) -> bool:
-    return keys in record.values and daemon_json.same(record.values[keys], value)

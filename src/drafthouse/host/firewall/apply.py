@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import DrafthouseError, Problem
+from ...core.files import replace_file
 from . import rules as firewall
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
@@ -172,14 +173,7 @@ def pending() -> bool:
 
 def write(path: str, content: str, mode: int) -> None:
     """Write a file of root's as a whole or not at all."""
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.new")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
-        stream.write(content)
-    temporary.chmod(mode)
-    temporary.replace(file)
+    replace_file(Path(path), content, mode)
 
 
 def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:

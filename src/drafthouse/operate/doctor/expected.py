@@ -11,7 +11,7 @@ from typing import Any
 from ...addons.gateway import certificate_file
 from ...addons.monitoring import jobs
 from ...bench.client import Ask
-from ...bench.step import ask_fields
+from ...bench.groups import ask_fields
 from ...profiles.exposure import reach
 from ...profiles.monitoring_settings import near
 from ...profiles.watchdog_settings import REPORT

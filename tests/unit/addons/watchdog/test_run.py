@@ -26,7 +26,7 @@ from drafthouse.bench.foreign_traffic import parse_traffic
 from drafthouse.bench.spec_metrics import parse_counters, unreadable
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.source_closure import needed_by
-from drafthouse.serving.releases import SERVED, SWITCHED, add_event
+from drafthouse.serving.history import SERVED, SWITCHED, add_event
 from drafthouse.serving.runtimes import State as Running
 
 pytestmark = pytest.mark.processes

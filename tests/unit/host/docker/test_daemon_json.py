@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.host.docker.daemon import Daemon, Wishes, make_plan, nvidia_configured
+from drafthouse.host.docker.daemon import Daemon
 from drafthouse.host.docker.daemon_json import Record, decode, merge, nvidia_needs, parse, render, rotation, same, shown
+from drafthouse.host.docker.daemon_plan import Wishes, make_plan, nvidia_configured
 
 KEYS = ["bip", "dns", "features", "log-driver", "log-opts", "runtimes", "storage-opts", "data-root", "label"]
 RUNTIME = {"path": "nvidia-container-runtime", "args": []}

@@ -17,7 +17,8 @@ import pytest
 from drafthouse.core.docker_api import DockerApi, EngineError, output_of
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
-from drafthouse.host.docker.daemon import _last, _option, _without
+from drafthouse.host.docker.daemon import _option, _without
+from drafthouse.host.docker.daemon_plan import last_line
 from drafthouse.host.docker.engine import Seen, decide, leaving
 from drafthouse.host.docker.gpu_check import _ldd, linked
 
@@ -208,8 +209,8 @@ def test_words_of_a_command_line() -> None:
     assert _option(words, "--config-file") == "/b.json"
     assert _option(["-H", "fd://"], "--config-file") == ""
     assert _without(words, "--config-file") == ["-H", "fd://", "--debug"]
-    assert _last("one\n  two http://me:secret@host \n\n") == "two http://***@host"
-    assert _last("") == "(it said nothing)"
+    assert last_line("one\n  two http://me:secret@host \n\n") == "two http://***@host"
+    assert last_line("") == "(it said nothing)"
 
 
 def test_decisions_travel_as_json() -> None:

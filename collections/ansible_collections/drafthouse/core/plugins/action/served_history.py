@@ -7,8 +7,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.serving.history import events_of
 from ..module_utils.serving.history_text import history_text
-from ..module_utils.serving.releases import events_of
 
 
 class ActionModule(ActionBase):

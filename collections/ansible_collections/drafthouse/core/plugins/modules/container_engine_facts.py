@@ -62,7 +62,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.host.docker import engine as container_engine
-from ..module_utils.host.docker.daemon import Daemon, Wishes, make_plan
+from ..module_utils.host.docker.daemon import Daemon
+from ..module_utils.host.docker.daemon_plan import Wishes, make_plan
 
 
 def main() -> None:

@@ -51,8 +51,9 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.host.docker.daemon import Daemon, Wishes
+from ..module_utils.host.docker.daemon import Daemon
 from ..module_utils.host.docker.daemon_json import shown
+from ..module_utils.host.docker.daemon_plan import Wishes
 
 
 def main() -> None:

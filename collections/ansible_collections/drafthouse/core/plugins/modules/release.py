@@ -59,8 +59,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
+from ..module_utils.serving.history import REFUSED, add_event, put_ballast
 from ..module_utils.serving.promote import LIVES_S, accept, end, would_accept
-from ..module_utils.serving.releases import KEEP, REFUSED, add_event, current, put_ballast
+from ..module_utils.serving.releases import KEEP, current
 from ..module_utils.serving.restore import drift, put_back_current, roll_back
 
 
