@@ -29,8 +29,9 @@ from _say import said_yes, say
 
 from drafthouse.cloud.vast.account import compared
 from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from drafthouse.cloud.vast.destroy import LIST_HEAD, SETTLE_S, end, listed
+from drafthouse.cloud.vast.destroy import LIST_HEAD, SETTLE_S, end
 from drafthouse.cloud.vast.ledger import CONSOLE, FILE, Rental, read
+from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.local_state import state_folder
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.exit_codes import DONE, INTERRUPTED, WARNED

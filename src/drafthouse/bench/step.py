@@ -9,14 +9,12 @@ further than our own requests explain was somebody else's traffic (`foreign_traf
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -27,8 +25,9 @@ from ..engines.registry import DIALECTS
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
 from .foreign_traffic import clock_jump, counted, foreign, read_clocks, settled
 from .groups import Group, StepOptions, plan_groups
-from .machine_state import MachineState, between, engine_pids, read_cpu, read_machine
+from .machine_state import between, read_machine
 from .output_scoring import token_ids_of
+from .own_processes import engines_here, own_pids
 from .power import Tally, shared_meter
 from .spec_metrics import Snapshot, count_tokens, read_counters, unreadable
 from .standstill import stood_still, until_something_stands
@@ -40,8 +39,6 @@ _TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -76,21 +73,6 @@ async def warm_up(
     answers = [raw_request(record, endpoint, 0.0) for record in records]
     failed = [answer for answer in answers if answer["status"] == FAILED]
     return {"sent": len(answers), "failed": len(failed), "error": failed[0]["error"] if failed else None}
-
-
-def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
-    """Return the processes that are meant to be busy: the engines, and this client."""
-    ports = []
-    for endpoint in endpoints:
-        url = urlsplit(endpoint.base_url)
-        ports.append(url.port or _DEFAULT_PORTS.get(url.scheme, 0))
-    return engine_pids(ports, state.processes) | {os.getpid()}
-
-
-def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
-    """Return the engines' processes, of those that are asked on this machine and may be looked at."""
-    here = [one for one in endpoints if (urlsplit(one.base_url).hostname or "") in _LOOPBACK]
-    return own_pids(here, read_cpu()) - {os.getpid()}
 
 
 def run_step(

@@ -23,9 +23,10 @@ from ..bench.client import CUT_OFF, Endpoint
 from ..bench.foreign_load import wait_for_quiet, waited_in_vain
 from ..bench.groups import StepOptions
 from ..bench.output_scoring import ANSWERS, score_answers
+from ..bench.own_processes import own_pids
 from ..bench.results import assemble
 from ..bench.standstill import StoodStill
-from ..bench.step import own_pids, run_step
+from ..bench.step import run_step
 from ..bench.sweep.plan import heading, plan_of
 from ..bench.sweep.recovery import RuntimeWatch
 from ..bench.sweep.run import ASK_AGAIN, ASK_AGAIN_S, beside_all, run_ladder

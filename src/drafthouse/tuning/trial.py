@@ -19,9 +19,10 @@ import aiohttp
 from ..bench.client import OK as REQUEST_OK
 from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, raw_request
 from ..bench.machine_state import between, read_machine
+from ..bench.own_processes import own_pids
 from ..bench.results import acceptance_of
 from ..bench.spec_metrics import Snapshot, read_counters
-from ..bench.step import own_pids, warm_up
+from ..bench.step import warm_up
 from ..core.errors import DrafthouseError, Problem
 from .paired_stats import hopeless, pair_key
 from .types import FAILED, OK, STOPPED, TOO_LATE

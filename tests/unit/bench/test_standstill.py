@@ -19,8 +19,9 @@ import pytest
 from drafthouse.bench import standstill
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.own_processes import engines_here
 from drafthouse.bench.standstill import StoodStill, until_something_stands
-from drafthouse.bench.step import engines_here, run_step
+from drafthouse.bench.step import run_step
 from drafthouse.core.exit_codes import FAILED
 from drafthouse.core.procfs import state_of
 from drafthouse.experiment.loop import step_file

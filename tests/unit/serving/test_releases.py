@@ -15,7 +15,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.operate.prune import used_by_releases
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.serving import history, releases
+from drafthouse.serving import history
 from drafthouse.serving.history import add_event, put_ballast, read_history
 from drafthouse.serving.releases import (
     current,
@@ -112,7 +112,7 @@ def test_an_unknown_event_is_a_mistake_of_ours(tmp_path: Path) -> None:
 
 
 def test_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "LINES", 5)
+    monkeypatch.setattr(history, "LINES", 5)
     for number in range(23):
         add_event(tmp_path, "refused", number=number)
     numbers = [event["number"] for event in read_history(tmp_path)]
@@ -121,7 +121,7 @@ def test_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch
 
 
 def test_what_serves_is_known_however_much_came_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "LINES", 5)
+    monkeypatch.setattr(history, "LINES", 5)
     first = served(tmp_path, "one")
     for number in range(31):
         add_event(tmp_path, "switched", release=first, arm=("baseline", "speculative")[number % 2], number=number)

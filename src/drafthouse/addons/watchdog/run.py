@@ -17,7 +17,6 @@ nothing, nothing is changed any more until the order is another one, or somebody
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import signal
@@ -30,8 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.break_even import Point
-from ...bench.client import Endpoint, open_session
-from ...bench.spec_metrics import Snapshot, difference, read_counters
+from ...bench.spec_metrics import Snapshot, difference
 from ...core.errors import DrafthouseError
 from ...core.locks import only_one
 from ...core.procfs import boot_id
@@ -40,6 +38,7 @@ from ...serving.releases import current
 from ...serving.runtimes import Runtime, runtime_of
 from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, changed, decide, settled
 from .journal import FOLDER, STATE, State, elapsed, note, read_order, read_state, write_state
+from .reading import answered, read_now
 from .switch import Door, is_measured, phase_served, restore, serve
 
 #: A quiet moment is one that lasts from one look to the next, in seconds.
@@ -55,7 +54,6 @@ PAYS_AGAIN = "pays"
 _FAILS = (DrafthouseError, OSError, LookupError, ValueError, TypeError, xmlrpc.client.Error)
 #: What is lost of the evidence where the program is killed, in seconds.
 SAVE_S = 20.0
-_READ_S = 30.0
 
 
 def clocks() -> dict[str, Any]:
@@ -164,7 +162,7 @@ class Watchdog:
             drafted=int(moved["draft_tokens"] or 0),
             accepted=int(moved["accepted_tokens"] or 0),
             drafts=moved["num_drafts"],
-            tokens=_answered(before, after),
+            tokens=answered(before, after),
             load=(after.get("traffic") or {}).get("running"),
         )
 
@@ -356,30 +354,6 @@ class Watchdog:
     def runtime(self) -> Runtime:
         """Return the box's runtime."""
         return runtime_of({"runtime": self.order["runtime"], "home": str(self.home)})
-
-
-def read_now(order: Mapping[str, Any]) -> Snapshot:
-    """Read the engine's counters over loopback, with the key where it wants one."""
-    key = Path(order["key_file"])
-    endpoint = Endpoint(
-        "watched",
-        order["base_url"],
-        order["model"],
-        api_key=key.read_text("utf-8").strip() if key.exists() else None,
-        metrics_path=order["metrics_path"],
-    )
-
-    async def read() -> Snapshot:
-        async with open_session(_READ_S) as session:
-            return await read_counters(session, endpoint)
-
-    return asyncio.run(read())
-
-
-def _answered(before: Snapshot, after: Snapshot) -> int | None:
-    """Return the tokens that were answered between two looks, None where the engine does not count them."""
-    ends = [(one.get("traffic") or {}).get("output_tokens") for one in (before, after)]
-    return None if ends[1] is None else int(max(0.0, ends[1] - (ends[0] or 0.0)))
 
 
 def main() -> None:

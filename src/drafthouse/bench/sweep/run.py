@@ -19,11 +19,12 @@ from ...bench.client import OK as WELL
 from ...bench.client import Ask, Endpoint, Recording, open_session, raw_request
 from ...bench.foreign_traffic import Clocks, clock_jump, foreign, read_clocks, settled
 from ...bench.machine_state import MachineState, between, read_machine
+from ...bench.own_processes import engines_here, own_pids
 from ...bench.power import PowerBeside, shared_meter
 from ...bench.results import acceptance_of, percentile
 from ...bench.spec_metrics import Snapshot, read_counters
 from ...bench.standstill import until_something_stands
-from ...bench.step import engines_here, own_pids, warm_up
+from ...bench.step import warm_up
 from ...core.errors import DrafthouseError
 from ...core.format import count
 from ...prompts.load_levels import CLOSED

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import Problem
-from .client import VastClient, VastError
+from .client import VastClient
+from .errors import VastError
 from .ledger import CONSOLE, DESTROYED, LABEL, Book, Rental, id_of, mark_of, read
 
 Row = Mapping[str, Any]

@@ -22,6 +22,7 @@ from urllib.parse import urlencode
 from ...core.errors import DrafthouseError, Problem
 from ...core.retry import PASSING, Patience, asked_to_wait
 from .clock import ProviderClock
+from .errors import KeyRefused, NotWhole, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
 from .http import Answer, NotSent, Unanswered, checked_url, send
 from .ledger import CONSOLE
 
@@ -34,34 +35,6 @@ _LOG_TRIES, _LOG_PAUSE_S = 20, 0.5
 _FACE = {"User-Agent": "drafthouse", "Accept": "application/json"}
 # How the API has been seen to say that somebody else rented it (410 today, 404 and 400 before).
 _GONE = ("no_such_ask", "not available", "no longer available")
-
-
-class VastError(DrafthouseError):
-    """vast.ai refused, or did not answer as it should."""
-
-
-class OfferGone(VastError):
-    """The offer is not there any more: somebody else was faster."""
-
-
-class QuotaSpent(VastError):
-    """No more searches today; trying again does not help."""
-
-
-class KeyRefused(VastError):
-    """The account's key is not valid, or may not do this."""
-
-
-class OutOfReach(VastError):
-    """No answer, however often it was asked."""
-
-
-class NotWhole(VastError):
-    """A list that is not all of it: what bills cannot be told from a part."""
-
-
-class OutcomeUnknown(VastError):
-    """A create was sent, and whether it rented something is not known: look for the label."""
 
 
 def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "VAST_API_KEY") -> str:

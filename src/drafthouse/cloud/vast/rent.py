@@ -18,8 +18,9 @@ from typing import Any
 from ...core.errors import DrafthouseError, Problem
 from .account import compared
 from .body import body_of, ports_of
-from .client import OfferGone, OutcomeUnknown, OutOfReach, VastClient, VastError
+from .client import VastClient
 from .destroy import StillBilling, end
+from .errors import OfferGone, OutcomeUnknown, OutOfReach, VastError
 from .instances import RUNNING as IS_RUNNING
 from .instances import TERMINAL, outer_ports, ssh_address
 from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, NotWritten, label_of, mark_of, new_id, record

@@ -17,8 +17,9 @@ from typing import Any
 from ...core.errors import DrafthouseError, Problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
 from .account import OURS, compared
-from .client import KeyRefused, VastClient, VastError
+from .client import VastClient
 from .destroy import StillBilling, end
+from .errors import KeyRefused, VastError
 from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 
 POLICIES = ("always", "on-success", "never")

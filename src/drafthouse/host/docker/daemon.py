@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ...core.files import replace_file
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 from .daemon_plan import Plan, Wishes, last_line, make_plan, run
+from .dockerd_flags import option, without
 
 RECORD_SUFFIX = ".drafthouse"
 _LOCK = "/run/lock/drafthouse-docker.lock"
@@ -192,7 +193,7 @@ class Daemon:
         if not dockerd or "--validate" not in run([dockerd, "--help"]).stdout:
             return
         flags = self.flags()
-        other = _option(flags, "--config-file")
+        other = option(flags, "--config-file")
         if other and Path(other) != self.path:
             raise DrafthouseError(
                 Problem(
@@ -205,7 +206,7 @@ class Daemon:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
             copy.flush()
-            done = run([dockerd, "--validate", f"--config-file={copy.name}", *_without(flags, "--config-file")])
+            done = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
         if done.returncode != 0:
             words = last_line(done.stderr or done.stdout).replace(copy.name, self.path.name)
             raise DrafthouseError(
@@ -381,27 +382,3 @@ def _data_root(text: str, path: Path) -> str:
     """Return where the engine keeps its data according to the file."""
     settings = daemon_json.parse(text, str(path))
     return str(settings.get("data-root") or settings.get("graph") or "/var/lib/docker")
-
-
-def _option(words: Sequence[str], name: str) -> str:
-    """Return the value of ``--name VALUE`` or ``--name=VALUE``, the last one; "" where there is none."""
-    value = ""
-    for index, word in enumerate(words):
-        if word == name and index + 1 < len(words):
-            value = words[index + 1]
-        elif word.startswith(f"{name}="):
-            value = word.partition("=")[2]
-    return value
-
-
-def _without(words: Sequence[str], name: str) -> list[str]:
-    """Return ``words`` without an option and its value."""
-    kept, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == name:
-            skip = True
-        elif not word.startswith(f"{name}="):
-            kept.append(word)
-    return kept

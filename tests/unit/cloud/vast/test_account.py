@@ -18,7 +18,8 @@ import rent as rent_script
 
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.account import compared
-from drafthouse.cloud.vast.client import NotWhole, VastClient, VastError
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.cloud.vast.errors import NotWhole, VastError
 from drafthouse.cloud.vast.ledger import CONSOLE, label_of, mark_of, new_id, record, rentals
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.operate.doctor import rentals as doctor_rentals

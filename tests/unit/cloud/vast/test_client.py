@@ -12,16 +12,8 @@ from typing import Any
 import pytest
 
 from drafthouse.cloud.vast import client as vast_client
-from drafthouse.cloud.vast.client import (
-    KeyRefused,
-    OfferGone,
-    OutcomeUnknown,
-    OutOfReach,
-    QuotaSpent,
-    VastClient,
-    VastError,
-    key_of_environment,
-)
+from drafthouse.cloud.vast.client import VastClient, key_of_environment
+from drafthouse.cloud.vast.errors import KeyRefused, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
 from drafthouse.cloud.vast.http import checked_url
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.retry import Patience

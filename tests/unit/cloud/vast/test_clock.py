@@ -26,9 +26,10 @@ from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import Heard, ProviderClock, ends_at, heard, lease_of, left_of
-from drafthouse.cloud.vast.destroy import end, listed
+from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.instances import host_of
 from drafthouse.cloud.vast.ledger import new_id, record, rentals
+from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import World, rent
 from drafthouse.core.errors import DrafthouseError

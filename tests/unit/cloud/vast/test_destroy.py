@@ -12,8 +12,9 @@ import pytest
 import rent as rent_script
 
 from drafthouse.cloud.vast import destroy as vast_destroy
-from drafthouse.cloud.vast.destroy import end, listed
+from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
+from drafthouse.cloud.vast.listing import listed
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_market import offer

@@ -17,7 +17,6 @@ import pytest
 from drafthouse.core.docker_api import DockerApi, EngineError, output_of
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
-from drafthouse.host.docker.daemon import _option, _without
 from drafthouse.host.docker.daemon_plan import last_line
 from drafthouse.host.docker.engine import Seen, decide, leaving
 from drafthouse.host.docker.gpu_check import _ldd, linked
@@ -206,9 +205,9 @@ def test_libraries_of_a_program() -> None:
 
 def test_words_of_a_command_line() -> None:
     words = ["-H", "fd://", "--config-file=/a.json", "--config-file", "/b.json", "--debug"]
-    assert _option(words, "--config-file") == "/b.json"
-    assert _option(["-H", "fd://"], "--config-file") == ""
-    assert _without(words, "--config-file") == ["-H", "fd://", "--debug"]
+    assert option(words, "--config-file") == "/b.json"
+    assert option(["-H", "fd://"], "--config-file") == ""
+    assert without(words, "--config-file") == ["-H", "fd://", "--debug"]
     assert last_line("one\n  two http://me:secret@host \n\n") == "two http://***@host"
     assert last_line("") == "(it said nothing)"
 
