@@ -18,6 +18,7 @@ from drafthouse.core.docker_api import DockerApi, EngineError, output_of
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
 from drafthouse.host.docker.daemon_plan import last_line
+from drafthouse.host.docker.dockerd_flags import option, without
 from drafthouse.host.docker.engine import Seen, decide, leaving
 from drafthouse.host.docker.gpu_check import _ldd, linked
 
