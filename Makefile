@@ -218,10 +218,11 @@ soak: venv-dev ## the long series: load on real engines, more methods, every fir
 	@$(MAKE) truth
 	@pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast
 
-lint: venv-dev ## ruff, mypy, the order of the rooms, yamllint and ansible-lint
+lint: venv-dev ## ruff, mypy, the order and the size of the rooms, yamllint and ansible-lint
 	@ruff check . && ruff format --check .
 	@mypy
 	@PYTHONPATH=src lint-imports
+	@scripts/structure.py
 	@yamllint --strict .
 	@ansible-lint --offline
 
