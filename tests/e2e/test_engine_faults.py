@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,7 +123,8 @@ def test_the_out_of_memory_killer_is_named_and_the_step_measured_again(
     assert note.startswith(
         "round 1: baseline died (killed by signal 9 (SIGKILL), by the kernel's out-of-memory killer ("
     )
-    assert "oom_kill of its group rose by 1" in note
+    # By 2 where it takes the eater, too.
+    assert re.search(r"oom_kill of its group rose by [12] ", note), note
     assert "its group may use 700 MiB" in note
     assert note.endswith("; the step was measured again")
     assert [one["status"] for one in kept["arms"]["baseline"]["requests"]] == ["ok"] * 20

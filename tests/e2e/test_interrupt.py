@@ -151,7 +151,7 @@ def comes_back(box: Box) -> None:
 @pytest.mark.parametrize(
     ("moment", "is_there"),
     [
-        ("installing", lambda box, demo: _made(box)),
+        pytest.param("installing", lambda box, demo: _made(box), marks=pytest.mark.soak),
         ("fetching", lambda box, demo: _fetched(box)),
         pytest.param("measuring", lambda box, demo: "step 1 of" in demo.text, marks=pytest.mark.soak),
     ],

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from drafthouse.weights.demo.recipes import dequantize, pad_blocks
 from tests.support.engines import engine_home, llama_server, packaged_weights
 
@@ -16,6 +18,7 @@ def texts(home: Path, model: str) -> list[str]:
         return [server.greedy(prompt, 48)["choices"][0]["message"]["content"] for prompt in PROMPTS]
 
 
+@pytest.mark.soak
 def test_identity_blocks_change_no_word(tmp_path: Path) -> None:
     home = engine_home("llamacpp")
     # F32: in BF16 greedy texts differ between two servers that differ in nothing but batching.

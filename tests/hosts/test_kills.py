@@ -344,6 +344,7 @@ def test_what_a_killed_run_left_measuring_is_ended_by_the_next(
     figure(f"kills: killed while it measured, the next run: {again.seconds:.0f} s")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("number", "found", "do"),
     [

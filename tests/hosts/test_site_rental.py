@@ -18,6 +18,9 @@ from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind, on_the_box
 from tests.support.verdicts import consistent
 
+# Every day a rented box goes this way in tests/vast.
+pytestmark = pytest.mark.soak
+
 PROFILE = "cpu-smollm2-ngram"
 # The demo's experiment, with few and short answers: how fast they come is looked at elsewhere.
 FEW = {"declared": 6, "others": 1}  # fewer than six have no 95 % interval

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.engines import check_home
 
+pytestmark = pytest.mark.soak
+
 HERE = Path(__file__).resolve().parent
 LLAMA = json.loads((HERE / "model_configs" / "Meta-Llama-3-8B-Instruct.json").read_text("utf-8"))
 
