@@ -7,7 +7,6 @@ called. Whoever gets a word of a string to run leaves a file there.
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import re
 import shutil
@@ -108,7 +107,6 @@ _PROMPT = {"id": "chat-1", "messages": [{"role": "user", "content": "Say yes."}]
 _SUITE = {"name": "tiny", "description": "a test", "kinds": {"chat": {"output_tokens": 8, "prompts": [_PROMPT]}}}
 
 
-@functools.cache
 def whole_of(profile: str, site: Mapping[str, Any]) -> dict[str, Any]:
     """Return all that a profile is made of: itself, its entries of the catalogue, and a site."""
     own = yaml.safe_load((ROOT / f"profiles/{profile}.yml").read_text("utf-8"))

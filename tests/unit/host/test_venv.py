@@ -16,7 +16,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host import venv as python_env
-from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.env_recipe import TORCH_CPU_INDEX, EnvRecipe, env_commands
 from drafthouse.host.venv import ensure_env
 
 pytestmark = pytest.mark.processes
@@ -211,7 +211,7 @@ def test_the_stub_makes_a_distribution_known_by_its_other_name(tmp_path: Path, w
         (True, "uv", []),
         (True, None, []),
         (False, "uv", ["--torch-backend", "cpu"]),
-        (False, None, ["--extra-index-url", python_env.TORCH_CPU_INDEX]),
+        (False, None, ["--extra-index-url", TORCH_CPU_INDEX]),
     ],
 )
 def test_torch_comes_from_find_links_where_it_is_there(
@@ -220,7 +220,7 @@ def test_torch_comes_from_find_links_where_it_is_there(
     if torch_here:
         (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").touch()
     recipe = EnvRecipe("/env", ["torch==2.13.0+cpu"], torch_backend="cpu")
-    _, install = python_env.env_commands(recipe, uv, str(tmp_path))[-1]
+    _, install = env_commands(recipe, uv, str(tmp_path))[-1]
     words = install[install.index("install") :]
     assert [word for word in words if word in expected] == expected
     assert ("--torch-backend" in words or "--extra-index-url" in words) == bool(expected)
@@ -228,7 +228,7 @@ def test_torch_comes_from_find_links_where_it_is_there(
 
 def test_choosing_torch_by_the_driver_needs_uv() -> None:
     with pytest.raises(DrafthouseError, match="no uv"):
-        python_env.env_commands(EnvRecipe("/env", ["vllm==0.32.0"], torch_backend="auto"), None, None)
+        env_commands(EnvRecipe("/env", ["vllm==0.32.0"], torch_backend="auto"), None, None)
 
 
 def test_the_stamp_knows_what_belongs_into_it() -> None:

@@ -252,7 +252,7 @@ def test_no_flag_is_dropped_silently(base: str) -> None:
         assert "k3y" not in shown and "s3c" not in shown and "tok " not in shown
         told = " ".join(change.what for change in found.changes)
         (words,), _ = commands_of(f"{base} {' '.join(chosen)}")
-        for given in read_given(words.words, FLAGS[engine_of_words(words)]):
+        for given in read_given(words.words, FLAGS.of(engine_of_words(words).name)):
             in_command = f" {given.flag} " in f"{text} " or (given.value is False and f"--no-{given.name}" in text)
             in_command = in_command or (not given.name.startswith("-") and f" {given.flag} \\" in text)
             is_model = given.name in ("", "model") and str(given.value) in text
