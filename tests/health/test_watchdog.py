@@ -233,7 +233,7 @@ def pid_of(watched: Watched) -> int:
             words = path.read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if b"drafthouse_watchdog.watchdog_run" in words and str(watched.home).encode() in words:
+        if b"drafthouse_watchdog.addons.watchdog.run" in words and str(watched.home).encode() in words:
             return int(path.parent.name)
     raise AssertionError("no watchdog runs")
 

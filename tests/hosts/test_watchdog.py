@@ -21,7 +21,7 @@ pytestmark = pytest.mark.soak
 
 
 def pids(box: Host) -> list[str]:
-    return box.exec("pgrep", "-f", "drafthouse_watchdog.watchdog_run", check=False).stdout.split()
+    return box.exec("pgrep", "-f", "drafthouse_watchdog.addons.watchdog.run", check=False).stdout.split()
 
 
 def journal(box: Host, home: str) -> list[dict[str, Any]]:

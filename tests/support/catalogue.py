@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.workspace import ROOT
 
 FOLDER = Path("profiles", "catalog")
@@ -32,6 +33,8 @@ def write(root: Path, name: str, entries: Mapping[str, Any], written: Callable[[
     for old in folder.glob("*.yml"):
         old.unlink()
     for key, entry in entries.items():
+        if "/" in key or "\0" in key:
+            raise DrafthouseError(Problem(repr(key), "the name of a file", "rename it", str(folder)))
         (folder / f"{key}.yml").write_text(written(entry))
 
 

@@ -351,7 +351,7 @@ def _check_watchdog(resolved: Mapping[str, Any], box: Sandbox) -> None:
             python.unlink(missing_ok=True)
             python.symlink_to(box.recorder)
             called = box.run(["sh", str(written)])
-            assert called.words == ["-m", "drafthouse_watchdog.watchdog_run", home]
+            assert called.words == ["-m", "drafthouse_watchdog.addons.watchdog.run", home]
             assert called.environment["PYTHONPATH"] == f"{home}/watchdog/program"
 
 

@@ -27,7 +27,7 @@ FILE = Form(rf"{_PART}(?:/{_PART})*", "a path below its folder, of letters, digi
 ROUTE = Form(r"/[A-Za-z0-9._~/-]*", "a path of the server, such as /health")
 # An address, or a name; IPv6 with or without its brackets.
 HOST = Form(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?", "an address or a host's name")
-IMAGE = Form(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "a container image's name, such as registry.example/vllm:v0.32.0")
+IMAGE = Form(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "a container image's name, such as registry.example/engine:v0.32.0")
 TAG = Form(r"(?:[A-Za-z0-9_.-]|\{(?:version|build|plugin)\})+", "a tag, with {version}, {plugin} and {build} filled in")
 # PEP 440, as far as engines use it.
 VERSION = Form(

@@ -21,7 +21,7 @@ from drafthouse.translate.translator import translate
 
 pytestmark = pytest.mark.processes
 
-COMMANDS = Path(__file__).parent / "commands"
+COMMANDS = Path(__file__).parents[1] / "translate" / "commands"
 DRAFT = (COMMANDS / "004-draft.txt").read_text("utf-8")
 
 

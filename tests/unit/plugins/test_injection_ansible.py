@@ -112,7 +112,7 @@ def variables(folder: Path, **more: Any) -> dict[str, Any]:
 def test_no_text_of_a_profile_or_of_a_box_is_a_template(tmp_path: Path) -> None:
     clone, whole = Clone(tmp_path / "clone", PROFILE), whole_of(PROFILE, {})
     for name in ("src", "collections", "roles", "playbooks", "inventory"):
-        shutil.copytree(ROOT / name, clone.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, clone.root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "ansible.cfg", clone.root)
     for place in (("profile", "title"), ("profile", "article"), ("profile", "expect", "source")):
         whole = put(whole, place, lambda text: text + EVIL)

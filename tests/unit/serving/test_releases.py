@@ -138,7 +138,7 @@ def test_what_serves_is_known_however_much_came_after_it(tmp_path: Path, monkeyp
 
 ADD_MANY = """
 import sys
-from drafthouse.serving.releases import add_event
+from drafthouse.serving.history import add_event
 for number in range(20):
     add_event(sys.argv[1], "refused", writer=int(sys.argv[2]), number=number)
 """

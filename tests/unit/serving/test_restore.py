@@ -180,9 +180,9 @@ def test_the_box_starts_and_serves_with_what_lies_on_it(box: Box, tmp_path: Path
     box.start(box.resolved("dies"), "baseline")
     box.supervisor.shut_down()
     package = tmp_path / "drafthouse_box"
-    package.mkdir()
     for name, text in needed_by(["serving.restore", "serving.rollback_guard"]).items():
-        (package / f"{name}.py").write_text(text)
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
     program = tmp_path / "start.py"
     program.write_text((ROOT / "roles" / "last_good" / "files" / "start.py").read_text())
     words = [str(box.home / "venv" / "bin" / "python"), "-I", str(program), str(box.home)]

@@ -1,6 +1,6 @@
 """The watchdog on the box: looks at the engine's counters, has `decision.py` decide, and does what was decided.
 
-    python -m drafthouse_watchdog.watchdog_run HOME
+    python -m drafthouse_watchdog.addons.watchdog.run HOME
 
 The order is `watchdog/order.json` below HOME and is read at every look. In the mode `report` a decision is a line in
 the journal and nothing else. Otherwise it is a wish, which waits for a quiet moment:

@@ -76,7 +76,7 @@ def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
     folder = tmp_path / "a home" / "watchdog"
     assert json.loads((folder / "order.json").read_text()) == order
     assert subprocess.run(["sh", "-n", str(folder / "serve.sh")], check=False).returncode == 0
-    assert "-m drafthouse_watchdog.watchdog_run" in (folder / "serve.sh").read_text()
+    assert "-m drafthouse_watchdog.addons.watchdog.run" in (folder / "serve.sh").read_text()
     assert not lay_out(entries(ROOT / "templates", data, order, None)).changed
     # The order is read at every look: it is no reason to start the program again.
     again = lay_out(entries(ROOT / "templates", data, {**order, "every_s": 9.0}, None))

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from drafthouse.cloud.deadline import Clocks, armed, deadline_of
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
+from drafthouse.cloud.vast import listing as vast_listing
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import Heard, ProviderClock, ends_at, heard, lease_of, left_of
 from drafthouse.cloud.vast.destroy import end
@@ -130,7 +131,7 @@ def desk(tmp_path: Path, resolved: dict[str, Any], monkeypatch: pytest.MonkeyPat
         wall = SimpleNamespace(
             time=lambda: desk.clocks().wall, strftime=lambda *words: "then", localtime=lambda when: when
         )
-        for module in (vast_ledger, vast_destroy):
+        for module in (vast_ledger, vast_destroy, vast_listing):
             monkeypatch.setattr(module, "time", wall)
         monkeypatch.setattr(resolve_action, "clocks", desk.clocks)
         yield desk
