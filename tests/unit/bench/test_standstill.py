@@ -134,9 +134,10 @@ def test_an_engine_that_is_stopped_again_leaves_no_step(tmp_path: Path, arms: Ar
 
 MEASURES = """
 import json, sys
-sys.path[:0] = [sys.argv[1] + "/collections", sys.argv[1]]
+sys.path[:0] = [sys.argv[1] + "/src", sys.argv[1] + "/collections", sys.argv[1]]
 from drafthouse.bench.client import Endpoint
-from drafthouse.bench.step import StepOptions, run_step
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.step import run_step
 from drafthouse.bench.standstill import StoodStill
 from tests.unit.bench.test_step import suite
 try:
@@ -152,6 +153,7 @@ def test_a_client_that_was_stopped_says_so(figure: Callable[[str], None]) -> Non
         words = [sys.executable, "-c", MEASURES, str(ROOT), server.base_url]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as client:
             while len(server.record()) < 4:
+                assert client.poll() is None
                 time.sleep(0.01)
             os.kill(client.pid, signal.SIGSTOP)
             time.sleep(standstill.LATE_S + 2)
