@@ -11,9 +11,8 @@ import json
 
 from _clone import run
 from _profile import arguments, resolved
-
-from drafthouse.core.exit_codes import DONE
-from drafthouse.profiles.workspace import ROOT
+from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
+from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
 
 def main() -> int:

@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import one_name
-from tests.support.no_processes import NoProcesses
-
-one_name.install()
+from tests.no_processes import NoProcesses
 
 _FIGURES = pytest.StashKey[list[str]]()
 _NOT_RUN = (

@@ -50,10 +50,9 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.host.docker.daemon import Daemon
-from ..module_utils.host.docker.daemon_json import shown
-from ..module_utils.host.docker.daemon_plan import Wishes
+from ..module_utils.daemon_json import shown
+from ..module_utils.docker_daemon import Daemon, Wishes
+from ..module_utils.problems import HouseError
 
 
 def main() -> None:
@@ -84,7 +83,7 @@ def main() -> None:
     daemon = Daemon(given["path"], float(given["timeout_s"]))
     try:
         done = daemon.apply(wishes, given["restart"], module.check_mode)
-    except DrafthouseError as error:
+    except HouseError as error:
         module.fail_json(**error.result)
     diff = {
         "before": shown(done.before),
