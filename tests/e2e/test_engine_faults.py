@@ -123,8 +123,10 @@ def test_the_out_of_memory_killer_is_named_and_the_step_measured_again(
     assert note.startswith(
         "round 1: baseline died (killed by signal 9 (SIGKILL), by the kernel's out-of-memory killer ("
     )
-    # By 2 where it takes the eater, too.
-    assert re.search(r"oom_kill of its group rose by [12] ", note), note
+    # By 2 where the engine's memory is not back yet, and the kernel takes the eater, too; its log names each of them.
+    rose = re.search(r"oom_kill of its group rose by ([12]) ", note)
+    assert rose, note
+    assert note.count("killed: ") in (0, int(rose[1])), note
     assert "its group may use 700 MiB" in note
     assert note.endswith("; the step was measured again")
     assert [one["status"] for one in kept["arms"]["baseline"]["requests"]] == ["ok"] * 20

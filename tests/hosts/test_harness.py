@@ -19,7 +19,7 @@ from tests.hosts.hosts import CGROUPS, LABEL, CommandFailed, Host, Lab, engine, 
 from tests.hosts.images import Images
 from tests.hosts.reach import apt_settings, environment, machine_files
 
-# The lane's other tests use all of it each day.
+# The lane's other tests stand on these hosts each day.
 pytestmark = pytest.mark.soak
 
 KINDS = ("workstation", "workstation_docker", "rental", "peer")
