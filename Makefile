@@ -211,16 +211,18 @@ test-pages: venv-dev tests/pages/node_modules/.package-lock.json ## the report i
 
 # SEED=7 draws everything anew, RUNS=100 is quicker.
 truth: venv-dev ## does the verdict say what is true: experiments of known truth, judged, as a table (minutes; SEED=7 RUNS=400)
-	@PYTHONPATH=collections:. python -m tests.truth.table $(if $(call told,SEED),--seed $(call told,SEED)) $(if $(call told,RUNS),--runs $(call told,RUNS))
-	@PYTHONPATH=collections:. python -m tests.truth.attacks
+	@PYTHONPATH=src:collections:. python -m tests.truth.table $(if $(call told,SEED),--seed $(call told,SEED)) $(if $(call told,RUNS),--runs $(call told,RUNS))
+	@PYTHONPATH=src:collections:. python -m tests.truth.attacks
 
 soak: venv-dev ## the long series: load on real engines, more methods, every firewall situation, kills, eight hosts at once
 	@$(MAKE) truth
 	@pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast
 
-lint: venv-dev ## ruff, mypy, yamllint and ansible-lint
+lint: venv-dev ## ruff, mypy, the order and the size of the rooms, yamllint and ansible-lint
 	@ruff check . && ruff format --check .
 	@mypy
+	@PYTHONPATH=src lint-imports
+	@scripts/structure.py
 	@yamllint --strict .
 	@ansible-lint --offline
 

@@ -1,4 +1,4 @@
-"""What every script shares: the in-tree collection on the path, and errors as found/needed/do."""
+"""What every script shares: the library on the path, and errors as found/needed/do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# There is no install step: the collection is imported from the clone.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "collections"))
+# There is no install step: the library is imported from the clone.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, of_error
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.exit_codes import DONE, of_error
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's main; a HouseError becomes its lines on stderr and the status that it means."""
+    """Run a script's main; a DrafthouseError becomes its lines on stderr and the status that it means."""
     try:
         sys.exit(main())
-    except HouseError as error:
+    except DrafthouseError as error:
         sys.exit(_say(error))
     except BrokenPipeError:
         sys.exit(DONE)  # the reader (head, less) has seen enough
@@ -37,6 +37,6 @@ def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
     return words[:split], words[split + 1 :]
 
 
-def _say(error: HouseError) -> int:
+def _say(error: DrafthouseError) -> int:
     print(error, file=sys.stderr)
     return of_error(error)

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
-from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_all
+
+from drafthouse.core.exit_codes import DONE
+from drafthouse.core.progress import shown
+from drafthouse.weights.install import Tools, put_all
 
 
 def main() -> int:

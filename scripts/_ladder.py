@@ -15,22 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import _clone  # noqa: F401 (makes the collection importable)
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, INTERRUPTED
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder import beside_all, run_ladder
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import BAD, OK, LadderFile
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, heading
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_text import ladder_lines, live_lines, step_line
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
-from ansible_collections.drafthouse.core.plugins.module_utils.levels import (
-    CLOSED,
-    NARROW,
-    OPEN,
-    SECONDS,
-    read_levels,
-    read_rates,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.sweep.plan import LadderPlan, heading
+from drafthouse.bench.sweep.recovery import ServerWatch
+from drafthouse.bench.sweep.run import beside_all, run_ladder
+from drafthouse.bench.sweep.store import BAD, OK, LadderFile
+from drafthouse.bench.sweep.text import ladder_lines, live_lines, step_line
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
+from drafthouse.prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 10.0
@@ -93,9 +87,12 @@ def wanted(options: argparse.Namespace) -> bool:
 
 
 def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan:
-    """Return the plan. Without --ladder and --rate it has the one level of --max-concurrency. Raises HouseError."""
+    """Return the plan.
+
+    Without --ladder and --rate it has the one level of --max-concurrency. Raises DrafthouseError.
+    """
     if (options.ladder or options.rate) and options.max_concurrency != 1:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 f"{options.max_concurrency} beside --ladder or --rate",
                 "the levels in one place",

@@ -6,16 +6,13 @@ import argparse
 from typing import Any
 
 import _clone  # noqa: F401 (makes the collection importable)
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.documents import BadDocument, checked_text, short
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    resolved_profile,
-    site_of_inventory,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.yaml_documents import yaml_of
+
+from drafthouse.core.documents import BadDocument, checked_text, short
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.plain_text import printable
+from drafthouse.core.yaml_documents import yaml_of
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -47,7 +44,7 @@ def inventory_of(profile: str) -> str:
     """Return the inventory that a profile's hardware is for; 'workstation' where that cannot be told."""
     house = load_house(ROOT)
     if profile in house.broken:
-        raise HouseError(house.broken[profile])
+        raise DrafthouseError(house.broken[profile])
     hardware = house.profiles.get(profile, {}).get("hardware")
     return str(house.hardware.get(hardware, {}).get("inventory", "workstation"))
 
@@ -58,7 +55,7 @@ def overrides(settings: list[str]) -> dict[str, Any]:
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals or not path:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(f"--set {setting}", "PATH=VALUE", "write it as speculation.num_speculative_tokens=5")
             )
         place = result
@@ -67,7 +64,7 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 found = f"a value for '{parent}', and another inside it"
-                raise HouseError(Problem(found, "one of the two", "remove one --set", f"--set {short(path)}"))
+                raise DrafthouseError(Problem(found, "one of the two", "remove one --set", f"--set {short(path)}"))
         try:
             checked_text(path)
             place[last] = yaml_of(value)
@@ -75,5 +72,5 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             problem = error.problem(
                 f"--set {short(printable(path))}", "a value, as YAML has it", "correct it, or quote it"
             )
-            raise HouseError(problem) from None
+            raise DrafthouseError(problem) from None
     return result

@@ -11,7 +11,8 @@ import sys
 from typing import TextIO
 
 import _clone  # noqa: F401 (the collection on the path)
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
+
+from drafthouse.core.plain_text import printable
 
 
 def say(text: str) -> None:

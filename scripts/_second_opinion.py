@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import _clone  # noqa: F401 (makes the collection importable)
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions
-from ansible_collections.drafthouse.core.plugins.module_utils.other_clients import (
-    comparison_lines,
-    find_program,
-    second_opinion,
-    tool_named,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.other_formats import TOOLS
-from ansible_collections.drafthouse.core.plugins.module_utils.others import old_lines, old_tables
+
+from drafthouse.analysis.legacy_metrics import old_lines, old_tables
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.external.clients import comparison_lines, find_program, second_opinion, tool_named
+from drafthouse.bench.external.formats import TOOLS
+from drafthouse.bench.groups import StepOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_before(options: argparse.Namespace) -> None:
-    """Raise HouseError with what would only fail after the measurement."""
+    """Raise DrafthouseError with what would only fail after the measurement."""
     if options.client:
         find_program(tool_named(options.client), options.client_home)
         if options.client_keep:
@@ -53,7 +49,9 @@ def wanted(options: argparse.Namespace) -> bool:
 def run(
     options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Mapping[str, Any], step: StepOptions
 ) -> list[str]:
-    """Do what the options ask for beside ``result``, put it there, and return the lines to print. Raises HouseError.
+    """Do what the options ask for beside ``result``, put it there, and return the lines to print.
+
+    Raises DrafthouseError.
 
     ``suite`` is what was sent to ``endpoint`` for ``result``, and ``step`` how.
     """

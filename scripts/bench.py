@@ -32,27 +32,18 @@ from typing import Any
 import _ladder
 import _second_opinion
 from _clone import parser_of
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    WARNED,
-    of_error,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.kept_file import write_whole
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.prompt_formats import FORMATS
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble, not_well, summary_lines
-from ansible_collections.drafthouse.core.plugins.module_utils.standstill import StoodStill
-from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
-from ansible_collections.drafthouse.core.plugins.module_utils.suites import (
-    Suite,
-    only_kinds,
-    pick,
-    with_output_tokens,
-)
+
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.results import assemble, not_well, summary_lines
+from drafthouse.bench.standstill import StoodStill
+from drafthouse.bench.step import run_step
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
+from drafthouse.core.kept_file import write_whole
+from drafthouse.prompts.formats import FORMATS
+from drafthouse.prompts.loader import load_suite
+from drafthouse.prompts.suites import Suite, only_kinds, pick, with_output_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -117,19 +108,19 @@ def count(text: str) -> int:
 
 
 def read_key(path: Path | None) -> str | None:
-    """Return the key from its file or the environment. Raises HouseError when the file cannot be read."""
+    """Return the key from its file or the environment. Raises DrafthouseError when the file cannot be read."""
     if path is None:
         return os.environ.get("OPENAI_API_KEY") or None
     try:
         return path.read_text(encoding="utf-8").strip() or None
     except OSError as error:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file")
         ) from error
 
 
 def check_before(options: argparse.Namespace) -> None:
-    """Raise HouseError with all that would only fail after the measurement, or fail unclearly."""
+    """Raise DrafthouseError with all that would only fail after the measurement, or fail unclearly."""
     problems = []
     if not options.base_url.startswith(("http://", "https://")):
         problems.append(Problem(options.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url"))
@@ -140,7 +131,7 @@ def check_before(options: argparse.Namespace) -> None:
             Problem("a second opinion beside a ladder", "one of them", "ask for it at one level", "--client")
         )
     if problems:
-        raise HouseError(problems)
+        raise DrafthouseError(problems)
     _second_opinion.check_before(options)
 
 
@@ -170,7 +161,7 @@ class Progress:
 
 
 def what_is_sent(options: argparse.Namespace) -> tuple[Endpoint, Suite]:
-    """Return the server and the prompts. Raises HouseError."""
+    """Return the server and the prompts. Raises DrafthouseError."""
     check_before(options)
     endpoint = Endpoint("single", options.base_url, options.model, read_key(options.api_key_file), options.metrics_url)
     suite = only_kinds(load_suite(options.suite, ROOT / "benchmarks", form=options.dataset_format), options.kind)
@@ -230,7 +221,7 @@ def second_opinion(options: argparse.Namespace, result: dict[str, Any], endpoint
         return DONE
     try:
         print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite, step_from(options))]))
-    except HouseError as error:
+    except DrafthouseError as error:
         print(error, file=sys.stderr)
         return WARNED
     except KeyboardInterrupt:
@@ -247,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _ladder.wanted(options):
             return _ladder.run(options, endpoint, suite)
         result, ended = measure(options, endpoint, suite)
-    except HouseError as error:
+    except DrafthouseError as error:
         print(error, file=sys.stderr)
         return of_error(error)
     except KeyboardInterrupt:
@@ -264,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.result:
         try:
             write_whole(options.result, json.dumps(result, indent=1) + "\n")
-        except HouseError as error:
+        except DrafthouseError as error:
             print(error, file=sys.stderr)
             return of_error(error)
         print(f"\nresult: {options.result}")

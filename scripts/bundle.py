@@ -19,20 +19,16 @@ from typing import Any
 
 from _clone import run
 from _profile import arguments, resolved
-from ansible_collections.drafthouse.core.plugins.module_utils.bundle import write_bundle
-from ansible_collections.drafthouse.core.plugins.module_utils.bundle_make import (
-    FETCHED,
-    environments,
-    fetch_wheels,
-    save_image,
-    weights_members,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.pins import pins_file
-from ansible_collections.drafthouse.core.plugins.module_utils.progress import shown
-from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
-from ansible_collections.drafthouse.core.plugins.module_utils.requirement_lines import read_lock
+
+from drafthouse.core.exit_codes import DONE
+from drafthouse.core.pins import pins_file
+from drafthouse.core.progress import shown
+from drafthouse.core.requirement_lines import read_lock
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
+from drafthouse.operate.bundle_make import FETCHED, environments, fetch_wheels, save_image, weights_members
+from drafthouse.operate.offline_bundle import write_bundle
+from drafthouse.profiles.workspace import ROOT, site_of_inventory
 
 
 def main() -> int:

@@ -24,19 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from _clone import parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
-from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_markdown, compared_text
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import (
-    CANNOT_SAY,
-    DONE,
-    FAILED,
-    NOT_HERE,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.history import find, history_rows, read_kept
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import Problem, describe
-from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+
+from drafthouse.core.errors import Problem, describe
+from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE
+from drafthouse.core.plain_text import printable
+from drafthouse.core.table import table
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.report.archive import find, history_rows, read_kept
+from drafthouse.report.compare.diff import compare
+from drafthouse.report.compare.text import compared_markdown, compared_text
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:

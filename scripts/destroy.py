@@ -26,18 +26,16 @@ from pathlib import Path
 
 from _clone import parser_of, run
 from _say import said_yes, say
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, INTERRUPTED, WARNED
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_account import compared
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
-    DEFAULT_URL,
-    VastClient,
-    key_of_environment,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import LIST_HEAD, SETTLE_S, end, listed
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import CONSOLE, FILE, Rental, read
+
+from drafthouse.cloud.vast.account import compared
+from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from drafthouse.cloud.vast.destroy import LIST_HEAD, SETTLE_S, end
+from drafthouse.cloud.vast.ledger import CONSOLE, FILE, Rental, read
+from drafthouse.cloud.vast.listing import listed
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.exit_codes import DONE, INTERRUPTED, WARNED
+from drafthouse.core.table import table
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -82,7 +80,7 @@ def act(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """End what is ours, and return the exit status. Raises HouseError with what may still bill."""
+    """End what is ours, and return the exit status. Raises DrafthouseError with what may still bill."""
 
     def ask(question: str, sure: bool) -> bool | None:
         return True if given.yes and sure else said_yes(question)
@@ -98,13 +96,13 @@ def act(
             settle_s=given.settle_s,
             ask=ask,
         )
-    except (HouseError, KeyboardInterrupt) as error:
+    except (DrafthouseError, KeyboardInterrupt) as error:
         say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         raise
     if ended.damage:
-        raise HouseError(ended.damage)
+        raise DrafthouseError(ended.damage)
     if not ended.destroyed:
         say("nothing of that bills" if given.names else "nothing of ours bills")
     return DONE
@@ -116,7 +114,7 @@ def main() -> int:
     ledger = state_folder() / FILE
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
-    except HouseError:
+    except DrafthouseError:
         say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
         raise
     return show(client, ledger) if given.list else act(given, client, ledger)

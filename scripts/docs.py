@@ -14,14 +14,11 @@ from typing import Any
 
 import yaml
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
-from ansible_collections.drafthouse.core.plugins.module_utils.fit import GB
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    resolved_profile,
-    site_of_inventory,
-)
+
+from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.memory_fit import GB
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 
@@ -135,7 +132,8 @@ def proof_page() -> str:
     refused = []
     for name in sorted(house.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
-        proven, missing = _proof(resolved, checked)
+        proof = house.engines[resolved["engine"]["id"]].get("proof")
+        proven, missing = _proof(resolved, proof, checked)
         engine, method = resolved["engine"], resolved["method"]
         cells = [
             f"`{name}`",
@@ -168,18 +166,13 @@ def proof_page() -> str:
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
-def _proof(resolved: Mapping[str, Any], checked: Mapping[str, Any]) -> tuple[str, str]:
+def _proof(resolved: Mapping[str, Any], proof: Mapping[str, str] | None, checked: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was proven of a profile and how, and what was not."""
-    engine, name = resolved["engine"]["id"], resolved["profile"]
+    name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu":
         return "served: real A/B, both arms, report", "that a GPU gains as much"
-    if engine == "trtllm":
-        return (
-            "both arms' YAML by a strict schema of our own (1.2.0rc1, 1.2.1); acceptance from made answers",
-            f"TensorRT-LLM itself, its container, its flags; {_ON_THE_GPU}",
-        )
-    if engine == "llamacpp":
-        return "its `serve.sh` served by the CPU build, with small files in the models' places", _ON_THE_GPU
+    if proof:
+        return proof["proven"], "; ".join(part for part in (proof.get("missing"), _ON_THE_GPU) if part)
     proven, missing = [], []
     for version, found in checked.items():
         arms = found.get(name, {})

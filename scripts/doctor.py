@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from _clone import apart, parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils import doctor_rentals
-from ansible_collections.drafthouse.core.plugins.module_utils.doctor_words import FAIL, FILE, Check, exit_code, report
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE as LEDGER
+
+from drafthouse.cloud.vast.ledger import FILE as LEDGER
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.core.errors import DrafthouseError, Problem, did_you_mean
+from drafthouse.core.plain_text import printable
+from drafthouse.operate.doctor import rentals as doctor_rentals
+from drafthouse.operate.doctor.check import FAIL, FILE, Check, exit_code, report
+from drafthouse.profiles.workspace import ROOT
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -51,12 +52,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def inventory_of(name: str) -> Path:
-    """Return where an inventory is. Raises HouseError."""
+    """Return where an inventory is. Raises DrafthouseError."""
     named = ROOT / "inventory" / name
     found = named if named.exists() else Path(name)
     if not found.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise HouseError(Problem(f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)))
+        raise DrafthouseError(Problem(f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)))
     return found.resolve()
 
 
@@ -72,7 +73,10 @@ def command(given: argparse.Namespace) -> list[str]:
 
 
 def look(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return all checks of all boxes, and of the account that they are rented from. Raises HouseError where none is."""
+    """Return all checks of all boxes, and of the account that they are rented from.
+
+    Raises DrafthouseError where none is.
+    """
     account = account_checks(inventory_of(given.inventory))
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"
@@ -94,7 +98,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
         return [*checks, *account]
     said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
     last = printable(said[-1]) if said and done.returncode else "no host"
-    raise HouseError(
+    raise DrafthouseError(
         Problem(
             f"nothing was looked at: {last}",
             "a host in the inventory",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-r"""Write module_utils/gitleaks_rules.py from gitleaks' own config/gitleaks.toml.
+r"""Write src/drafthouse/core/gitleaks_rules.py from gitleaks' own config/gitleaks.toml.
 
 The file comes from a clone of https://github.com/gitleaks/gitleaks:
 
@@ -23,11 +23,12 @@ from typing import Any
 
 import tomllib
 from _clone import parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
-TARGET = ROOT / "collections/ansible_collections/drafthouse/core/plugins/module_utils/gitleaks_rules.py"
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE
+from drafthouse.profiles.workspace import ROOT
+
+TARGET = ROOT / "src/drafthouse/core/gitleaks_rules.py"
 #: Rules that are not taken over, and why.
 LEFT_OUT = {
     "generic-api-key": "redact.py reads names itself; this one takes counts of tokens and tokenizers",
@@ -66,7 +67,7 @@ def main() -> int:
         rules = tomllib.loads(given.file.read_text("utf-8"))["rules"]
     except (OSError, ValueError, KeyError) as error:
         problem = Problem(f"no rules in {given.file}: {error}", "gitleaks' config/gitleaks.toml", "name that file")
-        raise HouseError(problem) from None
+        raise DrafthouseError(problem) from None
     TARGET.write_text(_page(rules, given), "utf-8")
     print(f"written: {TARGET.relative_to(ROOT)}")
     return DONE
@@ -96,7 +97,7 @@ def _page(rules: list[Mapping[str, Any]], given: argparse.Namespace) -> str:
     for rule in taken:
         words = " ".join(rule["keywords"])
         if any(" " in word for word in rule["keywords"]):
-            raise HouseError(Problem(f"a keyword with a blank: {rule['id']}", "words", "leave the rule out"))
+            raise DrafthouseError(Problem(f"a keyword with a blank: {rule['id']}", "words", "leave the rule out"))
         lines.append(f'    ("{rule["id"]}", {float(rule.get("entropy", 0))}, "{words}",')
         lines += _literals(converted(rule["regex"], rule.get("secretGroup", 1)))
     return "\n".join([*lines, ")", ""])
@@ -121,7 +122,7 @@ def converted(pattern: str, group: int = 1) -> str:
         pattern = pattern.replace(end, "{END}")
     body, at = _body(pattern, 0, iter([*[False] * (group - 1), *[True] * pattern.count("(")]))
     if at != len(pattern):
-        raise HouseError(Problem(f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out"))
+        raise DrafthouseError(Problem(f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out"))
     return re.sub(r"(^|\||^\(\?i:|\|\(\?i:)\\b", r"\1{START}", body)
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import tomllib
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE
+from drafthouse.profiles.workspace import ROOT
 
 _NEWEST = 14  # of Python 3
 _BOXES = ("manylinux", "linux")
@@ -62,7 +63,7 @@ def locks() -> list[Lock]:
 
 
 def written(lock: Lock) -> str:
-    """Return the text of ``lock``, made anew. Raises HouseError with uv's last words."""
+    """Return the text of ``lock``, made anew. Raises DrafthouseError with uv's last words."""
     lines = (ROOT / lock.source).read_text("utf-8").splitlines()
     if lock.resolved:
         lines = _resolved(lock)
@@ -129,7 +130,7 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         found = done.stderr.strip() or f"status {done.returncode} without a word"
-        raise HouseError(Problem(found, "an index of packages in reach", "see to it, then run again", lock.source))
+        raise DrafthouseError(Problem(found, "an index of packages in reach", "see to it, then run again", lock.source))
 
 
 def main() -> int:

@@ -20,13 +20,14 @@ from types import FrameType
 from typing import Any
 
 from _clone import parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, WARNED
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_from
-from ansible_collections.drafthouse.core.plugins.module_utils.logs import Source, Wish, source
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.tunnel import hosts_of
+
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.core.errors import DrafthouseError, Problem, did_you_mean
+from drafthouse.core.exit_codes import DONE, FAILED, WARNED
+from drafthouse.core.plain_text import printable
+from drafthouse.operate.logs import Source, Wish, source
+from drafthouse.operate.tunnel import hosts_of
+from drafthouse.profiles.workspace import ROOT, site_from
 
 _END_S = 5.0
 
@@ -43,20 +44,22 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def sources(given: argparse.Namespace) -> list[Source]:
-    """Return where the logs come from. Raises HouseError."""
+    """Return where the logs come from. Raises DrafthouseError."""
     named = ROOT / "inventory" / given.inventory
     inventory = named if named.exists() else Path(given.inventory)
     if not inventory.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise HouseError(
+        raise DrafthouseError(
             Problem(f"no inventory '{given.inventory}'", "one that is there", did_you_mean(named.name, known))
         )
     hosts = hosts_of(inventory)
     if not hosts:
-        raise HouseError(Problem("no host", "a box with logs", "write one into its hosts.yml", str(given.inventory)))
+        raise DrafthouseError(
+            Problem("no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
+        )
     if given.host and given.host not in hosts:
         do = did_you_mean(given.host, hosts)
-        raise HouseError(Problem(f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)))
+        raise DrafthouseError(Problem(f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)))
     names = [given.host] if given.host else sorted(hosts)
     wish = Wish(lines=max(1, given.lines), follow=given.follow, only=given.only)
     return [source(name, hosts, _home(name, hosts[name]), wish, state_folder() / "known_hosts") for name in names]
@@ -66,7 +69,7 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     home = str(site_from(variables).get("home") or "")
     if home and "{{" not in home:
         return home
-    raise HouseError(
+    raise DrafthouseError(
         Problem(f"drafthouse_home: {home or 'nothing'}", "the folder of our own on the box", "write it out", name)
     )
 

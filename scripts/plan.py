@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from _clone import run
 from _profile import arguments, resolved
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
+
+from drafthouse.core.exit_codes import DONE
+from drafthouse.experiment.plan_text import plan_text
 
 
 def main() -> int:

@@ -7,10 +7,11 @@ import argparse
 
 from _clone import run
 from _profile import inventory_of
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+
+from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.core.table import table
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
 
 
 def main() -> int:

@@ -12,18 +12,13 @@ import time
 from pathlib import Path
 
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.prune import (
-    Entry,
-    look,
-    remove,
-    used_by_profiles,
-    used_by_releases,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.tables import table
+
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.exit_codes import DONE
+from drafthouse.core.table import table
+from drafthouse.operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT, site_of_inventory
 
 
 def main() -> int:
@@ -38,7 +33,7 @@ def main() -> int:
     models_dir = given.models_dir or Path(site["models_dir"])
     house = load_house(ROOT)
     if house.broken:  # what such a profile needs is not known, and it must not be removed
-        raise HouseError([problem for problems in house.broken.values() for problem in problems])
+        raise DrafthouseError([problem for problems in house.broken.values() for problem in problems])
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
     entries = look(models_dir, used)
     print(f"{models_dir}\n")

@@ -11,8 +11,9 @@ import json
 
 from _clone import run
 from _profile import arguments, resolved
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from drafthouse.core.exit_codes import DONE
+from drafthouse.profiles.workspace import ROOT
 
 
 def main() -> int:

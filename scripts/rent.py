@@ -30,28 +30,20 @@ from typing import Any
 from _clone import parser_of, run
 from _profile import overrides
 from _say import put, said_yes, say
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, INTERRUPTED
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.plain_text import printable
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import by_the_ledger
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_body import body_of
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
-    DEFAULT_URL,
-    VastClient,
-    key_of_environment,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_destroy import StillBilling
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_instances import ssh_address
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE, label_of, rentals
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_offers import (
-    Limits,
-    choices,
-    none_fits,
-    query_of,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_rent import Rented, Waits, World, rent, summary
+
+from drafthouse.cloud.vast.body import body_of
+from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from drafthouse.cloud.vast.destroy import StillBilling
+from drafthouse.cloud.vast.instances import ssh_address
+from drafthouse.cloud.vast.ledger import FILE, label_of, rentals
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.cloud.vast.offers import Limits, choices, none_fits, query_of
+from drafthouse.cloud.vast.rent import Rented, Waits, World, rent, summary
+from drafthouse.cloud.vast.run_and_destroy import by_the_ledger
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
+from drafthouse.core.plain_text import printable
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 # A line of progress where the output is no terminal.
@@ -101,11 +93,14 @@ def share(text: str) -> float:
 
 
 def public_key(named: Path | None, home: Path) -> str:
-    """Return the public key that the box is to let in; HouseError where there is none, or a private one is named."""
+    """Return the public key that the box is to let in.
+
+    DrafthouseError where there is none, or a private one is named.
+    """
     files = [named] if named else [home / ".ssh" / name for name in PUBLIC_KEYS]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 "no SSH public key",
                 " or ".join(map(str, files)),
@@ -114,7 +109,7 @@ def public_key(named: Path | None, home: Path) -> str:
         )
     text = file.read_text("utf-8", errors="replace").strip()
     if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
-        raise HouseError(
+        raise DrafthouseError(
             Problem("a file that is no public key", "one line: ssh-ed25519 ...", "name the .pub", str(file))
         )
     return text
@@ -144,7 +139,7 @@ def ask(question: str) -> bool:
     """Return whether a person at a terminal says yes."""
     said = said_yes(question)
     if said is None:
-        raise HouseError(Problem("nobody to ask", "a yes before money is spent", "make rent ... YES=1"))
+        raise DrafthouseError(Problem("nobody to ask", "a yes before money is spent", "make rent ... YES=1"))
     return said
 
 

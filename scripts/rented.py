@@ -24,21 +24,12 @@ from pathlib import Path
 
 from _clone import apart, parser_of, run
 from _say import say
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.rented_run import (
-    PATIENCE_S,
-    POLICIES,
-    RUN_FILE,
-    World,
-    around,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import (
-    DEFAULT_URL,
-    VastClient,
-    key_of_environment,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import FILE
+
+from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from drafthouse.cloud.vast.ledger import FILE
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
+from drafthouse.core.errors import DrafthouseError, Problem
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,13 +47,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def checked(given: argparse.Namespace) -> None:
-    """Raise HouseError for what cannot be, before anything is run."""
+    """Raise DrafthouseError for what cannot be, before anything is run."""
     if given.destroy not in POLICIES:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(f"'{given.destroy}'", f"one of: {', '.join(POLICIES)}", "correct it", "DESTROY (--destroy)")
         )
     if Path(given.inventory).name != "vastai":
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
                 "the inventory vastai: nothing else here is rented by us",
@@ -71,7 +62,7 @@ def checked(given: argparse.Namespace) -> None:
             )
         )
     if not given.command:
-        raise HouseError(Problem("no command", "one behind --", "scripts/rented.py --help shows an example"))
+        raise DrafthouseError(Problem("no command", "one behind --", "scripts/rented.py --help shows an example"))
 
 
 def instances_in(file: Path) -> set[str] | None:

@@ -15,34 +15,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "collections"))
+sys.path.insert(0, str(ROOT / "src"))
 
-from ansible_collections.drafthouse.core.plugins.module_utils.documents import read_json  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import FAILED, of_error  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.kept_shapes import (  # noqa: E402
-    LADDER,
-    RESOLVED,
-    RESULT,
-    checked,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import (  # noqa: E402
-    HouseError,
-    Problem,
-    describe,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import (  # noqa: E402
-    build_report,
-    exit_code_of,
-    lasting,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.report_files import (  # noqa: E402
-    Written,
-    write_files,
-    write_report,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.shape import Map  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.terminal import verdict_table  # noqa: E402
-from ansible_collections.drafthouse.core.plugins.module_utils.yaml_documents import read_yaml  # noqa: E402
+from drafthouse.bench.kept_shapes import LADDER, RESOLVED, RESULT, checked  # noqa: E402
+from drafthouse.core.documents import read_json  # noqa: E402
+from drafthouse.core.errors import DrafthouseError, Problem, describe  # noqa: E402
+from drafthouse.core.exit_codes import FAILED, of_error  # noqa: E402
+from drafthouse.core.schema import Map  # noqa: E402
+from drafthouse.core.yaml_documents import read_yaml  # noqa: E402
+from drafthouse.report.data.build import build_report, exit_code_of, lasting  # noqa: E402
+from drafthouse.report.terminal import verdict_table  # noqa: E402
+from drafthouse.report.writer import Written, write_files, write_report  # noqa: E402
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -72,12 +55,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read(path: Path, shape: Map | None = None) -> dict[str, Any]:
-    """Return a JSON or YAML file's mapping; HouseError names the file and what is wrong with it, by its ``shape``."""
+    """Return a JSON or YAML file's mapping.
+
+    DrafthouseError names the file and what is wrong with it, by its ``shape``.
+    """
     needed = "a result or a resolved profile: a mapping in JSON or YAML"
     do = "give the path of one, or measure the arm again"
     data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
     if not isinstance(data, dict):
-        raise HouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
+        raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
     return checked(data, shape, str(path)) if shape else data
 
 
@@ -91,7 +77,7 @@ def make(args: argparse.Namespace) -> Written:
     place: Path = args.again
     kept = read(place / "report.json")
     if not isinstance(kept.get("resolved"), dict):
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 "no resolved profile",
                 "the resolved profile that a report keeps",
@@ -115,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     try:
         written = make(args)
-    except HouseError as error:
+    except DrafthouseError as error:
         print(describe(error.problems), file=sys.stderr)
         return of_error(error)
     except OSError as error:

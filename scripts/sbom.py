@@ -19,13 +19,6 @@ from typing import Any
 import tomllib
 import yaml
 from _clone import parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import House, load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.engine_choice import installed_image
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.pins import is_commit
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.requirement_lines import hashes_of, pin_of, read_lock
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -34,6 +27,14 @@ from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE
+from drafthouse.core.pins import is_commit
+from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
+from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.engine_version import installed_image
+from drafthouse.profiles.workspace import ROOT
 
 # Who installs what: the controller, the environments on a box, and what the catalogue pins by itself.
 _LOCKS = (
@@ -66,7 +67,7 @@ def project() -> Mapping[str, Any]:
 def sbom(epoch: str | None = None) -> str:
     """Return the SBOM as JSON, checked against CycloneDX's own schema; ``epoch``: seconds since 1970 for its time.
 
-    Raises HouseError where the schema does not allow what was written.
+    Raises DrafthouseError where the schema does not allow what was written.
     """
     house, ours = load_house(ROOT), project()
     root = Component(
@@ -83,7 +84,9 @@ def sbom(epoch: str | None = None) -> str:
     data["serialNumber"] = f"urn:uuid:{uuid.uuid5(_OURS, json.dumps(data, sort_keys=True))}"
     text = json.dumps(data, indent=1, sort_keys=True) + "\n"
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        raise HouseError(Problem(str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM"))
+        raise DrafthouseError(
+            Problem(str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM")
+        )
     return text
 
 

@@ -22,10 +22,11 @@ from collections.abc import Sequence
 
 from _clone import apart, parser_of, run
 from _say import say
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import INTERRUPTED
-from ansible_collections.drafthouse.core.plugins.module_utils.foreground import LOOK_S, Stop, run_until_stopped
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import INTERRUPTED
+from drafthouse.core.foreground import LOOK_S, Stop, run_until_stopped
+from drafthouse.profiles.workspace import ROOT
 
 _KINDNESS_S = 3.0
 _TICK_S = 2.0
@@ -33,14 +34,14 @@ _SITE = "site.yml"
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; the command under ``command``. Raises HouseError where there is none."""
+    """Return the options; the command under ``command``. Raises DrafthouseError where there is none."""
     words, behind = apart(argv)
     parser = parser_of(__doc__)
     parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
     given = parser.parse_args(words)
     given.command = behind
     if not given.command:
-        raise HouseError(Problem("no command", "one behind --", "scripts/stoppable.py --help shows an example"))
+        raise DrafthouseError(Problem("no command", "one behind --", "scripts/stoppable.py --help shows an example"))
     return given
 
 

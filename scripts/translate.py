@@ -19,18 +19,15 @@ import sys
 from pathlib import Path
 
 from _clone import parser_of, run
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.documents import BadDocument, checked_text, text_of
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.translate import Translation, translate
-from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
-from ansible_collections.drafthouse.core.plugins.module_utils.translate_text import (
-    as_data,
-    profile_text,
-    translation_text,
-)
+
+from drafthouse.core.documents import BadDocument, checked_text, text_of
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.translate.flags import load_flags
+from drafthouse.translate.text import as_data, profile_text, translation_text
+from drafthouse.translate.translator import Translation, translate
 
 _LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
 
@@ -62,12 +59,12 @@ def main() -> int:
 
 
 def _pasted(command: str | None) -> str:
-    """Return the paste, from the command line or standard input. Raises HouseError where it is no text."""
+    """Return the paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
     try:
         return text_of(sys.stdin.buffer.read(_LARGEST)) if command is None else checked_text(command)
     except BadDocument as error:
         where = "standard input" if command is None else "the command"
-        raise HouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
+        raise DrafthouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
 
 
 def _file(name: str) -> str | None:
@@ -79,20 +76,20 @@ def _file(name: str) -> str | None:
 
 
 def _write(path: Path, found: list[Translation]) -> None:
-    """Write the one profile; raises HouseError rather than overwrite, or when there are several."""
+    """Write the one profile; raises DrafthouseError rather than overwrite, or when there are several."""
     if len(found) > 1:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(f"{len(found)} commands", "one, to write its profile", "paste them one by one", "--profile")
         )
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(profile_text(found[0]))
     except FileExistsError:
-        raise HouseError(
+        raise DrafthouseError(
             Problem("a file that is there already", "a new file", "choose another name, or remove it", str(path))
         ) from None
     except OSError as error:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(str(error), "a folder to write to", "create it, or choose another", str(path))
         ) from error
 

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from _clone import parser_of
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
-from ansible_collections.drafthouse.core.plugins.module_utils.documents import read_json
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED, of_error
-from ansible_collections.drafthouse.core.plugins.module_utils.kept_shapes import LADDER, checked
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.schedule import tried
+
+from drafthouse.analysis.batch_k_schedule import tried
+from drafthouse.analysis.crossover import fill
+from drafthouse.bench.kept_shapes import LADDER, checked
+from drafthouse.core.documents import read_json
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE, FAILED, of_error
 
 SCHEMA = "drafthouse.ladder/1"
 
@@ -41,26 +42,28 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return a ladder with its crossover. Raises HouseError for a file that is none."""
+    """Return a ladder with its crossover. Raises DrafthouseError for a file that is none."""
     ladder = read_json(path, "a ladder.json", "give the file of a measured ladder")
     schema = ladder.get("schema") if isinstance(ladder, dict) else None
     if schema != SCHEMA:
-        raise HouseError(Problem(f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path)))
+        raise DrafthouseError(
+            Problem(f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path))
+        )
     checked(ladder, LADDER, str(path))
     return {**ladder, "crossover": ladder.get("crossover") or fill(ladder)}
 
 
 def compare(plain_path: Path, switched_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the first ladder and what the switch did. Raises HouseError where the two cannot be compared."""
+    """Return the first ladder and what the switch did. Raises DrafthouseError where the two cannot be compared."""
     plain, switched = read(plain_path), read(switched_path)
     if plain.get("profile") != switched.get("profile") or plain.get("load") != switched.get("load"):
         told = [f"{one.get('profile')} ({one.get('load')} loop)" for one in (plain, switched)]
-        raise HouseError(
+        raise DrafthouseError(
             Problem(f"ladders of {told[0]} and {told[1]}", "one profile, one kind of load", "choose another file")
         )
     found = tried(plain, switched)
     if not any(one["levels"] for one in found["kinds"].values()):
-        raise HouseError(
+        raise DrafthouseError(
             Problem("no kind and level that both ladders have", "at least one", "measure the same levels again")
         )
     return plain, found
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     try:
         plain, found = compare(options.plain, options.switched)
-    except HouseError as error:
+    except DrafthouseError as error:
         print(error, file=sys.stderr)
         return of_error(error)
     for kind, one in found["kinds"].items():

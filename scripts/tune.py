@@ -31,20 +31,16 @@ from typing import Any
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
-from ansible_collections.drafthouse.core.plugins.module_utils.budget import seconds_in
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, INTERRUPTED
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    load_suites,
-    resolved_profile,
-    site_of_inventory,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.resolve import measured_key
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_journal import Journal, Recorded
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_prompts import SUITE, TunePrompts, prompts_for
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import (
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE, INTERRUPTED
+from drafthouse.profiles.budget import seconds_in
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.result_key import measured_key
+from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
+from drafthouse.tuning.journal import Journal, Recorded
+from drafthouse.tuning.prompt_split import SUITE, TunePrompts, prompts_for
+from drafthouse.tuning.result import (
     BETTER,
     UNCONFIRMED,
     WRONG_OUTPUT,
@@ -56,10 +52,10 @@ from ansible_collections.drafthouse.core.plugins.module_utils.tune_result import
     text_of,
     tuned_profile,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_run import BoxTrial, Plays
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_space import reach
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import Space, laid_over
-from ansible_collections.drafthouse.core.plugins.module_utils.tuner import KILL_S, RESERVE_S, STOP_S, Found, tune
+from drafthouse.tuning.runner import BoxTrial, Plays
+from drafthouse.tuning.search import KILL_S, RESERVE_S, STOP_S, Found, tune
+from drafthouse.tuning.space import reach
+from drafthouse.tuning.types import Space, laid_over
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90
@@ -102,10 +98,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def seconds_of(text: str) -> int:
-    """Return `1h30m`, `30m`, `90s` or `1800` in seconds. Raises HouseError for anything else, and for too little."""
+    """Return `1h30m`, `30m`, `90s` or `1800` in seconds.
+
+    Raises DrafthouseError for anything else, and for too little.
+    """
     seconds = seconds_in(text) or 0
     if seconds < _LEAST_S:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 f"'{text}'", f"a time of {_LEAST_S} s or more, like 30m or 1h30m", "correct it", "BUDGET (--budget)"
             )
@@ -146,7 +145,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
 
 
 def check_target(path: Path) -> None:
-    """Raise HouseError where the new profile could not be written, before any time is spent.
+    """Raise DrafthouseError where the new profile could not be written, before any time is spent.
 
     Nor may it replace one that a person wrote.
     """
@@ -158,11 +157,11 @@ def check_target(path: Path) -> None:
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
         found = "a place that may not be written to"
     if found:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(found, "a file in a folder that there is, for the new profile", "give --to FILE", str(path))
         )
     if path.exists() and "\ntuned:" not in path.read_text("utf-8", errors="replace"):
-        raise HouseError(
+        raise DrafthouseError(
             Problem("a profile that was not written by the tuner", "another name", "give --to FILE", str(path))
         )
 
@@ -260,7 +259,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     try:
         work.target.write_text(profile_yaml(new), "utf-8")
     except OSError as error:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 f"a new profile that could not be written: {error.strerror}",
                 "a place for it",

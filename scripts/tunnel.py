@@ -13,19 +13,13 @@ from pathlib import Path
 from types import FrameType
 
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
-from ansible_collections.drafthouse.core.plugins.module_utils.gateway import key_command
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem, did_you_mean
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.tunnel import (
-    PORT,
-    Tunnel,
-    answers,
-    hosts_of,
-    tunnel,
-    way_to,
-)
+
+from drafthouse.addons.gateway import key_command
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.core.errors import DrafthouseError, Problem, did_you_mean
+from drafthouse.core.exit_codes import DONE
+from drafthouse.operate.tunnel import PORT, Tunnel, answers, hosts_of, tunnel, way_to
+from drafthouse.profiles.workspace import ROOT
 
 
 def main() -> int:
@@ -39,7 +33,7 @@ def main() -> int:
     inventory = named if named.exists() else Path(given.inventory)
     if not inventory.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise HouseError(
+        raise DrafthouseError(
             Problem(f"no inventory '{given.inventory}'", "one that is there", did_you_mean(named.name, known))
         )
     # However we are ended, ssh is ended with us.

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from _clone import run
-from ansible_collections.drafthouse.core.plugins.module_utils.bundle import unpack
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE
+
+from drafthouse.core.exit_codes import DONE
+from drafthouse.operate.offline_bundle import unpack
 
 
 def main() -> int:

@@ -30,23 +30,17 @@ from typing import Any
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.compare_reports import compare
-from ansible_collections.drafthouse.core.plugins.module_utils.compare_text import compared_text
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import CANNOT_SAY, DONE, FAILED, worst
-from ansible_collections.drafthouse.core.plugins.module_utils.history import Kept, newest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import laid_over
-from ansible_collections.drafthouse.core.plugins.module_utils.upgrade import (
-    NEW,
-    THRESHOLD,
-    catalogue_changes,
-    changes_text,
-    decide,
-    rendered_changes,
-)
 from compare import per_cent
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.report.archive import Kept, newest
+from drafthouse.report.compare.diff import compare
+from drafthouse.report.compare.text import compared_text
+from drafthouse.tuning.types import laid_over
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -69,7 +63,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def both(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the resolved profile with the old and with the new version, and the tables of what changes.
 
-    Raises HouseError with what the new version lacks, or where both are the same.
+    Raises DrafthouseError with what the new version lacks, or where both are the same.
     """
     site = _site(given)
     more = overrides(given.set)
@@ -78,7 +72,7 @@ def both(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], str
     before, after = (str(one["engine"]["version"]) for one in (old, new))
     if before == after:
         do = "name another version, or with --from the one that the box has"
-        raise HouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
+        raise DrafthouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
     house = load_house(ROOT)
     engine, profile = house.engines[new["engine"]["id"]], laid_over(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
@@ -112,13 +106,13 @@ class Plays:
         return subprocess.run(words, cwd=ROOT, env=self._environment, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
-        """Return the names of the boxes. Raises HouseError where the inventory cannot be read, or has none."""
+        """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
         command = [_beside("ansible"), "all", "--list-hosts", "-i", self._inventory, *self._more]
         done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"
-            raise HouseError(Problem(found, "at least one box", "correct the inventory", self._inventory))
+            raise DrafthouseError(Problem(found, "at least one box", "correct the inventory", self._inventory))
         return names
 
 
@@ -135,7 +129,7 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[
     kept = {version: newest(given.reports, host, one) for version, one in resolved.items()}
     missing = [version for version, one in kept.items() if one is None]
     if missing:
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 f"no report of {given.profile} with {' or '.join(missing)} on {host}",
                 "both versions measured on the box",
@@ -170,7 +164,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Map
     print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
     if not plays.site(old):
         do = "mend that first: there is nothing to compare with"
-        raise HouseError(Problem(f"{old} is not served", "the old version, as it was", do, given.profile))
+        raise DrafthouseError(Problem(f"{old} is not served", "the old version, as it was", do, given.profile))
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
         ends = {host: judged(given, host, resolved) for host in hosts}
@@ -182,7 +176,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Map
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or look at what the run above says"
-            raise HouseError(Problem(f"{old} did not come back", "the old version serving", do, ", ".join(worse)))
+            raise DrafthouseError(Problem(f"{old} did not come back", "the old version serving", do, ", ".join(worse)))
         return worst(ends.values())
     print(
         f"\n{new} serves. `make {given.profile}` alone would go back to {old}: to stay, write into "

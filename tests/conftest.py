@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.no_processes import NoProcesses
+from tests.support import one_name
+from tests.support.no_processes import NoProcesses
+
+one_name.install()
 
 _FIGURES = pytest.StashKey[list[str]]()
 _NOT_RUN = (

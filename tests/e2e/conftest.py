@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.ports import free_port
+from drafthouse.profiles.workspace import ROOT
+from tests.support.ports import free_port
 
 BIN = Path(sys.executable).parent
 

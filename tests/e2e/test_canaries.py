@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import play
-from tests.engines import packaged_weights
 from tests.fakes.hub_contents import OnDisk
 from tests.fakes.hub_server import Hub, hub_server
-from tests.gateway import real_caddy
-from tests.ports import free_port
+from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from tests.support.engines import packaged_weights
+from tests.support.gateway import real_caddy
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.soak
 

@@ -9,19 +9,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-
-from tests.programs import needs
+from drafthouse.profiles.workspace import ROOT
+from tests.support.programs import needs
 
 BACK_S = 7200
 # A round of two arms, one after the other. The clock is set while the first is measured, and back once more while the
 # second is waited for.
 ROUND = """
 import json, pathlib, sys, threading, time
-sys.path[:0] = [sys.argv[1] + "/collections", sys.argv[1] + "/scripts", sys.argv[1]]
-from ansible_collections.drafthouse.core.plugins.module_utils.experiment import assemble_results, read_steps
-from ansible_collections.drafthouse.core.plugins.module_utils.last_good import _outlive
-from tests.llama_box import llama_box
+sys.path[:0] = [sys.argv[1] + "/src", sys.argv[1] + "/collections", sys.argv[1] + "/scripts", sys.argv[1]]
+from drafthouse.experiment.loop import assemble_results, read_steps
+from drafthouse.serving.promote import _outlive
+from tests.support.llama_box import llama_box
 
 clock = pathlib.Path(sys.argv[2])
 set_to = lambda seconds: clock.write_text(str(seconds))

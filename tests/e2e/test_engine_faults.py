@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.experiment import step_file
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
-from tests.llama_box import LlamaBox, llama_box
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.experiment.loop import step_file
+from tests.support.llama_box import LlamaBox, llama_box
 
 MIB = 1024**2
 
@@ -158,7 +158,7 @@ def test_an_engine_that_has_no_memory_leaves_no_step_and_a_rerun_with_memory_con
         box.serve(step["arms"])
         box.wait(step["arms"])
         eaten(box, group, stays=True)
-        with pytest.raises(HouseError) as caught:
+        with pytest.raises(DrafthouseError) as caught:
             box.measured()
         (problem,) = caught.value.problems
         figure(problem.found)
@@ -189,7 +189,7 @@ def test_a_stranger_at_the_port_between_two_arms_is_named(figure: Callable[[str]
         with subprocess.Popen([sys.executable, "-c", LISTENER, str(box.port)]) as stranger:
             try:
                 began = time.monotonic()
-                with pytest.raises(HouseError) as caught:
+                with pytest.raises(DrafthouseError) as caught:
                     box.measure(1)
                 seconds = time.monotonic() - began
             finally:
@@ -228,7 +228,7 @@ def test_a_disk_that_fills_up_while_it_is_measured_costs_nothing(tmp_path: Path)
             filling.join(30)
             assert filler.stat().st_size > 10 * MIB
             assert [one["status"] for one in kept["arms"]["baseline"]["requests"]] == ["ok"] * 8
-            with pytest.raises(HouseError) as caught:
+            with pytest.raises(DrafthouseError) as caught:
                 box.measure(1)
             (problem,) = caught.value.problems
             assert problem.found.startswith("No space left on device: ")

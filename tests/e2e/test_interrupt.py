@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.procfs import commands
-from ansible_collections.drafthouse.core.plugins.module_utils.put_back import drift
-from ansible_collections.drafthouse.core.plugins.module_utils.releases import current
 
+from drafthouse.core.procfs import commands
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.serving.releases import current
+from drafthouse.serving.restore import drift
 from tests.e2e.conftest import BIN, play
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 PROFILE = "cpu-smollm2-ngram"
 # As few prompts as a verdict needs.

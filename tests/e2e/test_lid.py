@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.procfs import commands
-from ansible_collections.drafthouse.core.plugins.module_utils.standstill import LATE_S
 
+from drafthouse.bench.standstill import LATE_S
+from drafthouse.core.procfs import commands
 from tests.e2e.conftest import play
 from tests.e2e.test_interrupt import BEGINS_S, SHORT, Box, Demo
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.soak
 

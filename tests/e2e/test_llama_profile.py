@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 
-from tests.engines import PROGRAMS, ask, engine_home, packaged_weights
-from tests.ports import free_port
-from tests.smoke import answer_of, smoke
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.support.engines import PROGRAMS, ask, engine_home, packaged_weights
+from tests.support.ports import free_port
+from tests.support.smoke import answer_of, smoke
 
 PROFILE = "rtx4090-llama32-llamacpp-draft1b"
 KEY = "a-key-of-the-tests"

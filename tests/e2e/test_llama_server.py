@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import PROGRAMS, ask, engine_home, llama_server, packaged_weights
-from tests.ports import free_port
+from tests.support.engines import PROGRAMS, ask, engine_home, llama_server, packaged_weights
+from tests.support.ports import free_port
 
 COPY = (
     "Copy this text exactly: The river ran under the old bridge, past the mill and the meadow. "

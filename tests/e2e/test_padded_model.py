@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import dequantize, pad_blocks
 
-from tests.engines import engine_home, llama_server, packaged_weights
+from drafthouse.weights.demo.recipes import dequantize, pad_blocks
+from tests.support.engines import engine_home, llama_server, packaged_weights
 
 PROMPTS = (
     "Write two sentences about a lighthouse.",

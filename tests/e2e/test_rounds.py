@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import BIN, Play
 
 pytestmark = pytest.mark.soak  # the daily e2e judges its rounds too, and buys none

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
 
-from tests.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.e2e.conftest import Ended, Play, play
-from tests.smoke import answer_of, smoke
+from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from tests.support.smoke import answer_of, smoke
 
 PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.

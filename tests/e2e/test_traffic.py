@@ -7,19 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    Ask,
-    Endpoint,
-    closed_loop,
-    open_session,
-    raw_request,
-    send,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.counters import count_tokens, read_counters
-from ansible_collections.drafthouse.core.plugins.module_utils.traffic import counted, foreign, settled
-from ansible_collections.drafthouse.core.plugins.module_utils.usage_check import SLACK_TOKENS, of_result
 
-from tests.engines import engine_home, llama_server, packaged_weights
+from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request, send
+from drafthouse.bench.foreign_traffic import counted, foreign, settled
+from drafthouse.bench.spec_metrics import count_tokens, read_counters
+from drafthouse.bench.usage_check import SLACK_TOKENS, of_result
+from tests.support.engines import engine_home, llama_server, packaged_weights
 
 TOKENS = 24
 

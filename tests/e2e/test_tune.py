@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import PROFILE
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.shape import Findings, check
+
+from drafthouse.core.schema import Findings, check
+from drafthouse.profiles.schemas import PROFILE
+from drafthouse.profiles.workspace import ROOT
 
 pytestmark = pytest.mark.soak
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.run_lease import lease_file, read_lease, this_machine
 
+from drafthouse.core.run_lease import lease_file, read_lease, this_machine
+from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import BIN, Ended, play
-from tests.programs import needs
-from tests.sshd import running_sshd
+from tests.support.programs import needs
+from tests.support.sshd import running_sshd
 
 PROFILE = "cpu-smollm2-ngram"
 # What a run does first, and then something long.

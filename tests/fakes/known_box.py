@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_compare import hopeless
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import (
+from drafthouse.tuning.paired_stats import hopeless
+from drafthouse.tuning.types import (
     BASELINE,
     FAILED,
     FINAL,

@@ -17,10 +17,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import deadline, vast_ledger
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_http import Answer, NotSent, Unanswered
 
+from drafthouse.cloud import deadline
+from drafthouse.cloud.vast import ledger as vast_ledger
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.cloud.vast.http import Answer, NotSent, Unanswered
 from tests.fakes.vast_market import KEY, Instance, Market, others
 from tests.fakes.vast_server import _Handler
 from tests.fakes.vast_state import Running
@@ -145,7 +146,7 @@ class Account:
     # --- the server ----------------------------------------------------------------------------------
 
     def transport(self, method: str, url: str, headers: Mapping[str, str], body: Any, timeout_s: float) -> Answer:
-        """Answer a request as `vast_http.send` does."""
+        """Answer a request as `http.send` does."""
         self.step()
         where = urlsplit(url)
         handler = object.__new__(_Handler)

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.reach import debian_archive, environment, machine_files
 
 KEPT = ROOT / ".cache" / "fresh"

@@ -22,10 +22,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import _clone
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from drafthouse.profiles.workspace import ROOT
 
 COPIED = ("profiles", "benchmarks", "inventory")
-LINKED = ("templates", "roles", "tests", "collections", "Makefile", "vastai")
+LINKED = ("templates", "roles", "tests", "src", "collections", "Makefile", "vastai")
 #: Seconds of CPU after which a case is given up, and bytes of memory beyond what the process has already.
 LONGEST_S, MOST_BYTES = 20.0, 1_500_000_000
 
@@ -62,7 +63,7 @@ def make_clone(folder: Path) -> Path:
 def _ours() -> Iterator[ModuleType]:
     scripts = str(ROOT / "scripts")
     for name, module in list(sys.modules.items()):
-        if name.startswith("ansible_collections.drafthouse") or (
+        if name.startswith(("drafthouse.", "ansible_collections.drafthouse")) or (
             str(getattr(module, "__file__", None) or "").startswith(scripts)
         ):
             yield module

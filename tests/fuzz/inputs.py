@@ -33,27 +33,23 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.drafthouse.core.plugins.action.resolve import ActionModule as Resolve
 from ansible_collections.drafthouse.core.plugins.action.resolve import _deadline
 from ansible_collections.drafthouse.core.plugins.action.served_history import ActionModule as ServedHistory  # noqa: F401
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_gpus
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import DONE, FAILED
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.prompt_formats import FORMATS
-from ansible_collections.drafthouse.core.plugins.module_utils.releases import (
-    add_event,
-    damaged_releases,
-    events_of,
-    keep_release,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.report_files import to_json
-from ansible_collections.drafthouse.core.plugins.module_utils.served_text import history_text
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_journal import Journal
-from ansible_collections.drafthouse.core.plugins.module_utils.tune_types import OK, Candidate, Outcome, Task
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import label_of, new_id, record
 
 import profiles
+from drafthouse.cloud.vast.ledger import label_of, new_id, record
+from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.profiles.catalog import load_gpus
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.prompts.formats import FORMATS
+from drafthouse.report.writer import to_json
+from drafthouse.serving.history import add_event, events_of
+from drafthouse.serving.history_text import history_text
+from drafthouse.serving.releases import damaged_releases, keep_release
+from drafthouse.tuning.journal import Journal
+from drafthouse.tuning.types import OK, Candidate, Outcome, Task
 from tests.fakes.vast_server import KEY, Running
 from tests.fuzz.clone import make_clone, moved_to
 from tests.fuzz.mutations import JSON, LINES, TEXT, YAML, mutated
-from tests.report_builders import full_report_input, keep, make_ladder
+from tests.support.report_builders import full_report_input, keep, make_ladder
 
 Main = Callable[..., int]
 #: How many cases each class of inputs gets, in parts of a thousand.
@@ -74,6 +70,9 @@ SHARES = {
 SLOW = ("results",)
 _PROFILE = "cpu-smollm2-ngram"
 _GPU = "rtx6000-qwen-eagle3"
+_CATALOG = ROOT / "profiles" / "catalog"
+_ENGINES = [f"engines/{path.stem}" for path in sorted((_CATALOG / "engines").glob("*.yml"))]
+_OLD_FLAGS = ["old_flags", *(f"old_flags/{path.stem}" for path in sorted((_CATALOG / "old_flags").glob("*.yml")))]
 
 
 @dataclass
@@ -166,7 +165,7 @@ class Workspace:
         weights.with_name("old.drafthouse.json").write_text(json.dumps(note))
 
     def _prompts(self) -> None:
-        """A file of each format of other tools (`prompt_formats.py`)."""
+        """A file of each format of other tools (`prompts/formats.py`)."""
         message = [{"role": "user", "content": "Say hello."}]
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
         asked = {"tools": [tool], "expect": {"tool": {"name": "f", "arguments": {}}}}
@@ -225,11 +224,12 @@ class Workspace:
         return self._of(rng, "profiles", file, YAML, main, *arguments)
 
     def _case_catalogue(self, rng: random.Random) -> Case:
-        name = rng.choice(("hardware", "models", "engines", "engines", "gpus", "flags"))
+        own = (rng.choice(_ENGINES), rng.choice(_ENGINES), rng.choice(_OLD_FLAGS))
+        name = rng.choice(("hardware", "models", "gpus", *own))
         file = self.root / "profiles" / "catalog" / f"{name}.yml"
         if name == "gpus":
             return self._of(rng, "catalogue", file, YAML, gpus_main)
-        if name == "flags":
+        if name.startswith("old_flags"):
             return self._of(rng, "catalogue", file, YAML, translate.main, _command(rng))
         profile = rng.choice((_PROFILE, _GPU, "rtx6000-gptoss-trtllm-eagle3"))
         main, arguments = rng.choice(((plan.main, [profile]), (profiles.main, []), (translate.main, [_command(rng)])))
@@ -316,7 +316,7 @@ class Workspace:
         return self._of(rng, "compare", file, JSON, compare.main, *words, "--reports", self.reports)
 
     def _case_commands(self, rng: random.Random) -> Case:
-        file = rng.choice(sorted((ROOT / "tests" / "unit" / "commands").iterdir()))
+        file = rng.choice(sorted((ROOT / "tests" / "unit" / "translate" / "commands").iterdir()))
         what, content = mutated(rng, TEXT, file.read_bytes())
         content = content[:2_000_000]
         json_too = ["--json"] if rng.random() < 0.3 else []
@@ -363,7 +363,7 @@ class Workspace:
 
 
 def _command(rng: random.Random) -> str:
-    return rng.choice(sorted((ROOT / "tests" / "unit" / "commands").iterdir())).read_text("utf-8")
+    return rng.choice(sorted((ROOT / "tests" / "unit" / "translate" / "commands").iterdir())).read_text("utf-8")
 
 
 # --- what Ansible reads, and what runs on a box: the same functions, without a box --------------------------------
@@ -371,7 +371,7 @@ def _command(rng: random.Random) -> str:
 
 def gpus_main() -> int:
     """What the action `driver_choice` reads."""
-    import ansible_collections.drafthouse.core.plugins.module_utils.house as house  # noqa: PLR0402 (ROOT of the moment)
+    import drafthouse.profiles.workspace as house
 
     load_gpus(house.ROOT)
     return DONE

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.drafthouse.core.plugins.module_utils.exit_codes import FAILED, MEANINGS, NOT_HERE
-
+from drafthouse.core.exit_codes import FAILED, MEANINGS, NOT_HERE
 from tests.fakes.vast_server import vast_server
 from tests.fuzz.clone import Ended, call, moved_to
 from tests.fuzz.inputs import SHARES, SLOW, Case, Workspace
@@ -154,7 +153,7 @@ def main() -> int:
         frames = [
             line.strip()
             for line in one.ended.raised.splitlines()
-            if "/ansible_collections/drafthouse" in line or "/scripts/" in line
+            if "/src/drafthouse/" in line or "/ansible_collections/drafthouse" in line or "/scripts/" in line
         ]
         place = re.sub(r".*/(\w+\.py)\", line (\d+), in (\w+).*", r"\1:\2 \3", frames[-1]) if frames else ""
         what = re.sub(r"'[^']*'|\d+|\[.*", "…", one.what)[:110]

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house, profile_names
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    resolved_profile,
-    site_of_inventory,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.plan import plan_text
+from drafthouse.profiles.catalog import load_house, profile_names
+from drafthouse.profiles.workspace import (ROOT, resolved_profile, site_of_inventory)
+from drafthouse.experiment.plan_text import (plan_text)
 
 FOLDER = Path(__file__).parent
 WRITE = bool(os.environ.get("WRITE_GOLDEN"))

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.doctor_asking import ask
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.doctors import wanted
+from drafthouse.operate.doctor.probe import ask
+from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import Ended, Play, play
-from tests.engines import engine_home, llama_server, packaged_weights
+from tests.support.doctors import wanted
+from tests.support.engines import engine_home, llama_server, packaged_weights
 
 PROFILE = "cpu-smollm2-ngram"
 # The least that a verdict can stand on: what is looked at is the server that is left.

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.doctor_paths import ask_paths
-from ansible_collections.drafthouse.core.plugins.module_utils.exposure import NAMED, exposed, open_paths
-from ansible_collections.drafthouse.core.plugins.module_utils.gateway_ready import asked
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
-from tests.gateway import KEY, Gateway, real_caddy, settings_for, started
+from drafthouse.addons.gateway_ready import asked
+from drafthouse.operate.doctor.paths import ask_paths
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.exposure import NAMED, exposed, open_paths
+from drafthouse.profiles.workspace import ROOT
+from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
+from tests.support.gateway import KEY, Gateway, real_caddy, settings_for, started
 
 CONNECTIONS, EACH_MB = 20, 100
 #: What the server may take more: its own work, and nothing of two thousand megabytes.

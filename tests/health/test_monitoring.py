@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.monitoring import monitoring_of
-from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Supervisor
 
+from drafthouse.profiles.monitoring_settings import monitoring_of
+from drafthouse.serving.supervisor import Supervisor
 from tests.e2e.conftest import Ended, play
-from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
-from tests.ports import free_port
-from tests.prometheus import answered, awaited, real, series
+from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
+from tests.support.ports import free_port
+from tests.support.prometheus import answered, awaited, real, series
 
 KEY = "e2e-key-of-the-monitoring-0001"
 PACE = {"interval_s": 1, "window_s": 10, "hold_s": 10}

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.gateway import certificate_file
-from ansible_collections.drafthouse.core.plugins.module_utils.releases import read_history
-from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_files import read_journal
 
+from drafthouse.addons.gateway import certificate_file
+from drafthouse.addons.watchdog.journal import read_journal
+from drafthouse.serving.history import read_history
 from tests.e2e.conftest import Ended, Play
-from tests.gateway import real_caddy
-from tests.ports import free_port
+from tests.support.gateway import real_caddy
+from tests.support.ports import free_port
 
 PROFILE = "cpu-smollm2-ngram"
 #: Times of a test: a look a second, and a dwell time of a few starts of the engine.
@@ -233,7 +233,7 @@ def pid_of(watched: Watched) -> int:
             words = path.read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if b"drafthouse_watchdog.watchdog_run" in words and str(watched.home).encode() in words:
+        if b"drafthouse_watchdog.addons.watchdog.run" in words and str(watched.home).encode() in words:
             return int(path.parent.name)
     raise AssertionError("no watchdog runs")
 

@@ -35,9 +35,9 @@ from typing import Any
 import docker
 import testinfra
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.images import CACHE, Images, Say
 from tests.hosts.reach import nameservers
 
@@ -193,12 +193,12 @@ class Host:
         return time.monotonic() - began
 
     def wait(self, timeout: float = START_S) -> None:
-        """Wait until SSH answers and, with systemd, until everything has started. Raises HouseError."""
+        """Wait until SSH answers and, with systemd, until everything has started. Raises DrafthouseError."""
         deadline = time.monotonic() + timeout
         while not self._answers():
             self.container.reload()
             if time.monotonic() > deadline or self.container.status == "exited":
-                raise HouseError(
+                raise DrafthouseError(
                     Problem(
                         where=f"the test host {self.name}",
                         found=f"no SSH at {self.ip4} within {timeout:.0f} s, the container is {self.container.status}",
@@ -341,13 +341,13 @@ class Lab:
         environment: Mapping[str, str] | None = None,
         keys: bytes | None = None,
     ) -> Host:
-        """Start a host and wait until it answers. Raises HouseError.
+        """Start a host and wait until it answers. Raises DrafthouseError.
 
         ``volumes``: folders of the host that lie on a disk of their own, which goes with the host. ``environment``:
         what its first process is given. ``keys``: whom it lets in, instead of the lab's own key.
         """
         if kind not in KINDS:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(f"the kind '{kind}'", "a kind of test host", f"use one of {', '.join(KINDS)}", "tests/hosts")
             )
         wanted = KINDS[kind]
@@ -429,7 +429,7 @@ class Lab:
         try:
             for part in self.client.images.push(near, version, stream=True, decode=True):
                 if "error" in part:
-                    raise HouseError(
+                    raise DrafthouseError(
                         Problem(
                             where=registry.name,
                             found=str(part["error"]),
@@ -541,11 +541,11 @@ def cgroup_tmpfs() -> dict[str, str]:
 
 
 def engine(say: Say = print) -> Any:
-    """Return a client of this machine's container engine, which is started where none runs. Raises HouseError."""
+    """Return a client of this machine's container engine, which is started where none runs. Raises DrafthouseError."""
     if client := _reached():
         return client
     if os.geteuid() != 0 or not shutil.which("dockerd"):
-        raise HouseError(
+        raise DrafthouseError(
             Problem(
                 where="tests/hosts",
                 found="no container engine answers, and none can be started here",
@@ -571,7 +571,7 @@ def engine(say: Say = print) -> Any:
             say(f"dockerd: started for the test hosts, its log is {log.relative_to(ROOT)}")
             return client
         time.sleep(_LOOK_S)
-    raise HouseError(
+    raise DrafthouseError(
         Problem(
             where="dockerd",
             found="it does not start",

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.reach import debian_archive, environment, machine_files
+from tests.support.catalogue import table
 
 CACHE = ROOT / ".cache" / "hosts"
 REPOSITORY = "drafthouse-test"
@@ -65,10 +65,10 @@ class Images:
         self._machine: dict[str, dict[str, bytes]] = {}
 
     def image(self, kind: str, release: str = "trixie") -> str:
-        """Return the tag of a kind of image, which is built unless it is there. Raises HouseError."""
+        """Return the tag of a kind of image, which is built unless it is there. Raises DrafthouseError."""
         known = (*_STANDS_ON, "base")
         if kind not in known or release not in RELEASES:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(
                     where="tests/hosts",
                     found=f"the image '{kind}' of '{release}'",
@@ -154,7 +154,7 @@ class Images:
             words.append(part.get("stream", ""))
             error = part.get("error")
             if error or time.monotonic() > deadline:
-                raise HouseError(
+                raise DrafthouseError(
                     Problem(
                         where=f"the image {tag}",
                         found=error or f"no end after {BUILD_S} s",
@@ -200,7 +200,7 @@ class Images:
     def _bootstrapped(self, release: str, mirror: str | None, tag: str) -> None:
         missing = [name for name in ("debootstrap", "tar") if not shutil.which(name)]
         if missing or os.geteuid() != 0:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(
                     where="tests/hosts",
                     found="no registry in reach, and " + (f"no {missing[0]}" if missing else "no root for debootstrap"),
@@ -213,7 +213,7 @@ class Images:
             argv += [release, folder, *([mirror] if mirror else [])]
             done = subprocess.run(argv, capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False)
             if done.returncode != 0:
-                raise HouseError(
+                raise DrafthouseError(
                     Problem(
                         where="debootstrap",
                         found=f"exit status {done.returncode}",
@@ -228,13 +228,12 @@ class Images:
             self.client.api.import_image_from_stream(packer.stdout, repository=repository, tag=name)
             packer.stdout.close()
             if packer.wait(BOOTSTRAP_S) != 0:
-                raise HouseError(Problem("tar failed", "a Debian for the test hosts", "look at the disk's space"))
+                raise DrafthouseError(Problem("tar failed", "a Debian for the test hosts", "look at the disk's space"))
 
 
 def engine_version() -> str:
     """Return the version of xllamacpp that the engine catalogue pins."""
-    text = (ROOT / "profiles" / "catalog" / "engines.yml").read_text("utf-8")
-    return str(yaml.safe_load(text)["llamacpp"]["default_version"])
+    return str(table("engines")["llamacpp"]["default_version"])
 
 
 def _hash(recipe: bytes, files: Mapping[str, bytes], arguments: Mapping[str, str]) -> str:

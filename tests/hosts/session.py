@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
+from drafthouse.core.errors import DrafthouseError
 from tests.hosts.hosts import Lab, engine, stop_engine
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Start the engine before the processes that need it: the first of them to end must not stop it for the others."""
     if session.config.getoption("numprocesses", None):
-        with contextlib.suppress(HouseError):  # the tests that need it say what is missing
+        with contextlib.suppress(DrafthouseError):  # the tests that need it say what is missing
             engine()
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS, Job, awaited, descendants, end, holder
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.derived_image import is_there, listed
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
 
+from drafthouse.host.docker.derived_image import is_there, listed
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import engine
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.tables import others
+from tests.support.tables import others
 
 PUBLISHED, PROCESS = 8000, 8001
 ALLOWED, OTHER, CONTAINER = "allowed", "other", "container"

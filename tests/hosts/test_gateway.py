@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.gateway import door_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.gateway_ready import asked, trust_of
-from ansible_collections.drafthouse.core.plugins.module_utils.watchdog_switch import Door
 
+from drafthouse.addons.gateway import door_folder
+from drafthouse.addons.gateway_ready import asked, trust_of
+from drafthouse.addons.watchdog.switch import Door
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
-from tests.gateway import KEY, give_key, real_caddy
 from tests.hosts.hosts import Lab
-from tests.ports import free_port
+from tests.support.gateway import KEY, give_key, real_caddy
+from tests.support.ports import free_port
 
 IMAGE = "drafthouse-test/caddy:debian"
 NAME = "drafthouse-gateway"

@@ -17,8 +17,8 @@ import yaml
 
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, Stepping, stepping_server
-from tests.gateway import give_key, real_caddy
-from tests.ports import free_port
+from tests.support.gateway import give_key, real_caddy
+from tests.support.ports import free_port
 
 KEY, OTHER_KEY = "e2e-key-of-the-gateway-0001", "e2e-key-of-the-gateway-0002"
 Role = Callable[..., Ended]

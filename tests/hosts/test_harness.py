@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts import hosts
 from tests.hosts.hosts import CGROUPS, LABEL, CommandFailed, Host, Lab, engine, remove_abandoned, stop_engine
 from tests.hosts.images import Images
@@ -241,9 +241,9 @@ def test_images_that_are_there_are_not_built_again(lab: Lab, figure: Callable[[s
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(lab: Lab) -> None:
-    with pytest.raises(HouseError, match="workstation-docker"):
+    with pytest.raises(DrafthouseError, match="workstation-docker"):
         lab.start("wrokstation")
-    with pytest.raises(HouseError, match="bookworm"):
+    with pytest.raises(DrafthouseError, match="bookworm"):
         lab.start("rental", release="sarge")
 
 
@@ -257,7 +257,7 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next(lab: Lab) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'collections'}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{ROOT / 'collections'}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -291,7 +291,7 @@ def test_a_lab_is_gone_also_after_a_failure() -> None:
 def test_a_host_that_does_not_answer_is_named_with_its_last_words(lab: Lab) -> None:
     host = lab.start("rental")
     host.exec("sh", "-c", "echo nonsense >>/etc/ssh/sshd_config")
-    with pytest.raises(HouseError, match="no SSH") as told:
+    with pytest.raises(DrafthouseError, match="no SSH") as told:
         host.restart(timeout=3)
     host.remove()
     assert "nonsense" in told.value.problems[0].do
@@ -299,14 +299,14 @@ def test_a_host_that_does_not_answer_is_named_with_its_last_words(lab: Lab) -> N
 
 def test_a_build_that_fails_says_why(lab: Lab) -> None:
     recipe = f"FROM {lab.images.image('base')}\nRUN echo the reason; exit 3\n".encode()
-    with pytest.raises(HouseError, match="the reason"):
+    with pytest.raises(DrafthouseError, match="the reason"):
         lab.images._build("drafthouse-test/broken:now", {"Dockerfile": recipe}, {})
 
 
 def test_without_an_engine_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(HouseError, match=r"apt-get install docker\.io"):
+    with pytest.raises(DrafthouseError, match=r"apt-get install docker\.io"):
         engine()
 
 

@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import bundle_make, image_digest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.pins import read_pins
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
 
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.pins import read_pins
+from drafthouse.host.docker import image_digest
+from drafthouse.operate import bundle_make
+from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import engine
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 SETTINGS = """
 version: 0.1
@@ -186,5 +187,5 @@ def test_a_bundle_pins_its_image_too(name: str, pins: Path, tmp_path: Path) -> N
     assert fetch(tmp_path, name).status == 0
     forget(name)
     publish(name, b"second")
-    with pytest.raises(HouseError, match="in its registry"):
+    with pytest.raises(DrafthouseError, match="in its registry"):
         bundle_make.save_image(name, tmp_path / "engine.tar", lambda line: None, pins)

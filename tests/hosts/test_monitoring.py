@@ -18,7 +18,7 @@ import pytest
 
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
-from tests.prometheus import awaited
+from tests.support.prometheus import awaited
 
 PROFILE = "cpu-smollm2-ngram"
 PORT = 9490
@@ -246,7 +246,7 @@ def test_nothing_listens_beyond_loopback(box: Box) -> None:
 @pytest.mark.soak
 def test_it_listens_elsewhere_only_behind_our_firewall(box: Box, lab: Lab) -> None:
     if not box.is_workstation:
-        pytest.skip("a rental has no firewall of ours: it is refused there (tests/unit/test_monitoring.py)")
+        pytest.skip("a rental has no firewall of ours: it is refused there (tests/unit/addons/test_monitoring.py)")
     allowed, other = lab.start("peer"), lab.start("peer")
     try:
         elsewhere = {"enabled": True, "grafana": False, "listen": "0.0.0.0"}

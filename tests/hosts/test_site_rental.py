@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind, on_the_box
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.verdicts import consistent
+from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind, on_the_box
+from tests.support.verdicts import consistent
 
 # Every day a rented box goes this way in tests/vast.
 pytestmark = pytest.mark.soak

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
 
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.verdicts import consistent
+from tests.support.catalogue import table
+from tests.support.verdicts import consistent
 
 PROFILE = "cpu-smollm2-ngram"
 # The demo's experiment with short answers; six prompts are the fewest that a verdict can stand on.
@@ -350,8 +351,7 @@ def test_the_machine_is_back_behind_its_firewall(
 def generous(serving: Ended, variables: dict[str, Any]) -> dict[str, Any]:
     """The served profile with what the catalogue asks for other engines' containers, but for the GPU."""
     inventory = yaml.safe_load((ROOT / "inventory/workstation/group_vars/all.yml").read_text())
-    catalogue = yaml.safe_load((ROOT / "profiles/catalog/engines.yml").read_text())
-    wanted = {**catalogue["trtllm"]["container"], **catalogue["vllm"]["container"]}
+    wanted = {**table("engines")["trtllm"]["container"], **table("engines")["vllm"]["container"]}
     resolved = resolved_profile(PROFILE, site_from({**inventory, **variables}), OVERRIDES)
     container = resolved["arms"]["speculative"]["container"]
     # A box in a container may not raise its own limits, only lower them.

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.soak
 
 
 def pids(box: Host) -> list[str]:
-    return box.exec("pgrep", "-f", "drafthouse_watchdog.watchdog_run", check=False).stdout.split()
+    return box.exec("pgrep", "-f", "drafthouse_watchdog.addons.watchdog.run", check=False).stdout.split()
 
 
 def journal(box: Host, home: str) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
     """What `carry_out` calls, on the box and with what lies there."""
     host, home, _ = box
     program = (
-        "import sys; from pathlib import Path; from drafthouse_watchdog.watchdog_switch import serve; "
+        "import sys; from pathlib import Path; from drafthouse_watchdog.addons.watchdog.switch import serve; "
         "serve(Path(sys.argv[1]), 'restart', sys.argv[2], 'test')"
     )
     for phase, arm in (("off", "baseline"), ("trial", "speculative")):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words import THRESHOLD
 
-from tests.break_even import compared, crossed, measured
+from drafthouse.analysis.verdict_text import THRESHOLD
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
+from tests.support.break_even import compared, crossed, measured
 
 LEVELS = (1, 2, 4, 8, 16)
 PROMPTS, TOKENS, K = 9, 40, 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
+from tests.support.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
 
 #: The whole load, and one that is over in five seconds.
 pytestmark = pytest.mark.alone

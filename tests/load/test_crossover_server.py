@@ -8,20 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    Ask,
-    Endpoint,
-    closed_loop,
-    open_session,
-    raw_request,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.counters import difference, read_counters
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
-from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words import THRESHOLD
 
+from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.verdict_text import THRESHOLD
+from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.foreign_traffic import foreign
+from drafthouse.bench.spec_metrics import difference, read_counters
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
-from tests.ladders import KIND, make_ladder, make_step
+from tests.support.ladders import KIND, make_ladder, make_step
 
 pytestmark = pytest.mark.alone
 

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
-from ansible_collections.drafthouse.core.plugins.module_utils.suites import check_suite
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
-from tests.builders import make_resolved
+from drafthouse.analysis.verdict import judge
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.results import assemble
+from drafthouse.bench.step import run_step
+from drafthouse.prompts.suites import check_suite
 from tests.fakes.answering_server import answering_server
 from tests.fakes.breaking_proxy import FAULTS, breaking_proxy
+from tests.support.builders import make_resolved
 
 Data = dict[str, Any]
 OPTIONS = StepOptions(rounds=2, warmups=1)

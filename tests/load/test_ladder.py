@@ -13,24 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import ladder as module
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Ask, Endpoint, open_session, send
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder import run_ladder
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_files import (
-    LadderFile,
-    read_requests,
-    requests_file,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_numbers import step_numbers
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_plan import LadderPlan, Rung, heading
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import ServerWatch
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
 
+from drafthouse.bench.client import Ask, Endpoint, open_session, send
+from drafthouse.bench.sweep import run as module
+from drafthouse.bench.sweep.plan import LadderPlan, Rung, heading
+from drafthouse.bench.sweep.recovery import ServerWatch
+from drafthouse.bench.sweep.run import run_ladder
+from drafthouse.bench.sweep.stats import step_numbers
+from drafthouse.bench.sweep.store import LadderFile, read_requests, requests_file
+from drafthouse.core.errors import DrafthouseError, Problem
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
 from tests.fakes.in_process import started
-from tests.ports import free_port
-from tests.unit.test_ladder_plan import suite
+from tests.support.ports import free_port
+from tests.unit.bench.sweep.test_plan import suite
 
 pytestmark = pytest.mark.alone
 
@@ -145,7 +141,7 @@ def test_a_second_run_measures_only_what_is_missing(tmp_path: Path) -> None:
 def test_another_file_is_never_written_over(tmp_path: Path, text: str, found: str) -> None:
     path = tmp_path / "ladder.json"
     path.write_text(text)
-    with pytest.raises(HouseError, match=found):
+    with pytest.raises(DrafthouseError, match=found):
         LadderFile(path, heading(PLAN, "x", "key"))
     assert path.read_text() == text
 
@@ -211,7 +207,7 @@ class Server:
 
     async def bring_back(self, arm: str) -> str:
         if not self.back:
-            raise HouseError(Problem("it stays down", "a server", "start it"))
+            raise DrafthouseError(Problem("it stays down", "a server", "start it"))
         self.process = await asyncio.to_thread(self.start)
         if self.started <= self.deaths:
             self.kill_at(2)
@@ -312,7 +308,7 @@ def test_a_server_of_somebody_else_is_waited_for() -> None:
         threading.Timer(1.0, lambda: setattr(server, "process", server.start())).start()
         assert asyncio.run(watch.bring_back("a")).startswith("the server answered again after ")
         server.end()
-        with pytest.raises(HouseError, match="nothing answers at"):
+        with pytest.raises(DrafthouseError, match="nothing answers at"):
             asyncio.run(ServerWatch([Endpoint("a", server.url, "clock")], away_s=0.1).bring_back("a"))
 
 
@@ -397,7 +393,7 @@ def test_a_stranger_on_the_server_makes_the_step_polluted(tmp_path: Path) -> Non
 
 
 def test_a_clock_that_is_set_is_told_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.drafthouse.core.plugins.module_utils.traffic import Clocks
+    from drafthouse.bench.foreign_traffic import Clocks
 
     moments = iter([Clocks(1000.0, 10.0, 10.0), Clocks(400.0, 11.0, 11.0)])
     monkeypatch.setattr(module, "read_clocks", lambda: next(moments))

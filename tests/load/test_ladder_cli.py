@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock_server import Running, clock_server
-from tests.unit.test_bench_cli import BENCH, bench
+from tests.unit.cli.test_bench import BENCH, bench
 
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 30, "metrics": "vllm"}
 KEY = "sk-very-secret"
@@ -190,7 +190,7 @@ def test_the_table_grows_in_a_terminal() -> None:
 def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with clock_server() as server:
         pass
-    from ansible_collections.drafthouse.core.plugins.module_utils import ladder_watch
+    from drafthouse.bench.sweep import recovery as ladder_watch
 
     assert ladder_watch.AWAY_S > 60
     out = tmp_path / "out.json"

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.ladder_watch import RuntimeWatch
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.runtimes import ContainerRuntime, ProcessRuntime, State
-from ansible_collections.drafthouse.core.plugins.module_utils.supervisor import Supervisor, configuration
 
-from tests.ports import free_port
-from tests.unit.test_supervisor_ready import SERVER, program, wait
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.sweep.recovery import RuntimeWatch
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.serving.runtimes import ContainerRuntime, ProcessRuntime, State
+from drafthouse.serving.supervisor import Supervisor, configuration
+from tests.support.ports import free_port
+from tests.unit.serving.test_supervisor import SERVER, program, wait
 
 RESOLVED: dict[str, Any] = {"engine": {"health": "/health", "ready_timeout_s": 30}}
 # Dies at once the second time it is started.
@@ -100,13 +100,13 @@ def test_one_that_does_not_start_again_says_why(tmp_path: Path, supervisor: Supe
     watch, _, _ = watched(supervisor, tmp_path, ONCE + SERVER)
     kill(supervisor)
     assert dead_soon(watch)
-    with pytest.raises(HouseError) as caught:
+    with pytest.raises(DrafthouseError) as caught:
         asyncio.run(watch.bring_back("arm"))
     assert "no second time" in caught.value.problems[0].found
 
 
 def test_without_a_supervisor_there_is_no_start(tmp_path: Path) -> None:
-    with pytest.raises(HouseError, match="supervisord does not answer"):
+    with pytest.raises(DrafthouseError, match="supervisord does not answer"):
         Supervisor(tmp_path / "nobody").start("arm")
 
 
@@ -119,7 +119,7 @@ def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch
         return ""
 
     monkeypatch.setattr(runtime, "_docker", docker)
-    with pytest.raises(HouseError, match="the container drafthouse-baseline does not start: there is no such"):
+    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: there is no such"):
         runtime.start("baseline")
     assert called[0] == ("start", "drafthouse-baseline")
 
@@ -138,5 +138,5 @@ def test_a_container_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch)
     runtime = ContainerRuntime()
     monkeypatch.setattr(runtime, "_docker", lambda *words: "")
     monkeypatch.setattr(runtime, "state", lambda arm: State(True, 1.0))
-    with pytest.raises(HouseError, match="the container drafthouse-baseline does not stop"):
+    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not stop"):
         runtime.stop("baseline")

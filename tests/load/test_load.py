@@ -10,27 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    Ask,
-    Endpoint,
-    Recording,
-    closed_loop,
-    open_loop,
-    open_session,
-    raw_request,
-    send,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.levels import CLOSED, OPEN
-from ansible_collections.drafthouse.core.plugins.module_utils.load import (
-    IN_A_ROW,
-    PIECE,
-    LoadOptions,
-    LoadRun,
-    arrivals,
-    quick_tpot,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.measured import measured_tpot
 
+from drafthouse.bench.client import Ask, Endpoint, Recording, closed_loop, open_loop, open_session, raw_request, send
+from drafthouse.bench.samples import measured_tpot
+from drafthouse.bench.sweep.level import IN_A_ROW, PIECE, LoadOptions, LoadRun, arrivals, quick_tpot
+from drafthouse.prompts.load_levels import CLOSED, OPEN
 from tests.fakes.clock_server import Running, clock_server
 
 pytestmark = pytest.mark.alone
@@ -201,7 +185,7 @@ def test_a_server_that_hangs_does_not_hold_the_step() -> None:
 
 
 def test_an_open_loop_that_the_server_cannot_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.drafthouse.core.plugins.module_utils import load as module
+    from drafthouse.bench.sweep import level as module
 
     monkeypatch.setattr(module, "MOST_RUNNING", 20)
     with clock_server(ttft_ms=1500, tokens=3) as server:

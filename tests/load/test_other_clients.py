@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import other_clients
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Ask, Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, plan_groups, run_step
-from ansible_collections.drafthouse.core.plugins.module_utils.other_clients import (
+
+from drafthouse.bench.client import Ask, Endpoint
+from drafthouse.bench.external import clients as other_clients
+from drafthouse.bench.external.clients import (
     comparison_lines,
     find_program,
     run_tool,
@@ -28,10 +28,11 @@ from ansible_collections.drafthouse.core.plugins.module_utils.other_clients impo
     tool_named,
     works_of,
 )
-from ansible_collections.drafthouse.core.plugins.module_utils.other_formats import TOOLS, Work
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
-
+from drafthouse.bench.external.formats import TOOLS, Work
+from drafthouse.bench.groups import StepOptions, plan_groups
+from drafthouse.bench.results import assemble
+from drafthouse.bench.step import run_step
+from drafthouse.core.errors import DrafthouseError
 from tests.fakes.clock_server import clock_server
 
 FAKE = Path(__file__).resolve().parents[1] / "fakes" / "other_client.py"
@@ -158,7 +159,7 @@ def test_what_a_tool_cannot_send_is_left_out_on_both_sides(name: str, left_out: 
 
 
 def test_a_tool_that_can_send_nothing_says_so() -> None:
-    with pytest.raises(HouseError) as caught:
+    with pytest.raises(DrafthouseError) as caught:
         sendable(tool_named("vllm-bench"), [suite(prompt("talk", *EARLIER))], StepOptions())
     assert "no prompt that vllm-bench can send (talk: it is more than one user message" in str(caught.value)
     assert "--client aiperf" in str(caught.value)
@@ -203,7 +204,7 @@ def one_work(concurrency: int = 2) -> Work:
 def test_a_tool_that_fails(home: Path, monkeypatch: pytest.MonkeyPatch, how: str, found: str) -> None:
     monkeypatch.setenv("FAKE_CLIENT", how)
     tool = tool_named("guidellm")
-    with clock_server(**CLOCK, key=KEY) as server, pytest.raises(HouseError) as caught:
+    with clock_server(**CLOCK, key=KEY) as server, pytest.raises(DrafthouseError) as caught:
         run_tool(tool, find_program(tool, home), one_work(), Endpoint("single", server.base_url, "clock", KEY))
     assert caught.value.problems[0].found.startswith(found)
     assert KEY not in str(caught.value)
@@ -214,7 +215,7 @@ def test_a_tool_that_hangs_is_ended(home: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(other_clients, "START_S", 0.5)
     tool, began = tool_named("aiperf"), time.monotonic()
     work = replace(one_work(), timeout_s=0.1)
-    with clock_server(**CLOCK) as server, pytest.raises(HouseError, match="did not end in time"):
+    with clock_server(**CLOCK) as server, pytest.raises(DrafthouseError, match="did not end in time"):
         run_tool(tool, find_program(tool, home), work, Endpoint("single", server.base_url, "clock"))
     assert time.monotonic() - began < 5
 
@@ -222,7 +223,7 @@ def test_a_tool_that_hangs_is_ended(home: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_result_of_another_form_is_not_taken_for_numbers() -> None:
     documents: list[dict[str, Any]] = [{}, {"benchmarks": []}]
     for document in documents:
-        with pytest.raises(HouseError, match="not understood"):
+        with pytest.raises(DrafthouseError, match="not understood"):
             TOOLS["guidellm"].read(document)
     strange = {"benchmarks": [{"metrics": {"request_totals": {"successful": "many"}, "request_latency": None}}]}
     assert TOOLS["guidellm"].read(strange)["completed"] is None
@@ -233,11 +234,11 @@ def test_a_result_of_another_form_is_not_taken_for_numbers() -> None:
 def test_a_tool_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for home, where in ((None, "in PATH"), (tmp_path, f"in {tmp_path}/bin")):
-        with pytest.raises(HouseError) as caught:
+        with pytest.raises(DrafthouseError) as caught:
             find_program(tool_named("aiperf"), home)
         assert f"no program 'aiperf' {where}" in str(caught.value)
         assert "pip install 'aiperf==" in str(caught.value)
-    with pytest.raises(HouseError, match="write 'guidellm'"):
+    with pytest.raises(DrafthouseError, match="write 'guidellm'"):
         tool_named("guidelm")
 
 

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import House, load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    load_suites,
-    site_of_inventory,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError, Problem
-from ansible_collections.drafthouse.core.plugins.module_utils.resolve import resolve
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
 Change = Callable[[House], None]
 
@@ -23,7 +20,7 @@ def problems_after(change: Change, profile: str, **overrides: Any) -> list[Probl
     house = copy.deepcopy(load_house(ROOT))
     change(house)
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    with pytest.raises(HouseError) as caught:
+    with pytest.raises(DrafthouseError) as caught:
         resolve(house, profile, site_for(house, profile), kinds, overrides)
     return caught.value.problems
 
@@ -391,7 +388,7 @@ def test_a_draft_of_a_third_is_a_warning_only() -> None:
 def test_a_wrong_site(key: str, value: Any, found: str, needed: str) -> None:
     site = {**site_of_inventory("workstation"), key: value}
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    with pytest.raises(HouseError) as caught:
+    with pytest.raises(DrafthouseError) as caught:
         resolve(load_house(ROOT), QWEN, site, kinds)
     (problem,) = caught.value.problems
     assert found in problem.found

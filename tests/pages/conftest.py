@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
-from ansible_collections.drafthouse.core.plugins.module_utils.report_files import render_html
 
-from tests.builders import make_pair, make_resolved
+from drafthouse.report.data.build import build_report
+from drafthouse.report.writer import render_html
 from tests.pages.browser import AXE, Page, a_page, chromium
-from tests.report_builders import full_report_input, make_ladder, with_crossover
+from tests.support.builders import make_pair, make_resolved
+from tests.support.report_builders import full_report_input, make_ladder, with_crossover
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 NAMES = ("full", "plain", "invalid", "nothing")

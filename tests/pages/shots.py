@@ -1,6 +1,6 @@
 """Write pictures of a report for a person to look at: wide, phone, dark, paper.
 
-PYTHONPATH=collections:. python -m tests.pages.shots FOLDER [report.html]; without a page, one of made numbers.
+PYTHONPATH=src:. python -m tests.pages.shots FOLDER [report.html]; without a page, one of made numbers.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import build_report
-from ansible_collections.drafthouse.core.plugins.module_utils.report_files import render_html, render_markdown
-
+from drafthouse.report.data.build import build_report
+from drafthouse.report.writer import render_html, render_markdown
 from tests.pages.browser import PHONE, WIDE, a_page
-from tests.report_builders import full_report_input
+from tests.support.report_builders import full_report_input
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.builders import broken
-from tests.unit.test_dashboard import PLACES, board
+from drafthouse.profiles.workspace import ROOT
+from tests.support.builders import broken
+from tests.unit.addons.test_grafana import PLACES, board
 
 HERE = Path(__file__).parent
 COMPILER = HERE / "node_modules/typescript/bin/tsc"

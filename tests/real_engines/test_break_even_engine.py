@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.break_even_results import points_of_ladder
 
-from tests.break_even import compared, crossed, measured
-from tests.client_load import two_cores
-from tests.engines import engine_home, llama_server, packaged_weights
+from drafthouse.analysis.break_even_results import points_of_ladder
+from tests.support.break_even import compared, crossed, measured
+from tests.support.client_load import two_cores
+from tests.support.engines import engine_home, llama_server, packaged_weights
 
 pytestmark = [pytest.mark.alone, pytest.mark.soak]
 

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.house import (
-    ROOT,
-    resolved_profile,
-    site_of_inventory,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.translate import translate
-from ansible_collections.drafthouse.core.plugins.module_utils.translate_flags import load_flags
 
-from tests.engines import check_home, engine_home
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.translate.flags import load_flags
+from drafthouse.translate.translator import translate
+from tests.support.engines import check_home, engine_home
 
 HERE = Path(__file__).resolve().parent
 PROOFS = HERE / "proofs.json"
@@ -51,7 +47,10 @@ def exec_words(script: str) -> list[str]:
 
 
 def rendered(profile: str, arm: str, version: str | None = None) -> Command:
-    """Return the arm's command as it is rendered for ``version``; HouseError where the profile is refused for it."""
+    """Return the arm's command as it is rendered for ``version``.
+
+    DrafthouseError where the profile is refused for it.
+    """
     site = site_of_inventory("workstation")
     resolved = resolved_profile(profile, site, {"engine_version": version} if version else None)
     (script,) = [file["content"] for file in resolved["arms"][arm]["files"] if file["path"] == "serve.sh"]
@@ -134,7 +133,7 @@ def proof(version: str) -> dict[str, Any]:
             continue
         try:
             commands += [rendered(profile, arm, None if own else version) for arm in ("baseline", "speculative")]
-        except HouseError as error:
+        except DrafthouseError as error:
             found[profile] = {"refused": "; ".join(problem.found for problem in error.problems)}
     # Suffix decoding's tree is a package of its own, in an environment of its own.
     with_tree = [command for command in commands if command["name"].startswith("rtx6000-gptoss-suffix ")]
@@ -234,7 +233,7 @@ def test_messages_show_the_commands_own_paths(check: Check) -> None:
     assert path in verdict["parser"]
 
 
-ARTICLES = sorted((ROOT / "tests" / "unit" / "commands").glob("*.txt"))
+ARTICLES = sorted((ROOT / "tests" / "unit" / "translate" / "commands").glob("*.txt"))
 
 
 def test_the_articles_commands_as_they_are_translated_pass_the_parser() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import eagle3_random_head, gguf_to_hf
 
-from tests.engines import ROOT, engine_home, packaged_weights
+from drafthouse.weights.demo.recipes import eagle3_random_head, gguf_to_hf
+from tests.support.engines import ROOT, engine_home, packaged_weights
 
 # Asked of the engine in a process of its own: this interpreter has no vLLM.
 OFFLINE = """

@@ -104,7 +104,7 @@ def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
     assert "invalid" not in again.output.split("PLAY RECAP")[1]
 
 
-# Every day such a pair is judged in tests/unit/test_verdict.py.
+# Every day such a pair is judged in tests/unit/analysis/test_verdict.py.
 @pytest.mark.soak
 def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None, suite: str) -> None:
     overrides = {**small(suite, schedule="auto"), "speculation": {"options": {"ngram_size": 900}}}

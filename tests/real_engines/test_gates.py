@@ -7,18 +7,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.long_text import fill
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
-from ansible_collections.drafthouse.core.plugins.module_utils.measured import disturbances
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
-from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
-from tests.builders import make_resolved
-from tests.engines import LlamaServer, engine_home, llama_server, packaged_weights
+from drafthouse.analysis.verdict import judge
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.results import assemble
+from drafthouse.bench.samples import disturbances
+from drafthouse.bench.step import run_step
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.prompts.loader import load_suite
+from drafthouse.prompts.long_context import fill
 from tests.fakes.breaking_proxy import breaking_proxy
+from tests.support.builders import make_resolved
+from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
 
 Data = dict[str, Any]
 CONTEXT = 2048

@@ -4,9 +4,8 @@ import json
 import math
 from pathlib import Path
 
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf, pad_blocks
-
-from tests.engines import engine_home, packaged_weights
+from drafthouse.weights.demo.recipes import gguf_to_hf, pad_blocks
+from tests.support.engines import engine_home, packaged_weights
 
 
 def test_identity_blocks_survive_the_conversion(tmp_path: Path) -> None:

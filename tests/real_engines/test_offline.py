@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
 
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.e2e.conftest import play
 
 PROFILE = "cpu-smollm2-vllm-ngram"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
-
-from tests.engines import engine_home, llama_server, packaged_weights
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.support.engines import engine_home, llama_server, packaged_weights
 
 VERSION = "2026.4.8929"
 

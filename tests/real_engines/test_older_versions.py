@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines import check_home
+from tests.support.engines import check_home
 
 pytestmark = pytest.mark.soak
 

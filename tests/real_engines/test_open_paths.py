@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.catalog import load_house
-from ansible_collections.drafthouse.core.plugins.module_utils.doctor_paths import ask_paths
-from ansible_collections.drafthouse.core.plugins.module_utils.exposure import NAMED, exposed, open_paths
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
-from tests.engines import READY_S, ask, check_home, engine_home, packaged_weights
-from tests.ports import free_port
+from drafthouse.operate.doctor.paths import ask_paths
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.exposure import NAMED, exposed, open_paths
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.weights.demo.recipes import gguf_to_hf
 from tests.real_engines.vllm_servers import vllm_server
+from tests.support.engines import READY_S, ask, check_home, engine_home, packaged_weights
+from tests.support.ports import free_port
 
 KEY = "key-of-the-test-0123456789"
 PROGRAM = Path(__file__).with_name("routes_server.py")

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import Endpoint
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.measure import StepOptions, run_step
-from ansible_collections.drafthouse.core.plugins.module_utils.output_scoring import ANSWERS, score_answers
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
-from ansible_collections.drafthouse.core.plugins.module_utils.suite_files import load_suite
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
-from tests.builders import make_resolved
-from tests.engines import engine_home, packaged_weights
+from drafthouse.analysis.verdict import judge
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.output_scoring import ANSWERS, score_answers
+from drafthouse.bench.results import assemble
+from drafthouse.bench.step import run_step
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.prompts.loader import load_suite
+from drafthouse.weights.demo.recipes import gguf_to_hf
 from tests.fakes.breaking_proxy import breaking_proxy
 from tests.real_engines.vllm_servers import vllm_server
+from tests.support.builders import make_resolved
+from tests.support.engines import engine_home, packaged_weights
 
 pytestmark = pytest.mark.alone
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.other_formats import TOOLS
-from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
 
-from tests.engines import FIND_LINKS, KEPT, engine_home
+from drafthouse.bench.external.formats import TOOLS
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.clock_server import clock_server
+from tests.support.engines import FIND_LINKS, KEPT, engine_home
 
 pytestmark = pytest.mark.alone
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf
 
-from tests.client_load import INTERVAL_MS, TTFT_MS, Load, Used, known_clock, off, ours, pinned, told, two_cores
-from tests.engines import engine_home, packaged_weights
+from drafthouse.weights.demo.recipes import gguf_to_hf
+from tests.support.client_load import INTERVAL_MS, TTFT_MS, Load, Used, known_clock, off, ours, pinned, told, two_cores
+from tests.support.engines import engine_home, packaged_weights
 
 pytestmark = [pytest.mark.alone, pytest.mark.soak]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT, resolved_profile, site_from
-from ansible_collections.drafthouse.core.plugins.module_utils.metric_rules import DIALECTS
 
+from drafthouse.addons.prometheus_rules import SERIES
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.e2e.conftest import Ended, play
-from tests.engines import ask
-from tests.smoke import answer_of, smoke
+from tests.support.engines import ask
+from tests.support.smoke import answer_of, smoke
 
 pytestmark = pytest.mark.alone
 
@@ -113,7 +113,7 @@ def test_it_shows_all_that_the_monitoring_records_from(served: Served) -> None:
     status, text = ask(f"http://127.0.0.1:{PORT}/metrics")
     assert status == 200
     shown = {re.split(r"[{ ]", line)[0] for line in text.splitlines()}
-    names = DIALECTS["vllm"]
+    names = SERIES["vllm"]
     histograms = [
         f"{name}_{part}" for name in (names.ttft, names.tpot, names.queue) for part in ("bucket", "sum", "count")
     ]

@@ -11,23 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.client import (
-    Ask,
-    Endpoint,
-    closed_loop,
-    open_session,
-    raw_request,
-)
-from ansible_collections.drafthouse.core.plugins.module_utils.counters import difference, read_counters
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
-from ansible_collections.drafthouse.core.plugins.module_utils.gguf_recipes import gguf_to_hf
-from ansible_collections.drafthouse.core.plugins.module_utils.house import resolved_profile, site_of_inventory
-from ansible_collections.drafthouse.core.plugins.module_utils.schedule import offer
-from ansible_collections.drafthouse.core.plugins.module_utils.traffic import foreign, settled
 
-from tests.engines import engine_home, packaged_weights
-from tests.ladders import KIND, known_ladder
+from drafthouse.analysis.batch_k_schedule import offer
+from drafthouse.analysis.crossover import fill
+from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.foreign_traffic import foreign, settled
+from drafthouse.bench.spec_metrics import difference, read_counters
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from drafthouse.weights.demo.recipes import gguf_to_hf
 from tests.real_engines.vllm_servers import vllm_server
+from tests.support.engines import engine_home, packaged_weights
+from tests.support.ladders import KIND, known_ladder
 
 pytestmark = pytest.mark.alone
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.engines import READY_S, ask, engine_home
-from tests.ports import free_port
+from tests.support.engines import READY_S, ask, engine_home
+from tests.support.ports import free_port
 
 
 @contextmanager

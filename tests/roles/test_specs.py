@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
+
+from drafthouse.profiles.workspace import ROOT
 
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
 TYPES = {"str": str, "path": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from ansible_collections.drafthouse.core.plugins.module_utils.stats import interval_ends
+
+from drafthouse.bench.stats import interval_ends
 
 Chance = np.random.Generator
 Law = Callable[[Chance, tuple[int, int]], np.ndarray]

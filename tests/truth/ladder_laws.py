@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.drafthouse.core.plugins.module_utils.crossover import fill
-from ansible_collections.drafthouse.core.plugins.module_utils.levels import doubled
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict_words import PAYS, THRESHOLD
-
-from tests.ladders import KIND, Gain, simulated
+from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.verdict_text import PAYS, THRESHOLD
+from drafthouse.prompts.load_levels import doubled
+from tests.support.ladders import KIND, Gain, simulated
 
 #: The bounds of a crossover matter to no row: fewer resamples than a report's are enough.
 RESAMPLES = 500
@@ -74,7 +73,7 @@ def pays_alone(one: dict[str, Any]) -> bool:
 
 
 def counted(seen: Seen, seed: int, ladders: int, levels: Sequence[float], gain: Gain, **truth: Any) -> int:
-    """Return in how many simulated ladders it was seen; ``truth`` is `tests.ladders.simulated`'s."""
+    """Return in how many simulated ladders it was seen; ``truth`` is `tests.support.ladders.simulated`'s."""
     seeds = range(seed * 100_000, seed * 100_000 + ladders)
     return sum(seen(fill(simulated(one, levels, gain, **truth), RESAMPLES)[KIND]) for one in seeds)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ansible_collections.drafthouse.core.plugins.module_utils.report_data import lasting
-from ansible_collections.drafthouse.core.plugins.module_utils.results import assemble
-from ansible_collections.drafthouse.core.plugins.module_utils.rounds import FIRST_LOOK, wants_more
-from ansible_collections.drafthouse.core.plugins.module_utils.verdict import judge
 
-from tests.builders import machine_state, make_request, make_resolved
+from drafthouse.analysis.rounds import FIRST_LOOK, wants_more
+from drafthouse.analysis.verdict import judge
+from drafthouse.bench.results import assemble
+from drafthouse.report.data.build import lasting
+from tests.support.builders import machine_state, make_request, make_resolved
 from tests.truth.laws import Law
 
 Data = dict[str, Any]

@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.state import key_file
-
+from drafthouse.cloud.vast.local_state import key_file
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import SECOND_KEY, Instance, Running, vast_server
 from tests.hosts.hosts import BIN, Host, Lab

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import vast_ledger
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
 
+from drafthouse.cloud.vast import ledger as vast_ledger
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import ALWAYS, KEY, SECOND_KEY, Fault, Life, Running, vast_server
 
 PROGRAM = str(Path(sys.executable).with_name("ansible-inventory"))

@@ -10,18 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.state import state_folder
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_ledger import (
-    CREATED,
-    FILE,
-    INTENT,
-    label_of,
-    new_id,
-    record,
-)
 
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.cloud.vast.ledger import CREATED, FILE, INTENT, label_of, new_id, record
+from drafthouse.cloud.vast.local_state import state_folder
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import Running, vast_server
 from tests.hosts.hosts import BIN
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.python_env import EnvRecipe, ensure_env
-from ansible_collections.drafthouse.core.plugins.module_utils.vast_client import VastClient
 
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import ALWAYS, Asked, Fault, Running, vast_server
 
 PACKAGE = "vastai==1.9.1"

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
-from ansible_collections.drafthouse.core.plugins.module_utils.state import kept_key
 
-from tests.canaries import Canaries, Watched, left_behind, on_the_box
+from drafthouse.cloud.vast.local_state import kept_key
+from drafthouse.profiles.workspace import ROOT
+from tests.support.canaries import Canaries, Watched, left_behind, on_the_box
+from tests.support.verdicts import consistent
 from tests.vast.cloud import HF_TOKEN, HOME, PROFILE, Cloud, awaited
-from tests.verdicts import consistent
 
 Figure = Callable[[str], None]
 

@@ -131,7 +131,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         for key, value in os.environ.items()
         if not re.match(r"HF_|HUGGING|https?_proxy|all_proxy", key, re.I)
     }
-    paths = os.pathsep.join([str(ROOT / "collections"), str(ROOT)])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "collections"), str(ROOT)])
     return {**kept, "PYTHONPATH": paths, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "LC_ALL": "C.UTF-8"}
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.bundle import unpack, write_bundle
-from ansible_collections.drafthouse.core.plugins.module_utils.bundle_make import weights_members
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from drafthouse.operate.bundle_make import weights_members
+from drafthouse.operate.offline_bundle import unpack, write_bundle
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
 
 _HEADER = json.dumps({"w": {"dtype": "U8", "shape": [3_000_000], "data_offsets": [0, 3_000_000]}}).encode()
@@ -26,14 +26,14 @@ NOWHERE = "http://127.0.0.1:9"
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from ansible_collections.drafthouse.core.plugins.module_utils.elsewhere import place_of
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.weights import Tools, put_in_place
+from drafthouse.weights.nearby_copies import place_of
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.weights.install import Tools, put_in_place
 item, elsewhere, offline = json.loads(sys.argv[2])
 try:
     tools = Tools("uv", "python", elsewhere=place_of(elsewhere), offline=offline)
     print(json.dumps(put_in_place(item, lambda event: None, tools)))
-except HouseError as error:
+except DrafthouseError as error:
     sys.exit(str(error))
 """
 
@@ -45,7 +45,7 @@ def put(hub: Hub, models: Path, there: Path | None = None, offline: bool = False
         "details": {"repo": "org/model", "revision": COMMIT, **details},
     }  # fmt: skip
     elsewhere = {"folder": str(there), "models_dir": str(models)} if there else None
-    words = [sys.executable, "-c", PROGRAM, str(ROOT / "collections"), json.dumps([item, elsewhere, offline])]
+    words = [sys.executable, "-c", PROGRAM, str(ROOT / "src"), json.dumps([item, elsewhere, offline])]
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
     result: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.pins import read_pins
 
+from drafthouse.core.pins import read_pins
 from tests.e2e.conftest import Ended, play
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
 

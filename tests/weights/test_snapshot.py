@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import at_rest, snapshot, snapshot_layout, transfer
-from ansible_collections.drafthouse.core.plugins.module_utils.at_rest import as_verified, note_file, read_note
-from ansible_collections.drafthouse.core.plugins.module_utils.hub import RemoteFile, Snapshot
-from ansible_collections.drafthouse.core.plugins.module_utils.patience import Patience
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.snapshot import Settings, Wish, place
-from ansible_collections.drafthouse.core.plugins.module_utils.snapshot_layout import PARTS, held
-from ansible_collections.drafthouse.core.plugins.module_utils.transfer import Limits
 
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.retry import Patience
+from drafthouse.weights import download as transfer
+from drafthouse.weights import integrity as at_rest
+from drafthouse.weights import layout as snapshot_layout
+from drafthouse.weights import snapshot
+from drafthouse.weights.download import Limits
+from drafthouse.weights.hub_client import RemoteFile, Snapshot
+from drafthouse.weights.integrity import as_verified, note_file, read_note
+from drafthouse.weights.layout import PARTS, held
+from drafthouse.weights.snapshot import Settings, Wish, place
 from tests.fakes.hub_contents import Content, Made, as_content, data_of, sha256_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 
@@ -123,7 +126,7 @@ def test_wrong_bytes_once_are_fetched_once_more(tmp_path: Path) -> None:
 def test_wrong_bytes_twice_fail_with_both_hashes(tmp_path: Path, name: str) -> None:
     with hub_server(Hub(FILES, faults={name: [Fault(times=ALWAYS, wrong_at=1)]})) as hub:
         with pytest.raises(
-            HouseError, match=rf"{name} with (sha256|git blob id) [0-9a-f]+ and, fetched once more"
+            DrafthouseError, match=rf"{name} with (sha256|git blob id) [0-9a-f]+ and, fetched once more"
         ) as raised:
             put(hub, tmp_path / "m")
         if name.startswith("sub"):
@@ -141,7 +144,7 @@ def test_a_wrong_file_under_a_right_name_is_moved_away_before_its_bytes_come(tmp
     (tmp_path / "m").mkdir()
     (tmp_path / "m/config.json").write_bytes(b"[]")
     with hub_server(Hub(FILES, faults={"config.json": [Fault(times=ALWAYS, status=503)]})) as hub:
-        with pytest.raises(HouseError, match="HTTP 503"):
+        with pytest.raises(DrafthouseError, match="HTTP 503"):
             put(hub, tmp_path / "m")
         assert not (tmp_path / "m/config.json").exists()
         assert (tmp_path / "m/config.json.wrong").read_bytes() == b"[]"
@@ -182,7 +185,7 @@ def test_orphans_are_not_looked_for_through_a_link(tmp_path: Path) -> None:
 
 def test_what_was_verified_before_a_failure_is_not_read_again(tmp_path: Path) -> None:
     with hub_server(Hub(FILES, faults={"tokenizer.json": [Fault(times=ALWAYS, status=503)]})) as hub:
-        with pytest.raises(HouseError, match="HTTP 503"):
+        with pytest.raises(DrafthouseError, match="HTTP 503"):
             put(hub, tmp_path / "m")
         hub.faults.clear()
         done = put(hub, tmp_path / "m")
@@ -202,7 +205,7 @@ def test_the_same_bytes_under_two_names_are_fetched_once(tmp_path: Path) -> None
 def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with hub_server(Hub(FILES)) as hub:
         layout = snapshot_layout.plain(tmp_path / "m")
-        with held(layout), pytest.raises(HouseError, match="another run fetches into the same folder"):
+        with held(layout), pytest.raises(DrafthouseError, match="another run fetches into the same folder"):
             put(hub, tmp_path / "m")
         put(hub, tmp_path / "m")
     assert tree(tmp_path / "m") == RIGHT
@@ -211,7 +214,7 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 def test_who_is_refused_leaves_the_folder_to_the_one_that_holds_it(tmp_path: Path) -> None:
     layout = snapshot_layout.plain(tmp_path / "m")
     with held(layout):
-        with pytest.raises(HouseError, match="another run fetches"), held(layout):
+        with pytest.raises(DrafthouseError, match="another run fetches"), held(layout):
             pass
         assert layout.parts.is_dir()
     assert not layout.parts.exists()
@@ -231,14 +234,14 @@ def test_a_lock_on_a_folder_that_was_removed_holds_nothing(tmp_path: Path, monke
     monkeypatch.setattr(fcntl, "flock", removed_first)
     with held(layout):
         assert layout.parts.is_dir()
-        with pytest.raises(HouseError, match="another run fetches"), held(layout):
+        with pytest.raises(DrafthouseError, match="another run fetches"), held(layout):
             pass
     assert removed
 
 
 def test_a_repository_that_cannot_be_had_leaves_nothing(tmp_path: Path) -> None:
     faults = {"*": [Fault(times=ALWAYS, status=503)]}
-    with hub_server(Hub(FILES, faults=faults)) as hub, pytest.raises(HouseError, match="HTTP 503"):
+    with hub_server(Hub(FILES, faults=faults)) as hub, pytest.raises(DrafthouseError, match="HTTP 503"):
         put(hub, tmp_path / "m")
     # Parts that are empty, and a note that says of nothing that it was verified.
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size] == [
@@ -312,7 +315,7 @@ def test_a_branch_is_not_lost_with_the_hub(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "sub/medusa_lm_head.pt", "a.pth", "a.ckpt", "A.BIN", "a.pkl"])
 def test_pickled_weights_are_refused_before_the_first_byte(tmp_path: Path, name: str) -> None:
     with hub_server(Hub({**FILES, name: SHARD, "training_args.bin": b"not loaded by any engine"})) as hub:
-        with pytest.raises(HouseError) as error:
+        with pytest.raises(DrafthouseError) as error:
             put(hub, tmp_path / "m")
         (problem,) = error.value.problems
         assert problem.found == f"pickled weights: {name}"
@@ -326,7 +329,10 @@ def test_pickled_weights_are_refused_before_the_first_byte(tmp_path: Path, name:
 
 
 def test_a_repository_of_pickles_alone_has_nothing_instead(tmp_path: Path) -> None:
-    with hub_server(Hub({"config.json": b"{}", "pytorch_model.bin": SHARD})) as hub, pytest.raises(HouseError) as error:
+    with (
+        hub_server(Hub({"config.json": b"{}", "pytorch_model.bin": SHARD})) as hub,
+        pytest.raises(DrafthouseError) as error,
+    ):
         put(hub, tmp_path / "m")
     assert "take a repository (or a revision) that has them as safetensors" in error.value.problems[0].do
 
@@ -347,7 +353,7 @@ def test_other_patterns_fetch_what_is_new_alone(tmp_path: Path) -> None:
 
 def test_offline_uses_what_was_verified_and_names_what_is_missing(tmp_path: Path) -> None:
     with hub_server(Hub(FILES)) as hub:
-        with pytest.raises(HouseError, match=r"offline, and nothing at .* that was verified as org/model"):
+        with pytest.raises(DrafthouseError, match=r"offline, and nothing at .* that was verified as org/model"):
             put(hub, tmp_path / "m", offline=True)
         put(hub, tmp_path / "m", revision="main")
         asked = len(hub.asked)
@@ -356,10 +362,12 @@ def test_offline_uses_what_was_verified_and_names_what_is_missing(tmp_path: Path
         os.utime(tmp_path / "m/config.json")
         assert put(hub, tmp_path / "m", offline=True)["changed"] is False  # read, and right
         (tmp_path / "m/config.json").unlink()
-        with pytest.raises(HouseError, match=r"offline, and of org/model there is no config\.json"):
+        with pytest.raises(DrafthouseError, match=r"offline, and of org/model there is no config\.json"):
             put(hub, tmp_path / "m", offline=True)
         (tmp_path / "m/config.json").write_bytes(b"[]")
-        with pytest.raises(HouseError, match=r"offline, and config\.json of org/model is not there with the right"):
+        with pytest.raises(
+            DrafthouseError, match=r"offline, and config\.json of org/model is not there with the right"
+        ):
             put(hub, tmp_path / "m", offline=True)
         assert len(hub.asked) == asked
 
@@ -390,7 +398,9 @@ def test_what_is_brought_from_elsewhere_is_not_asked_of_the_hub(tmp_path: Path) 
 
 def test_a_disk_without_room_is_named_before_the_first_byte(tmp_path: Path) -> None:
     need = snapshot_layout.Need(tmp_path / "m" / PARTS, 10**15, 1, "org/model")
-    with pytest.raises(HouseError, match=r"found: [\d.,]+ [GM]B free at .*\nneeded: 1,000,000\.0 GB for org/model"):
+    with pytest.raises(
+        DrafthouseError, match=r"found: [\d.,]+ [GM]B free at .*\nneeded: 1,000,000\.0 GB for org/model"
+    ):
         snapshot_layout.check_room([need], 1 << 20)
 
 
@@ -398,14 +408,14 @@ def test_two_that_fit_alone_and_not_together(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     needs = [snapshot_layout.Need(tmp_path / name, int(free * 0.6), 1, name) for name in ("target", "draft")]
     snapshot_layout.check_room(needs[:1], 0)
-    with pytest.raises(HouseError, match="for target and draft"):
+    with pytest.raises(DrafthouseError, match="for target and draft"):
         snapshot_layout.check_room(needs, 0)
 
 
 def test_inodes_are_counted(tmp_path: Path) -> None:
     if not os.statvfs(tmp_path).f_files:
         pytest.skip("a file system without a table of inodes")
-    with pytest.raises(HouseError, match="free inodes at"):
+    with pytest.raises(DrafthouseError, match="free inodes at"):
         snapshot_layout.check_room([snapshot_layout.Need(tmp_path, 0, 1 << 60, "x")], 0)
 
 
@@ -415,7 +425,7 @@ def test_a_link_that_was_planted_is_refused(tmp_path: Path, way: str) -> None:
     (tmp_path / way).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / way).symlink_to(tmp_path / "elsewhere")
     with hub_server(Hub(FILES)) as hub:
-        with pytest.raises(HouseError, match="found: a symbolic link") as raised:
+        with pytest.raises(DrafthouseError, match="found: a symbolic link") as raised:
             put(hub, tmp_path / "m")
         assert str(tmp_path / way) in str(raised.value)
         assert hub.sent == 0
@@ -424,7 +434,7 @@ def test_a_link_that_was_planted_is_refused(tmp_path: Path, way: str) -> None:
 
 def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m/config.json").mkdir(parents=True)
-    with hub_server(Hub(FILES)) as hub, pytest.raises(HouseError, match="something else where a file"):
+    with hub_server(Hub(FILES)) as hub, pytest.raises(DrafthouseError, match="something else where a file"):
         put(hub, tmp_path / "m")
 
 
@@ -436,7 +446,7 @@ def test_one_file_lies_beside_others(tmp_path: Path) -> None:
             done = put(hub, tmp_path / "m" / name, one_file=True, allow=(name,))
             assert done["path"] == str(tmp_path / "m" / name)
             assert put(hub, tmp_path / "m" / name, one_file=True, allow=(name,))["changed"] is False
-        with pytest.raises(HouseError, match=r"no c\.gguf among the files"):
+        with pytest.raises(DrafthouseError, match=r"no c\.gguf among the files"):
             put(hub, tmp_path / "m/c.gguf", one_file=True, allow=("a.gguf",))
     names = ["a.gguf", "a.gguf.drafthouse.json", "b.gguf", "b.gguf.drafthouse.json", "mine.txt"]
     assert sorted(tree(tmp_path / "m")) == names
@@ -477,7 +487,7 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path) -> None:
     bad = Hub({"b.safetensors": SHARD}, repo="org/bad", faults={"*": [Fault(times=ALWAYS, status=503)]})
     with hub_server(slow, bad):
         wishes = [Wish(hub.repo, COMMIT, tmp_path / hub.repo, endpoint=hub.url) for hub in (slow, bad)]
-        with pytest.raises(HouseError, match=r"b\.safetensors: HTTP 503"):
+        with pytest.raises(DrafthouseError, match=r"b\.safetensors: HTTP 503"):
             place(wishes, lambda event: None, SOON)
     assert slow.sent < 20_000_000
     assert list((tmp_path / "org/slow" / PARTS).iterdir())  # what came is gone on with

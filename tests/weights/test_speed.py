@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils.at_rest import Note, verified, write_note
-from ansible_collections.drafthouse.core.plugins.module_utils.snapshot import Wish
 
+from drafthouse.weights.integrity import Note, verified, write_note
+from drafthouse.weights.snapshot import Wish
 from tests.fakes.hub_contents import Content, Zeros, sha256_of
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
 from tests.weights.compare_downloaders import certificate

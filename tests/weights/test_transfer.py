@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.module_utils import transfer, xet_stream
-from ansible_collections.drafthouse.core.plugins.module_utils.hub import RemoteFile, look_up
-from ansible_collections.drafthouse.core.plugins.module_utils.patience import Brake, Patience, asked_to_wait
-from ansible_collections.drafthouse.core.plugins.module_utils.problems import HouseError
-from ansible_collections.drafthouse.core.plugins.module_utils.transfer import Limits, Shared, Stopped, fetch
 
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.retry import Brake, Patience, asked_to_wait
+from drafthouse.weights import download as transfer
+from drafthouse.weights import xet_stream
+from drafthouse.weights.download import Limits, Shared, Stopped, fetch
+from drafthouse.weights.hub_client import RemoteFile, look_up
 from tests.fakes.hub_contents import Made, data_of
 from tests.fakes.hub_server import ALWAYS, RIGHT, Fault, Hub, hub_server
 
@@ -100,7 +101,7 @@ def test_a_stall_that_does_not_end_says_so(tmp_path: Path) -> None:
     line = line_with(tmp_path, Fault(times=ALWAYS, stall_at=1_000_000))
     with (
         hub_server(line.hub),
-        pytest.raises(HouseError, match=r"no byte for 0\.3 s; 4 tries in a row") as raised,
+        pytest.raises(DrafthouseError, match=r"no byte for 0\.3 s; 4 tries in a row") as raised,
     ):
         line.fetch(stall_s=0.3)
     assert "1,000,000 of 3,000,000 bytes are there" in str(raised.value)
@@ -144,7 +145,7 @@ def test_retry_after_holds_all_streams(tmp_path: Path, at: str) -> None:
 
 def test_a_pause_too_long_ends_it(tmp_path: Path) -> None:
     line = line_with(tmp_path, Fault(times=ALWAYS, status=429, retry_after="7200"))
-    with hub_server(line.hub), pytest.raises(HouseError, match=r"HTTP 429.*wants to be asked again in 7200 s"):
+    with hub_server(line.hub), pytest.raises(DrafthouseError, match=r"HTTP 429.*wants to be asked again in 7200 s"):
         line.fetch()
 
 
@@ -178,7 +179,7 @@ def test_a_file_that_the_server_has_shorter(tmp_path: Path) -> None:
     with hub_server(line.hub):
         file = look_up(line.hub.repo, "main", endpoint=line.hub.url).files[0]
         line.hub.files = {NAME: Made(SIZE - 1000, 7)}
-        with pytest.raises(HouseError, match=f"HTTP 416: the server's file ends before byte {SIZE - 1000}"):
+        with pytest.raises(DrafthouseError, match=f"HTTP 416: the server's file ends before byte {SIZE - 1000}"):
             fetch(file, line.part, Limits(stall_s=1, patience=SOON), line.tell)
 
 
@@ -205,14 +206,14 @@ def test_a_refusal_of_the_hub_ends_it_at_once(tmp_path: Path) -> None:
         file = look_up(line.hub.repo, "main", endpoint=line.hub.url).files[0]
         line.hub.gated = True
         begun = time.monotonic()
-        with pytest.raises(HouseError, match="org/model is gated"):
+        with pytest.raises(DrafthouseError, match="org/model is gated"):
             fetch(file, line.part, Limits(), line.tell)
         assert time.monotonic() - begun < 2
 
 
 def test_no_hub_in_reach(tmp_path: Path) -> None:
     file = RemoteFile("a", 5, None, "0" * 40, "http://127.0.0.1:9/org/model/resolve/x/a")
-    with pytest.raises(HouseError, match=r"Connection refused.*4 tries in a row"):
+    with pytest.raises(DrafthouseError, match=r"Connection refused.*4 tries in a row"):
         fetch(file, tmp_path / "a.part", Limits(patience=SOON), lambda count: None)
 
 
@@ -223,7 +224,7 @@ def test_a_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.
     transfer.opener.cache_clear()
     try:
         file = RemoteFile("a", 5, None, "0" * 40, "http://hub.invalid/org/model/resolve/x/a")
-        with pytest.raises(HouseError, match="Connection refused"):
+        with pytest.raises(DrafthouseError, match="Connection refused"):
             fetch(file, tmp_path / "a.part", Limits(patience=SOON), lambda count: None)
     finally:
         monkeypatch.undo()
@@ -237,7 +238,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     line, victim = Line(tmp_path), tmp_path / "victim"
     victim.write_bytes(b"precious")
     line.part.symlink_to(victim)
-    with hub_server(line.hub), pytest.raises(HouseError, match="found: a symbolic link"):
+    with hub_server(line.hub), pytest.raises(DrafthouseError, match="found: a symbolic link"):
         line.fetch()
     assert victim.read_bytes() == b"precious"
 
@@ -265,7 +266,7 @@ def small_files() -> Iterator[None]:
 
 def test_a_disk_that_takes_no_more(tmp_path: Path, small_files: None) -> None:
     line = Line(tmp_path)
-    with hub_server(line.hub), pytest.raises(HouseError, match=r"a file system .or limit. for smaller files"):
+    with hub_server(line.hub), pytest.raises(DrafthouseError, match=r"a file system .or limit. for smaller files"):
         line.fetch()
     assert line.part.read_bytes() == DATA[:1_000_000]
 

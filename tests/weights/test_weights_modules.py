@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.drafthouse.core.plugins.module_utils.house import ROOT
 
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.hub_server import COMMIT, RIGHT, Hub, hub_server
 
 PACKAGE = "ansible_collections.drafthouse.core.plugins.modules"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from drafthouse_box.guard import guard
-from drafthouse_box.put_back import at_start
+from drafthouse_box.serving.restore import at_start
+from drafthouse_box.serving.rollback_guard import guard
 
 if __name__ == "__main__":
     sys.exit(guard(sys.argv[1]) if "--guard" in sys.argv else at_start(sys.argv[1]))

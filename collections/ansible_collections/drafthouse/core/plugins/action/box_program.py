@@ -6,11 +6,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.travel import needed_by
+from ..module_utils.core.source_closure import folders_of, needed_by
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.box_program`: ``modules`` by name go into the package (folder) ``package``.
+    """`drafthouse.core.box_program`: ``modules`` (`serving.restore`) go into the package (folder) ``package``.
 
     ``entries`` are further folders and files, as `drafthouse.core.laid_out` takes them; it returns what that says.
     """
@@ -22,10 +22,11 @@ class ActionModule(ActionBase):
         """Lay it all out in one go."""
         super().run(tmp, task_vars)
         package = self._task.args["package"]
-        texts = {"__init__": "", **needed_by(self._task.args["modules"])}
+        texts = needed_by(self._task.args["modules"])
         entries = [
             {"path": package, "mode": "0755"},
-            *({"path": f"{package}/{name}.py", "mode": "0644", "content": text} for name, text in texts.items()),
+            *({"path": f"{package}/{name}", "mode": "0755"} for name in folders_of(texts)),
+            *({"path": f"{package}/{name}", "mode": "0644", "content": text} for name, text in texts.items()),
             *self._task.args.get("entries", []),
         ]
         answer: dict[str, Any] = self._execute_module(

@@ -13,8 +13,8 @@ from typing import Any
 
 from ansible.utils.display import Display
 
-from ..module_utils.bundle import Manifest, read_manifest
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.operate.offline_bundle import Manifest, read_manifest
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import failure
 
@@ -41,7 +41,7 @@ class ActionModule(FollowingAction):
                     return looked
                 arguments["src"] = self._sent(bundle, manifest, str(arguments["dest"]), variables)
                 arguments["copied"] = True
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         return super().run(tmp, task_vars)
 
@@ -75,5 +75,7 @@ class ActionModule(FollowingAction):
         done = self._low_level_execute_command(command)
         if done.get("rc"):
             found = str(done.get("stderr") or done.get("stdout")).strip()
-            raise HouseError(Problem(found, "room and rights for the bundle on the box", "see to it, then run again"))
+            raise DrafthouseError(
+                Problem(found, "room and rights for the bundle on the box", "see to it, then run again")
+            )
         return str(done.get("stdout")).strip()

@@ -6,9 +6,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.deadline import clocks
-from ..module_utils.travel import needed_by
-from ..module_utils.vast_clock import left_of
+from ..module_utils.cloud.deadline import clocks
+from ..module_utils.cloud.vast.clock import left_of
+from ..module_utils.core.source_closure import LIBRARY
 
 
 class ActionModule(ActionBase):
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
-        arguments["power_off"] = needed_by(["power_off"])["power_off"]
+        arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
         result: dict[str, Any] = self._execute_module(
             module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}
         )

@@ -6,9 +6,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.doctor import diagnose
-from ..module_utils.doctor_words import FAIL, exit_code, summary
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.operate.doctor.check import FAIL, exit_code, summary
+from ..module_utils.operate.doctor.checks import diagnose
 from ..plugin_utils.words import failure
 
 
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
         facts = {**look["facts"], "outside": _outside(outside, str(look["facts"].get("client", "")))}
         try:
             checks = diagnose(look["wants"], facts, self._task.args.get("parts") or [])
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         return {
             "changed": False,

@@ -7,13 +7,13 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.doctor import check_parts
-from ..module_utils.doctor_box import doors
-from ..module_utils.doctor_wants import wants
-from ..module_utils.house import ROOT
-from ..module_utils.problems import HouseError
-from ..module_utils.suite_files import load_suite
-from ..module_utils.tune_prompts import SUITE
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.operate.doctor.checks import check_parts
+from ..module_utils.operate.doctor.expected import wants
+from ..module_utils.operate.doctor.host import doors
+from ..module_utils.profiles.workspace import ROOT
+from ..module_utils.prompts.loader import load_suite
+from ..module_utils.tuning.prompt_split import SUITE
 from ..plugin_utils.words import failure
 
 
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         try:
             check_parts(given.get("parts") or [])
             asked = wants(resolved, load_suite(SUITE, ROOT / "benchmarks"))
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         began = time.time()
         answer = self._execute_module(

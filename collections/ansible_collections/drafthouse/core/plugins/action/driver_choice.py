@@ -12,12 +12,12 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.catalog import load_gpus
-from ..module_utils.driver_choice import choose, settle
-from ..module_utils.driver_packages import leaving, pick, to_hold
-from ..module_utils.driver_words import Wishes
-from ..module_utils.house import ROOT
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.driver.packages import leaving, pick, to_hold
+from ..module_utils.host.driver.plan import Wishes
+from ..module_utils.host.driver.policy import choose, settle
+from ..module_utils.profiles.catalog import load_gpus
+from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.words import failure
 
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
         if given["step"] == "pick":
             try:
                 picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
-            except HouseError as error:
+            except DrafthouseError as error:
                 return failure(error)
             return {"changed": False, "packages": picked}
         seen: dict[str, Any] = self._execute_module(
@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
                 left = settle(facts, wishes, boolean(given.get("rebooted", False)))
                 return {"changed": False, "left": left}
             plan = choose(facts, wishes, load_gpus(ROOT)).as_dict()
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         # A run that was killed after the packages and before their hold is finished by the next one.
         plan["hold"] = to_hold(facts) if facts["managed"] and plan["action"] != "install" else []

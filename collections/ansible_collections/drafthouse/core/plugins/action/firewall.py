@@ -8,7 +8,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem
 from ..plugin_utils.words import failure
 
 _MODULE = "drafthouse.core.firewall"
@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
         last = self._confirm(variables, token, until=began + seconds)
         if isinstance(last, dict):
             return {**last, "diff": result.get("diff", []), "rules": result.get("rules", {})} if last else last
-        return failure(HouseError(self._cut_off(last, seconds, began)))
+        return failure(DrafthouseError(self._cut_off(last, seconds, began)))
 
     def _execute(self, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
         arguments = {**self._task.args, **more}

@@ -6,9 +6,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.gateway import Settings, definition, files
-from ..module_utils.house import ROOT
-from ..module_utils.problems import HouseError
+from ..module_utils.addons.gateway import Settings, definition, files
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.words import failure
 
 
@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
             given[number] = int(given[number])
         try:
             entries = files(ROOT / "templates", Settings(**given))
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=task_vars or {}

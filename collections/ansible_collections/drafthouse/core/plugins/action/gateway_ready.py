@@ -8,11 +8,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.gateway import Reached, key_command, reached_text
-from ..module_utils.problems import HouseError
-from ..module_utils.state import state_folder
-from ..module_utils.tunnel import Way
-from ..module_utils.wording import name_of
+from ..module_utils.addons.gateway import Reached, key_command, reached_text
+from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.format import name_of
+from ..module_utils.operate.tunnel import Way
 from ..plugin_utils.words import failure
 
 _SAID = ("outside_address", "outside_port", "model")
@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
         if answer["certificate"]:
             try:
                 trust, changed = self._keep(host, answer["certificate"])
-            except HouseError as error:
+            except DrafthouseError as error:
                 return failure(error)
         reached = Reached(
             host=str(self._task.args["outside_address"]),

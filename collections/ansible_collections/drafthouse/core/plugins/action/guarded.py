@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.guard import BEAT_EVERY_S, beat_command, start_command
+from ..module_utils.serving.rollback_guard import BEAT_EVERY_S, beat_command, start_command
 from ..plugin_utils.beats import beat_until
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem
 from ..plugin_utils.words import failure
 
 
@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
         sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])
         rent = "rent one (make rent), " if "vastai" in sources else ""
         return failure(
-            HouseError(
+            DrafthouseError(
                 Problem(
                     "an inventory without hosts",
                     "at least one box to work on",

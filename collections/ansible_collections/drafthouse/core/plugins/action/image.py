@@ -7,9 +7,9 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.house import ROOT
-from ..module_utils.pins import Pins, image_of, pins_file, read_pins, remember
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.pins import Pins, image_of, pins_file, read_pins, remember
+from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.words import failure
 
 
@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
         try:
             pins = read_pins(pins_file(ROOT))
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         fact = self._variables.get("drafthouse") or {}
         moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):
         try:
             if not moving:
                 remember(pins_file(ROOT), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         if fact and name == image_of(fact):
             found["ansible_facts"] = {"drafthouse": {**fact, "image_digest": found["digest"]}}

@@ -7,7 +7,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.house import site_from
+from ..module_utils.profiles.workspace import site_from
 
 _display = Display()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.deadline import clocks
-from ..module_utils.judge_rounds import judge_rounds
-from ..module_utils.more_rounds import interim_text
-from ..module_utils.plain_text import printable
-from ..module_utils.problems import HouseError
-from ..module_utils.report_data import lasting
-from ..module_utils.vast_clock import left_of
+from ..module_utils.cloud.deadline import clocks
+from ..module_utils.cloud.vast.clock import left_of
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.plain_text import printable
+from ..module_utils.experiment.judge_rounds import judge_rounds
+from ..module_utils.experiment.more_rounds import interim_text
+from ..module_utils.report.data.build import lasting
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
 
@@ -34,7 +34,7 @@ class ActionModule(KeptResultsAction):
             return together
         try:
             results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         lease = resolved.get("lease")
         costs = {int(number): float(seconds) for number, seconds in together["costs"]}

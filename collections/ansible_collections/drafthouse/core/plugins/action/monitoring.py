@@ -7,10 +7,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.house import ROOT
-from ..module_utils.metric_rules import Limits, Pace
-from ..module_utils.monitoring import Settings, files, jobs
-from ..module_utils.problems import HouseError, Problem, did_you_mean
+from ..module_utils.addons.monitoring import Settings, files, jobs
+from ..module_utils.addons.prometheus_rules import Limits, Pace
+from ..module_utils.core.errors import DrafthouseError, Problem, did_you_mean
+from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.words import failure
 
 
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
             given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
             settings = Settings(**given)
             made = files(ROOT / "templates", settings)
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=task_vars or {}
@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
 
 
 def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
-    """Make a `Pace` or `Limits` of what an inventory says. Raises HouseError."""
+    """Make a `Pace` or `Limits` of what an inventory says. Raises DrafthouseError."""
     known = kind.__dataclass_fields__
     problems = [
         Problem(f"'{name}'", f"one of: {', '.join(known)}", did_you_mean(name, known), where)
@@ -66,5 +66,5 @@ def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
         except (TypeError, ValueError):
             problems.append(Problem(f"'{value}'", "a number", "correct it", f"{where}.{name}"))
     if problems:
-        raise HouseError(problems)
+        raise DrafthouseError(problems)
     return kind(**values)

@@ -10,9 +10,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError
-from ..module_utils.procfs import start_of
-from ..module_utils.run_lease import (
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.procfs import start_of
+from ..module_utils.core.run_lease import (
     BEAT_EVERY_S,
     SILENT_S,
     Lease,
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
                 return {"changed": False}
             held = read_lease(text)
             if held and held.token != mine.token and self._lives(held, home, touched, now):
-                return failure(HouseError(refused(held, home)))
+                return failure(DrafthouseError(refused(held, home)))
             if self._task.check_mode:
                 return {"changed": False}
             done = self._low_level_execute_command(take_command(home, mine, text))

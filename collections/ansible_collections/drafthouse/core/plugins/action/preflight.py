@@ -8,8 +8,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.preflight import gpu_problems, preflight_problems
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.operate.preflight import gpu_problems, preflight_problems
 from ..plugin_utils.words import failure
 
 _display = Display()
@@ -39,4 +39,4 @@ class ActionModule(ActionBase):
         look = gpu_problems if self._task.args.get("after_host") else preflight_problems
         tell_remote_code(resolved)
         problems = look(resolved, resolved["box"])
-        return failure(HouseError(problems)) if problems else {"changed": False}
+        return failure(DrafthouseError(problems)) if problems else {"changed": False}

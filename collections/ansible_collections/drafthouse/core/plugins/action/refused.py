@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ..module_utils.problems import HouseError
-from ..module_utils.refusal import both, brief, is_superseded, reason_of
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.operate.failure_summary import both, brief, is_superseded, reason_of
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import failure
 
@@ -44,4 +44,4 @@ class ActionModule(FollowingAction):
             },
         }
         back = super().run(tmp, task_vars)
-        return {**failure(HouseError(both(why, task, resolved, back))), "refused": True}
+        return {**failure(DrafthouseError(both(why, task, resolved, back))), "refused": True}

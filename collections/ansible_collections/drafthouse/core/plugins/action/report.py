@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..module_utils.house import ROOT
-from ..module_utils.kept_rounds import end_measuring
-from ..module_utils.problems import HouseError
-from ..module_utils.report_data import build_report, lasting
-from ..module_utils.report_files import write_report
-from ..module_utils.terminal import verdict_table
-from ..module_utils.verdict import INVALID, PAYS
-from ..module_utils.verdict_words import CANNOT_SAY
+from ..module_utils.analysis.verdict import INVALID, PAYS
+from ..module_utils.analysis.verdict_text import CANNOT_SAY
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.experiment.kept_rounds import end_measuring
+from ..module_utils.profiles.workspace import ROOT
+from ..module_utils.report.data.build import build_report, lasting
+from ..module_utils.report.terminal import verdict_table
+from ..module_utils.report.writer import write_report
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
 
@@ -49,7 +49,7 @@ class ActionModule(KeptResultsAction):
             self._low_level_execute_command(end_measuring(resolved))
         try:
             results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         host = str(variables.get("inventory_hostname", ""))
         kept = lasting(resolved)

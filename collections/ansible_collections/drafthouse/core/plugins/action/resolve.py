@@ -14,16 +14,16 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
-from ..module_utils import monitoring
-from ..module_utils.deadline import clocks, deadline_of
-from ..module_utils.documents import short
-from ..module_utils.gateway import script_of
-from ..module_utils.house import resolved_profile, site_from
-from ..module_utils.problems import HouseError, Problem
-from ..module_utils.releases import identity
-from ..module_utils.rented_vm import site_of_vm
-from ..module_utils.resolve import measured_key
-from ..module_utils.vast_clock import Heard, lease_of
+from ..module_utils.addons import monitoring
+from ..module_utils.addons.gateway import script_of
+from ..module_utils.cloud.deadline import clocks, deadline_of
+from ..module_utils.cloud.vast.clock import Heard, lease_of
+from ..module_utils.core.documents import short
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.profiles.rented_vm import site_of_vm
+from ..module_utils.profiles.result_key import measured_key
+from ..module_utils.profiles.workspace import resolved_profile, site_from
+from ..module_utils.serving.releases import identity
 from ..plugin_utils.words import failure
 
 _display = Display()
@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
         try:
             resolved = self._resolve(variables)
             deadline = _deadline(variables)
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         for note in resolved["warnings"]:
             if note.startswith("runtime: "):
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
         if vm:
             try:
                 resolved = resolved_profile(resolved["profile"], vm, self._overrides(variables))
-            except HouseError as error:
+            except DrafthouseError as error:
                 return failure(error)
         key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
         fact = {**resolved, "box": box["box"], "key": key}
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
     def _resolve(self, variables: dict[str, Any]) -> dict[str, Any]:
         name = variables.get("profile")
         if not name:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(
                     "no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)", "profile"
                 )
@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
                 "correct it",
                 "overrides",
             )
-            raise HouseError(Problem(*problem))
+            raise DrafthouseError(Problem(*problem))
         overrides = dict(given)
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
@@ -133,11 +133,11 @@ class ActionModule(ActionBase):
 
 
 def _deadline(variables: dict[str, Any]) -> int | None:
-    """Return when a rented box shall end, by the inventory or its label. Raises HouseError for what is no time."""
+    """Return when a rented box shall end, by the inventory or its label. Raises DrafthouseError for what is no time."""
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
         found, needed = short(repr(given)), "seconds since 1970"
-        raise HouseError(Problem(found, needed, "correct it, or remove it", "drafthouse_deadline"))
+        raise DrafthouseError(Problem(found, needed, "correct it, or remove it", "drafthouse_deadline"))
     return int(given) if given else None
 
 

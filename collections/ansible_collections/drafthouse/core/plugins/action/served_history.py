@@ -7,8 +7,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.releases import events_of
-from ..module_utils.served_text import history_text
+from ..module_utils.serving.history import events_of
+from ..module_utils.serving.history_text import history_text
 
 
 class ActionModule(ActionBase):

@@ -9,11 +9,11 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.house import ROOT
-from ..module_utils.redact import known_secrets, redactor
-from ..module_utils.state import state_folder
-from ..module_utils.support import contents, write
-from ..module_utils.support_facts import key_files
+from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.core.redact import known_secrets, redactor
+from ..module_utils.operate.support_bundle import contents, write
+from ..module_utils.operate.support_facts import key_files
+from ..module_utils.profiles.workspace import ROOT
 
 
 class ActionModule(ActionBase):

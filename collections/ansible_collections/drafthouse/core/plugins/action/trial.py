@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..module_utils.wording import name_of
+from ..module_utils.core.format import name_of
 from ..plugin_utils.following import FollowingAction
 
 

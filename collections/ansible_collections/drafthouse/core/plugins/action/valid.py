@@ -6,8 +6,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError
-from ..module_utils.refusal import gate_problems
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.operate.failure_summary import gate_problems
 from ..plugin_utils.words import failure
 
 
@@ -27,4 +27,4 @@ class ActionModule(ActionBase):
         given = self._task.args
         serve_arm = str(given.get("serve_arm", "auto")) if given.get("replaces") else "baseline"
         problems = gate_problems(given["report"], str(given.get("profile", "")), serve_arm)
-        return failure(HouseError(problems)) if problems else {"changed": False}
+        return failure(DrafthouseError(problems)) if problems else {"changed": False}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.house import ROOT, resolved_profile
-from ..module_utils.problems import HouseError
-from ..module_utils.watchdog_order import entries, order_of, schedule_overrides
-from ..module_utils.watchdog_site import SCHEDULE
+from ..module_utils.addons.watchdog.order import entries, order_of, schedule_overrides
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.profiles.watchdog_settings import SCHEDULE
+from ..module_utils.profiles.workspace import ROOT, resolved_profile
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import failure
 
@@ -36,7 +36,7 @@ class ActionModule(KeptResultsAction):
                 overrides = schedule_overrides(resolved, ladder, given)
                 scheduled = resolved_profile(resolved["profile"], resolved["site"], overrides)
             wanted = entries(ROOT / "templates", resolved, order, scheduled)
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables

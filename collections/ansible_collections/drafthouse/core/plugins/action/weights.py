@@ -10,9 +10,9 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.house import ROOT
-from ..module_utils.pins import Pins, hub_key, pins_file, remember
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
+from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import failure
 
@@ -57,7 +57,7 @@ class ActionModule(FollowingAction):
         new = {hub_key(item["details"]["repo"], item["details"]["revision"]): commits[item["id"]] for item in moving}
         try:
             remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
-        except HouseError as error:
+        except DrafthouseError as error:
             return failure(error)
         if moving and (fact := variables.get("drafthouse")):
             of = {item["id"] for item in moving}

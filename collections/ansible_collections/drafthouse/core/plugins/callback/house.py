@@ -28,11 +28,11 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
-from ..module_utils.doctor_words import FAIL, FILE, WARN, Check, fail, of_problem, report
-from ..module_utils.plain_text import printable, printable_lines
-from ..module_utils.problems import HouseError
-from ..module_utils.rented_run import RUN_FILE, fate_of
-from ..module_utils.vast_client import DEFAULT_URL, VastClient, key_of_environment
+from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.plain_text import printable, printable_lines
+from ..module_utils.operate.doctor.check import FAIL, FILE, WARN, Check, fail, of_problem, report
 
 _EVERY_S = 7.0
 # Their actions show the module's own progress (plugin_utils/following.py).
@@ -179,7 +179,7 @@ def _fate(variables: dict[str, Any]) -> str:
     try:
         key = key_of_environment(os.environ, Path.home(), variables.get("drafthouse_vast_key_env") or "VAST_API_KEY")
         client = VastClient(key, variables.get("drafthouse_vast_url") or DEFAULT_URL)
-    except HouseError as error:
+    except DrafthouseError as error:
         return f"vast.ai could not be asked ({error.problems[0].found})"
     return fate_of(client, int(variables["drafthouse_instance"]))
 

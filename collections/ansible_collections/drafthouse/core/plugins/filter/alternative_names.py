@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..module_utils.gateway import alternative_names
+from ..module_utils.addons.gateway import alternative_names
 
 
 class FilterModule:

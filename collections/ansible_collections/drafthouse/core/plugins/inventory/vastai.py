@@ -127,15 +127,15 @@ from typing import Any
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ..module_utils.deadline import clocks
-from ..module_utils.patience import Patience
-from ..module_utils.problems import HouseError, Problem
-from ..module_utils.state import state_folder
-from ..module_utils.vast_account import compared
-from ..module_utils.vast_client import VastClient, key_of_environment
-from ..module_utils.vast_clock import ends_at, lease_of
-from ..module_utils.vast_instances import chosen, host_of
-from ..module_utils.vast_ledger import FILE, Rental, id_of, read
+from ..module_utils.cloud.deadline import clocks
+from ..module_utils.cloud.vast.account import compared
+from ..module_utils.cloud.vast.client import VastClient, key_of_environment
+from ..module_utils.cloud.vast.clock import ends_at, lease_of
+from ..module_utils.cloud.vast.instances import chosen, host_of
+from ..module_utils.cloud.vast.ledger import FILE, Rental, id_of, read
+from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.retry import Patience
 
 # A person waits: vast.ai's trouble of a moment is tried through, and not more.
 _PATIENCE = Patience(tries=2, first_s=1.0, longest_s=5.0, longest_wait_s=10.0)
@@ -195,7 +195,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             for problem in book.damage:
                 self._warn(problem)
             return folder, book.rentals
-        except HouseError as error:
+        except DrafthouseError as error:
             self._say("", error)
             return None, {}
 
@@ -233,7 +233,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 if folder:
                     found = compared(client, folder / FILE, rows)
                     billing += [one for one in found.billing if one not in found.damage]
-            except HouseError as error:
+            except DrafthouseError as error:
                 self._say(name, error)
                 whole = False
                 continue
@@ -278,7 +278,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 key, self.get_option("url"), patience=_PATIENCE, timeout_s=self.get_option("timeout"),
                 tell=self.display.v,
             )  # fmt: skip
-        except HouseError as error:
+        except DrafthouseError as error:
             self._say(account["name"], error)
             return None
 
@@ -286,7 +286,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         """Say in one line what bills, or may, and is no host."""
         self.display.warning(f"vast.ai: {problem.found}. Do: {problem.do}", formatted=True)
 
-    def _say(self, account: str, error: HouseError) -> None:
+    def _say(self, account: str, error: DrafthouseError) -> None:
         """Say in one line why there are no hosts of an account."""
         first = error.problems[0]
         whose = f" (account {account})" if account else ""

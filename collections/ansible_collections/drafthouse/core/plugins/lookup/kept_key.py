@@ -29,8 +29,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from ..module_utils.problems import HouseError
-from ..module_utils.state import kept_key
+from ..module_utils.cloud.vast.local_state import kept_key
+from ..module_utils.core.errors import DrafthouseError
 
 
 class LookupModule(LookupBase):
@@ -40,5 +40,5 @@ class LookupModule(LookupBase):
         """Return a key for each profile."""
         try:
             return [kept_key(str(term)) for term in terms]
-        except HouseError as error:
+        except DrafthouseError as error:
             raise AnsibleError(str(error)) from error

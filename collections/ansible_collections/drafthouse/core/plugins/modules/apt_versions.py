@@ -26,7 +26,7 @@ versions: {description: "For each of the packages its versions, newest first.", 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.signed_repository import versions
+from ..module_utils.host.apt_repository import versions
 
 
 def main() -> None:

@@ -33,10 +33,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.experiment import measure_one_step
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.single import only_one
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.locks import only_one
+from ..module_utils.core.progress import Progress
+from ..module_utils.experiment.loop import measure_one_step
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
     try:
         with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
             file = measure_one_step(given["resolved"], given["step"], given["request_timeout_s"], tell, given["wait_s"])
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=True, files=[str(file)])
 

@@ -34,12 +34,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.box import read_box
-from ..module_utils.problems import HouseError
-from ..module_utils.put_back import drift
-from ..module_utils.redact import redactor
-from ..module_utils.releases import current, read_release
-from ..module_utils.support_facts import redactor_of
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.redact import redactor
+from ..module_utils.host.box_facts import read_box
+from ..module_utils.operate.support_facts import redactor_of
+from ..module_utils.serving.releases import current, read_release
+from ..module_utils.serving.restore import drift
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def _served(home: str | None) -> dict[str, Any] | None:
         return None
     try:
         known = str(read_release(home, str(now["release"])).resolved.get("identity") or "")
-    except HouseError:
+    except DrafthouseError:
         known = ""  # `drift` says what is wrong with it
     return {**now, "drift": drift(home), "identity": known}
 

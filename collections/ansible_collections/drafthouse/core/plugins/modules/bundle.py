@@ -36,9 +36,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.bundle import is_unpacked, read_manifest, require_suits, unpack
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.progress import Progress
+from ..module_utils.operate.offline_bundle import is_unpacked, read_manifest, require_suits, unpack
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     try:
         require_suits(read_manifest(bundle), f"{sys.version_info[0]}.{sys.version_info[1]}", platform.machine())
         changed = unpack(bundle, folder, Progress(given["progress_file"]))
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     finally:
         # Of no use any more when it was unpacked, and none for the next copy to go on with when it is wrong.

@@ -32,8 +32,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.caddy import ensure_caddy
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.caddy import ensure_caddy
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     )
     try:
         found = ensure_caddy(module.params["path"], Path(module.params["folder"]), check=module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=found.changed, path=found.path, version=found.version)
 

@@ -31,8 +31,8 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.container_check import prove
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.docker.gpu_check import prove
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
         module.exit_json(changed=False, skipped=True, msg="a container is run only for real")
     try:
         proof = prove(module.params["gpu"], float(module.params["timeout_s"]))
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=False, output=proof.output, gpus=proof.gpus, seconds=proof.seconds)
 

@@ -60,9 +60,10 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import container_engine
-from ..module_utils.docker_daemon import Daemon, Wishes, make_plan
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.host.docker import engine as container_engine
+from ..module_utils.host.docker.daemon import Daemon
+from ..module_utils.host.docker.daemon_plan import Wishes, make_plan
 
 
 def main() -> None:
@@ -84,23 +85,23 @@ def main() -> None:
     if given["remove"]:
         try:
             leaving = container_engine.leaving(seen, container_engine.running_containers())
-        except HouseError as error:
+        except DrafthouseError as error:
             module.fail_json(**error.result)
         module.exit_json(changed=False, remove=leaving)
     problems: list[Problem] = []
     decision = container_engine.Decision("")
     try:
         decision = container_engine.decide(seen, given["source"], given["nvidia"])
-    except HouseError as error:
+    except DrafthouseError as error:
         problems += error.problems
     try:
         daemon = Daemon(given["path"])
         wishes = Wishes(settings=given["settings"], data_root=given["data_root"])
         make_plan(daemon.text(), daemon.read_record()[0], wishes, where=given["path"])
-    except HouseError as error:
+    except DrafthouseError as error:
         problems += error.problems
     if problems:
-        module.fail_json(**HouseError(problems).result)
+        module.fail_json(**DrafthouseError(problems).result)
     module.exit_json(
         changed=False,
         unfinished=seen.unfinished,

@@ -49,10 +49,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.deadline import FOLDER, armed, clocks, put
-from ..module_utils.first_process import first_environment
-from ..module_utils.problems import HouseError
-from ..module_utils.supervisor import Program, Supervisor, configuration
+from ..module_utils.cloud.deadline import FOLDER, armed, clocks, put
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.first_process import first_environment
+from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
 _NAME = "deadline"
 
@@ -89,7 +89,7 @@ def main() -> None:
             check=module.check_mode,
         )
         started = _held(folder, script, module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     has_key = bool(first_environment().get("CONTAINER_API_KEY"))
     module.exit_json(changed=bool(changed or started), has_key=has_key, started=bool(started))

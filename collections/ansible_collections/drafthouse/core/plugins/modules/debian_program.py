@@ -35,9 +35,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.debian_program import ensure
-from ..module_utils.monitoring_programs import PROGRAMS
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.deb_unpack import ensure
+from ..module_utils.host.monitoring_programs import PROGRAMS
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
     given = module.params
     try:
         found = ensure(PROGRAMS[given["name"]], given["path"], Path(given["folder"]), check=module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=found.changed, path=found.path, version=found.version, stamp=_stamp(Path(found.path)))
 

@@ -33,9 +33,9 @@ kept: {description: Those that a container uses., returned: state is absent, typ
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.derived_image import build, is_there, listed, remove_all
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.progress import Progress
+from ..module_utils.host.docker.derived_image import build, is_there, listed, remove_all
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     tell = Progress(given["progress_file"])
     try:
         build(given["name"], given["containerfile"], lambda line: tell({"text": f"building the image: {line[:120]}"}))
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=True)
 

@@ -50,9 +50,10 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.daemon_json import shown
-from ..module_utils.docker_daemon import Daemon, Wishes
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.docker.daemon import Daemon
+from ..module_utils.host.docker.daemon_json import shown
+from ..module_utils.host.docker.daemon_plan import Wishes
 
 
 def main() -> None:
@@ -83,7 +84,7 @@ def main() -> None:
     daemon = Daemon(given["path"], float(given["timeout_s"]))
     try:
         done = daemon.apply(wishes, given["restart"], module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     diff = {
         "before": shown(done.before),

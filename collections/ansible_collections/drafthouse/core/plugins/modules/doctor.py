@@ -41,7 +41,7 @@ facts: {description: What was read., returned: always, type: dict}
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.doctor_facts import read
+from ..module_utils.operate.doctor.collect import read
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ driver: {description: The facts., returned: always, type: dict}
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.driver_facts import read_driver
+from ..module_utils.host.driver.facts import read_driver
 
 
 def main() -> None:

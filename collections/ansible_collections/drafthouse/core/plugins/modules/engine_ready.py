@@ -48,12 +48,12 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.first_request import REQUEST_S
-from ..module_utils.port_holder import stranger_at
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.ready import ready_file, wait_until_ready
-from ..module_utils.runtimes import runtime_of
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.progress import Progress
+from ..module_utils.host.port_holder import stranger_at
+from ..module_utils.serving.first_request import REQUEST_S
+from ..module_utils.serving.readiness import ready_file, wait_until_ready
+from ..module_utils.serving.runtimes import runtime_of
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
             request_timeout_s=given["request_timeout_s"],
             stranger=partial(stranger_at, address.port or 0, address.hostname or "", given["home"]),
         )
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=False, seconds=seconds)
 

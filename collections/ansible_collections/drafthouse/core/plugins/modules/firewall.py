@@ -60,9 +60,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import firewall
-from ..module_utils import firewall_box as box
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.firewall import apply as box
+from ..module_utils.host.firewall import rules as firewall
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
             module.exit_json(**_lasting(module), on_trial="")
         else:
             module.exit_json(**_present(module))
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result, taken_back=isinstance(error, box.TakenBack))
 
 
@@ -129,7 +129,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
 def _wished(
     module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Said]
 ) -> firewall.Wishes:
-    """Return the checked wishes; raises HouseError with all that is in their way."""
+    """Return the checked wishes; raises DrafthouseError with all that is in their way."""
     given = module.params
     means = box.means(answers)
     if module.check_mode and means.missing and not means.own_nftables:
@@ -147,10 +147,10 @@ def _wished(
             given["client_connections"],
             given["client_rate"],
         )
-    except HouseError as error:
-        raise HouseError([*problems, *error.problems]) from None
+    except DrafthouseError as error:
+        raise DrafthouseError([*problems, *error.problems]) from None
     if problems:
-        raise HouseError(problems)
+        raise DrafthouseError(problems)
     return wished
 
 

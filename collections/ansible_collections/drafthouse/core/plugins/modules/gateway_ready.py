@@ -41,9 +41,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.gateway_ready import fingerprint, read_key, wait_for_gateway
-from ..module_utils.problems import HouseError
-from ..module_utils.runtimes import runtime_of
+from ..module_utils.addons.gateway_ready import fingerprint, read_key, wait_for_gateway
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.serving.runtimes import runtime_of
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
             key=read_key(given["key_file"]),
             timeout_s=given["timeout_s"],
         )
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     pem = Path(given["certificate"]).read_text("utf-8") if given["certificate"] else ""
     module.exit_json(changed=False, certificate=pem, fingerprint=fingerprint(pem) if pem else "")

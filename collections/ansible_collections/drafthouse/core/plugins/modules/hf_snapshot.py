@@ -78,11 +78,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.patience import Patience
-from ..module_utils.problems import HouseError, Problem
-from ..module_utils.progress import Progress
-from ..module_utils.snapshot import Settings, Wish, place
-from ..module_utils.transfer import Limits, disk_trouble
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.progress import Progress
+from ..module_utils.core.retry import Patience
+from ..module_utils.weights.download import Limits, disk_trouble
+from ..module_utils.weights.snapshot import Settings, Wish, place
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
     given = module.params
     try:
         (done,) = place([_wish(given)], Progress(given["progress_file"]), _settings(given), module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     # Ansible adds owner, mode and size of whatever a result calls path.
     module.exit_json(location=done.pop("path"), **done)
@@ -160,7 +160,7 @@ def _token(file: str | None) -> str | None:
     path = Path(file)
     with disk_trouble(path):
         if path.stat().st_mode & 0o077:
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(
                     "a token that others may read",
                     "a file that its owner alone may read",

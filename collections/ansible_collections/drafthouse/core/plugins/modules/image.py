@@ -33,8 +33,8 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.image_digest import check, name_it
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.docker.image_digest import check, name_it
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         if given["pulled"] not in ("", given["name"]) and not module.check_mode:
             name_it(given["pulled"], given["name"])
         found = check(given["name"], given["digest"], given["id"])
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=False, **found)
 

@@ -34,8 +34,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.interrupt import SERVERS, interrupt
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.serving.interrupt import SERVERS, interrupt
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         module.exit_json(changed=False, said=[])
     try:
         said = interrupt(Path(given["home"]), given["servers"])
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=bool(said), said=said)
 

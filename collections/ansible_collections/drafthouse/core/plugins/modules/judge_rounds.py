@@ -37,9 +37,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.problems import HouseError
-from ..module_utils.round_results import keep_decision, put_together
-from ..module_utils.single import only_one
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.locks import only_one
+from ..module_utils.experiment.round_results import keep_decision, put_together
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
             if decided:
                 module.exit_json(changed=True, decided=decided, **keep_decision(resolved, decided))
             costs = put_together(resolved, last)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=True, last=last, steps=[], costs=list(costs.items()))
 

@@ -28,7 +28,7 @@ steps: {description: The steps up to that round that are missing., returned: alw
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.kept_rounds import look
+from ..module_utils.experiment.kept_rounds import look
 
 
 def main() -> None:

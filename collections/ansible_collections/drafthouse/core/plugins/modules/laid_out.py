@@ -37,8 +37,8 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.laid_out import lay_out
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import lay_out
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     )
     try:
         done = lay_out(module.params["entries"], module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=bool(done.changed), paths=done.changed, diff=done.diff)
 

@@ -31,8 +31,8 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.monitoring_ready import wait_for_monitoring
-from ..module_utils.problems import HouseError
+from ..module_utils.addons.monitoring_ready import wait_for_monitoring
+from ..module_utils.core.errors import DrafthouseError
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
             log=given["log"],
             timeout_s=given["timeout_s"],
         )
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=False, rules=seen.rules)
 

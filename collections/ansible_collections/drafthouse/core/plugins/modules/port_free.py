@@ -28,8 +28,8 @@ RETURN = r""""""
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.port_holder import stranger_at
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.port_holder import stranger_at
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
     given = module.params
     problems = [found for port in given["ports"] if (found := stranger_at(port, given["host"], given["home"]))]
     if problems:
-        module.fail_json(**HouseError(problems).result)
+        module.fail_json(**DrafthouseError(problems).result)
     module.exit_json(changed=False)
 
 

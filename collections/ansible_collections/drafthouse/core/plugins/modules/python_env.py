@@ -95,9 +95,10 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.python_env import EnvRecipe, ensure_env
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.progress import Progress
+from ..module_utils.host.env_recipe import EnvRecipe
+from ..module_utils.host.venv import ensure_env
 
 
 def main() -> None:
@@ -156,7 +157,7 @@ def main() -> None:
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(**done.as_dict())
 

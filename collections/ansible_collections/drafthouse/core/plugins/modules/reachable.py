@@ -35,7 +35,7 @@ doors:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.knocking import knock
+from ..module_utils.core.port_probe import knock
 
 
 def main() -> None:

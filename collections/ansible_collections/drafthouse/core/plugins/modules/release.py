@@ -56,12 +56,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.last_good import LIVES_S, accept, end, would_accept
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.put_back import drift, put_back_current, roll_back
-from ..module_utils.releases import KEEP, REFUSED, add_event, current, put_ballast
-from ..module_utils.single import only_one
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.locks import only_one
+from ..module_utils.core.progress import Progress
+from ..module_utils.serving.history import REFUSED, add_event, put_ballast
+from ..module_utils.serving.promote import LIVES_S, accept, end, would_accept
+from ..module_utils.serving.releases import KEEP, current
+from ..module_utils.serving.restore import drift, put_back_current, roll_back
 
 
 def main() -> None:
@@ -87,7 +88,7 @@ def main() -> None:
     home = Path(given["home"])
     try:
         result = _would(home, given) if module.check_mode else _done(home, given)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(**{"seconds": 0.0, **result, "release": current(home) or {}})
 
@@ -119,7 +120,7 @@ def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
             # Whatever becomes of the last good server, this was tried and did not serve. A disk that is full keeps
             # the line from being written, and nothing else.
             if given["refused"]:
-                with contextlib.suppress(HouseError):
+                with contextlib.suppress(DrafthouseError):
                     add_event(home, REFUSED, **given["refused"])
             # It may have been given back for this one.
             put_ballast(home)

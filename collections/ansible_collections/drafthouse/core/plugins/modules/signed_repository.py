@@ -49,8 +49,8 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ..module_utils.problems import HouseError
-from ..module_utils.signed_repository import Repository, add, take_away
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.apt_repository import Repository, add, take_away
 
 _KEY_BYTES = 1_000_000
 
@@ -100,7 +100,7 @@ def main() -> None:
     )
     try:
         done = add(repository, fetch, given["packages"], module.check_mode)
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     diff = [
         {**{key: file[key] for key in ("before", "after")}, "before_header": file["path"], "after_header": file["path"]}

@@ -49,10 +49,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.first_process import first_environment, for_engines, search_path
-from ..module_utils.problems import HouseError
-from ..module_utils.python_env import is_of_image
-from ..module_utils.supervisor import Program, Supervisor, configuration
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.first_process import first_environment, for_engines, search_path
+from ..module_utils.host.venv import is_of_image
+from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ def main() -> None:
             started, stopped = supervisor.converge(wanted, names, given["fresh"])
         else:
             started, stopped = [], supervisor.shut_down()
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     changed = bool(started or stopped) or (bool(names) and before != wanted)
     module.exit_json(changed=changed, started=started, stopped=stopped, diff=diff if changed else {})

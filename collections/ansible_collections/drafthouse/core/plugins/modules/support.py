@@ -32,7 +32,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.support_facts import gather
+from ..module_utils.operate.support_facts import gather
 
 
 def main() -> None:

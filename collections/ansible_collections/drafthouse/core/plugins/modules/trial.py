@@ -53,10 +53,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.single import only_one
-from ..module_utils.trial import TrialOptions, endpoint_of, run_trial
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.locks import only_one
+from ..module_utils.core.progress import Progress
+from ..module_utils.tuning.trial import TrialOptions, endpoint_of, run_trial
 
 
 def main() -> None:
@@ -94,7 +94,7 @@ def main() -> None:
         with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
             endpoint = endpoint_of(given["resolved"], given["arm"])
             trial = run_trial(endpoint, given["asks"], options, Progress(given["progress_file"]))
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(changed=False, trial=trial)
 

@@ -67,13 +67,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.elsewhere import place_of
-from ..module_utils.problems import HouseError
-from ..module_utils.progress import Progress
-from ..module_utils.single import only_one
-from ..module_utils.snapshot import Settings
-from ..module_utils.transfer import Limits
-from ..module_utils.weights import Tools, put_all
+from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.locks import only_one
+from ..module_utils.core.progress import Progress
+from ..module_utils.weights.download import Limits
+from ..module_utils.weights.install import Tools, put_all
+from ..module_utils.weights.nearby_copies import place_of
+from ..module_utils.weights.snapshot import Settings
 
 
 def main() -> None:
@@ -113,7 +113,7 @@ def main() -> None:
         )
         with nullcontext() if check_mode else only_one(Path(given["lock"])):
             done = put_all(given["items"], tell, tools, check_mode, given["pair"])
-    except HouseError as error:
+    except DrafthouseError as error:
         module.fail_json(**error.result)
     module.exit_json(
         changed=any(result["changed"] for result in done),

@@ -17,8 +17,8 @@ from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailur
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.problems import HouseError, Problem
-from ..module_utils.progress import shown_together
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.progress import shown_together
 from .words import failure
 
 _LONGEST_S = 24 * 3600
@@ -211,7 +211,7 @@ def told(result: dict[str, Any]) -> dict[str, Any]:
     raised = result.get("exception")
     if result.get("failed") and "msg" not in result and isinstance(raised, dict):
         words = str((raised.get("event") or {}).get("msg") or "no reason").strip()
-        return failure(HouseError(replace(_BROKE, found=f"{_BROKE.found}: {words}")))
+        return failure(DrafthouseError(replace(_BROKE, found=f"{_BROKE.found}: {words}")))
     if not (result.get("failed") and "cmd" in result and ("data" in result or "outdata" in result)):
         return result
     words = str(result.get("stderr") or "").strip()[-_LAST_WORDS:]
@@ -221,4 +221,4 @@ def told(result: dict[str, Any]) -> dict[str, Any]:
 
 def lost(problem: Problem) -> dict[str, Any]:
     """Return the failure of a job that ended without a result of its own."""
-    return {**failure(HouseError(problem)), "lost": True}
+    return {**failure(DrafthouseError(problem)), "lost": True}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.problems import HouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem
 
 
 class KeptResultsAction(ActionBase):
@@ -17,13 +17,13 @@ class KeptResultsAction(ActionBase):
     needed = "both arms measured"
 
     def result(self, resolved: dict[str, Any], name: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Fetch ``name``.json of a resolved profile. Raises HouseError where there is none."""
+        """Fetch ``name``.json of a resolved profile. Raises DrafthouseError where there is none."""
         path = f"{resolved['result_dir']}/{name}.json"
         answer = self._execute_module(
             module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
         )
         if answer.get("failed"):
-            raise HouseError(
+            raise DrafthouseError(
                 Problem(f"no result at {path}", self.needed, "run playbooks/experiment.yml, or the whole site.yml")
             )
         data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
@@ -35,5 +35,5 @@ class KeptResultsAction(ActionBase):
             return None
         try:
             return self.result(resolved, "ladder", variables)
-        except HouseError:
+        except DrafthouseError:
             return None

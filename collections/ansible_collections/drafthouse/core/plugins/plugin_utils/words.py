@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.problems import HouseError
+from ..module_utils.core.errors import DrafthouseError
 
 
-def failure(error: HouseError) -> dict[str, Any]:
+def failure(error: DrafthouseError) -> dict[str, Any]:
     """Return the result of a task that found ``error``."""
     return {"failed": True, "changed": False, **error.result}

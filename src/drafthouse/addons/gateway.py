@@ -1,0 +1,244 @@
+"""The gateway before the engine: its settings, its files, and how it is reached. Pure; the controller's part.
+
+Caddy ends TLS and asks for the API key; the engine stays on loopback. Everything that differs from box to box is in
+`Settings`, and one template makes the Caddyfile of both runtimes from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
+from ..profiles.render import File, render_file
+
+NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
+_UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
+_EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
+_ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
+_PATH = re.compile(r"/[A-Za-z0-9._/-]*")
+_NOT_IN_A_PATH = set('"`{}\n\\')
+_MORE_FILES = 2048  # clients that are connected and ask nothing, and what the program itself holds open
+_SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a gateway is made of. ``home`` is our folder on the box; ``binary`` the program in it or in the image.
+
+    ``digest`` stands for what the files refer to (certificate, key): when it changes, the gateway is started again.
+    ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
+    ``max_requests``: how many the engine is given at once, of all clients together.
+    ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
+    door.
+    """
+
+    home: str
+    port: int
+    upstream: str
+    key_file: str
+    name: str = ""
+    health: str = "/health"
+    pass_key: bool = True
+    max_body_mb: int = 10
+    body_timeout_s: int = 60
+    max_requests: int = 1024
+    acme_email: str = ""
+    acme_ca: str = ""
+    binary: str = "caddy"
+    digest: str = ""
+    hold_s: int = 0
+
+    @property
+    def folder(self) -> str:
+        """The folder on the box of all that is the gateway's."""
+        return f"{self.home}/{NAME}"
+
+
+def problems(settings: Settings) -> list[Problem]:
+    """Return all that is wrong with the settings."""
+    found = name_problems(settings.name, "gateway_name")
+
+    def check(fine: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
+        if not fine:
+            found.append(Problem(f"'{value}'", needed, do, where))
+
+    check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
+    check(
+        bool(_UPSTREAM.fullmatch(settings.upstream)),
+        "gateway_upstream",
+        settings.upstream,
+        "an address of the box's own loopback with a port: what is sent on has no TLS",
+        "write 127.0.0.1:8000",
+    )
+    check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
+    check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
+    door = f"{door_folder(settings.home)}/pass.sock"
+    fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
+    check(fits, "gateway_home", settings.home, f"a shorter path: a socket's may have {_SOCKET_CHARACTERS} characters")
+    limit = 1 <= settings.max_body_mb <= 1000
+    check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
+    limit = 1 <= settings.body_timeout_s <= 3600
+    check(limit, "gateway_body_timeout_s", settings.body_timeout_s, "seconds, from 1 to 3600")
+    limit = 1 <= settings.max_requests <= 100_000
+    check(limit, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
+    mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
+    check(mail, "gateway_acme_email", settings.acme_email, "an address of mail, or nothing")
+    directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
+    check(directory, "gateway_acme_ca", settings.acme_ca, "the https address of an ACME directory, or nothing")
+    for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
+        fine = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
+        check(fine, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
+    return found
+
+
+def error_body(message: str, kind: str, code: str | None) -> dict[str, Any]:
+    """Return an error in the shape that clients of OpenAI's API read."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def files(templates: Path, settings: Settings) -> list[File]:
+    """Return the gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all that is wrong."""
+    wrong = problems(settings)
+    if wrong:
+        raise DrafthouseError(wrong)
+    folder = settings.folder
+    limit = f"a request may have {settings.max_body_mb} MB"
+    refused = "invalid_request_error"
+    data = {
+        **{key: getattr(settings, key) for key in Settings.__dataclass_fields__},
+        "folder": folder,
+        "storage": _word(f"{folder}/data"),
+        "certificate": _word(certificate_file(settings.home)),
+        "private_key": _word(f"{folder}/tls/key.pem"),
+        "door": _word(door_folder(settings.home)),
+        "door_open": _word(f"unix/{door_folder(settings.home)}/open"),
+        "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
+        "door_folder": door_folder(settings.home),
+        "max_files": 2 * settings.max_requests + _MORE_FILES,
+        "errors": {
+            401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
+            404: error_body("there is nothing here but /v1/ and /health", refused, "not_found"),
+            413: error_body(limit, refused, "request_too_large"),
+            502: error_body("the engine does not answer; is it being started?", "server_error", "engine_away"),
+            503: error_body("too many requests at once; try again", "server_error", "overloaded"),
+        },
+        "other_error": error_body("{http.error.status_text}", "server_error", None),
+    }
+    rendered = [render_file(templates, "gateway/Caddyfile.j2", f"{folder}/Caddyfile", "0644", data)]
+    # A changed script is a changed program, which supervisord starts again: so it names all that it reads.
+    data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
+    rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
+    inside = ("data", "logs", "data/door") if settings.hold_s else ("data", "logs")
+    folders = [{"path": folder, "mode": "0755"}, *({"path": f"{folder}/{name}", "mode": "0700"} for name in inside)]
+    return folders + rendered
+
+
+def definition(rendered: Iterable[Mapping[str, str]]) -> str:
+    """Return a hash of what files hold."""
+    return hashlib.sha256("".join(file.get("content", "") for file in rendered).encode()).hexdigest()[:16]
+
+
+def _word(text: str) -> str:
+    """Return text as one word of a Caddyfile."""
+    return f'"{text}"' if re.search(r"[^A-Za-z0-9._/@:-]", text) else text
+
+
+def script_of(home: str) -> str:
+    """Return the script that starts the gateway: where it lies, there is or was one."""
+    return f"{home}/{NAME}/serve.sh"
+
+
+def door_folder(home: str) -> str:
+    """Return the folder of the files with which requests are held."""
+    return f"{home}/{NAME}/data/door"
+
+
+def certificate_file(home: str) -> str:
+    """Return where the certificate lies that was made on the box."""
+    return f"{home}/{NAME}/tls/certificate.pem"
+
+
+def alternative_names(addresses: Sequence[str]) -> list[str]:
+    """Return what a certificate is made for, as its SubjectAltName says it: loopback, and these.
+
+    What is neither an address nor a name (an inventory's own word for a host, say, with an underscore) is left out.
+    """
+    names = ["DNS:localhost", "IP:127.0.0.1"]
+    for text in addresses:
+        word = str(text).strip("[]").lower()
+        try:
+            names.append(f"IP:{ipaddress.ip_address(word)}")
+        except ValueError:
+            if re.fullmatch(rf"({_LABEL}\.)*{_LABEL}", word):
+                names.append(f"DNS:{word}")
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How a gateway is reached from outside. ``key_command`` prints the key where the user is; ``trust`` is a file.
+
+    ``trust`` is empty where a public authority has signed the certificate.
+    """
+
+    host: str
+    port: int
+    model: str
+    key_command: str
+    trust: str = ""
+    fingerprint: str = ""
+
+    @property
+    def url(self) -> str:
+        """The base address."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}" if self.port == PORT_WITH_A_NAME else f"https://{host}:{self.port}"
+
+
+def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -> str:
+    """Return the command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
+    words = [*(["sudo"] if sudo else []), "cat", key_file]
+    return shlex.join([*ssh, shlex.join(words)] if ssh else words)
+
+
+def reached_text(reached: Reached, inventory_name: str) -> str:
+    """Return what is said at the end of a run: the address, a line of curl and a Python snippet that work."""
+    url, trust = reached.url, reached.trust
+    certificate = (
+        f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"
+        if trust
+        else "certificate: asked for and renewed by the gateway"
+    )
+    message = {"role": "user", "content": "Say yes."}
+    body = json.dumps({"model": reached.model, "max_tokens": 64, "messages": [message]})
+    return "\n".join(
+        [
+            "",
+            f"gateway of {inventory_name}: {url}/v1",
+            certificate,
+            "",
+            "# bash: the key goes through a pipe, so that no process list shows it",
+            f'export DRAFTHOUSE_API_KEY="$({reached.key_command})"',
+            "curl --silent --show-error"
+            + (f" --cacert {shlex.quote(trust)}" if trust else "")
+            + f" {url}/v1/models --header @<(printf 'Authorization: Bearer %s' \"$DRAFTHOUSE_API_KEY\")",
+            "",
+            "# Python",
+            "import json, os, ssl, urllib.request",
+            f"trust = ssl.create_default_context({f'cafile={trust!r}' if trust else ''})",
+            f"body = {body}",
+            f'request = urllib.request.Request("{url}/v1/chat/completions", json.dumps(body).encode(), {{',
+            '    "Authorization": "Bearer " + os.environ["DRAFTHOUSE_API_KEY"], "Content-Type": "application/json"})',
+            "answer = json.load(urllib.request.urlopen(request, context=trust))",
+            'print(answer["choices"][0]["message"]["content"])',
+        ]
+    )

@@ -1,0 +1,148 @@
+"""Ask a gateway, from the box itself, whether it does what it is for: TLS, the key, and nothing but the API.
+
+Standard library only, Python 3.10: it runs with whatever Python the box has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..core.errors import DrafthouseError, Problem
+from ..serving.runtimes import Runtime
+
+_ASK_EVERY_S = 0.2
+_LAST_LINES = 15
+
+
+class _Loopback(http.client.HTTPSConnection):
+    """HTTPS to this machine, whatever name the certificate is for."""
+
+    def __init__(self, port: int, name: str, context: ssl.SSLContext) -> None:
+        super().__init__("127.0.0.1", port, timeout=10, context=context)
+        self._name, self._trust = name, context
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        try:
+            self.sock = self._trust.wrap_socket(plain, server_hostname=self._name or self.host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def trust_of(certificate: str) -> ssl.SSLContext:
+    """Return what to trust: the certificate of that file alone, or, of an empty one, the system's authorities."""
+    return ssl.create_default_context(cafile=certificate or None)
+
+
+def fingerprint(pem: str) -> str:
+    """Return the SHA-256 of a certificate as tools print it: ``AB:CD:...``."""
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest().upper()
+    return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
+
+
+def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
+    """Return the status of one request to the gateway of this machine."""
+    connection = _Loopback(port, name, trust)
+    # A site with a name answers no other: Caddy says 200 and nothing else to them.
+    headers = {"Host": name} if name else {}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    try:
+        connection.request(method, path, headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def wait_for_gateway(
+    runtime: Runtime,
+    program: str,
+    *,
+    port: int,
+    name: str,
+    certificate: str,
+    key: str,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when the gateway lets those with the key in, and nobody else, and nowhere else. Raises DrafthouseError."""
+    end = clock() + timeout_s
+    why = "it was not asked"
+    while True:
+        state = runtime.state(program)
+        if not state.running:
+            raise DrafthouseError(_died(runtime, program, state.why, port))
+        try:
+            _look(port, name, trust_of(certificate), key)
+            return
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+        if clock() > end:
+            raise DrafthouseError(_late(runtime, program, why, name, timeout_s))
+        sleep(_ASK_EVERY_S)
+
+
+def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
+    """Raise OSError while nobody answers, DrafthouseError where an answer is not as it must be."""
+    for path, given, wanted, what in (
+        ("/v1/models", "", (401,), "401 to a request without the key"),
+        ("/metrics", key, (404,), "404 for /metrics, which is nobody's business outside"),
+        ("/v1/models", key, (200,), "200 to a request with the key"),
+    ):
+        status = asked(port, name, trust, path, given)
+        if status in wanted:
+            continue
+        if status == 502:
+            do = "run playbooks/report.yml, which leaves an arm serving, and then playbooks/gateway.yml"
+            raise DrafthouseError(Problem("the gateway is up, and no engine behind it", "an engine that answers", do))
+        do = "see whether another server listens on that port; run playbooks/gateway.yml again"
+        raise DrafthouseError(Problem(f"{status} for {path} on port {port}", what, do))
+
+
+def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
+    tail = runtime.tail(program, _LAST_LINES)
+    do = f"read {runtime.log_name(program)}"
+    if "address already in use" in tail:
+        do = f"end what listens on port {port}, or set another one: drafthouse_gateway_port"
+    elif "permission denied" in tail:
+        do = f"connect as root: only root may listen on port {port}"
+    return Problem(f"the gateway died ({why}); its last lines:\n{tail}", "a gateway that stays up", do)
+
+
+def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
+    tail = runtime.tail(program, _LAST_LINES)
+    do = f"read {runtime.log_name(program)}"
+    if name:
+        do = (
+            f"see that {name} leads to this box and that port 80 or 443 of it is open to everybody: the authority looks"
+            " there. Or leave drafthouse_gateway_name empty: then a certificate is made on the box"
+        )
+    found = f"no answer as it must be within {timeout_s:.0f} s: {why}; the gateway's last lines:\n{tail}"
+    return Problem(found, "TLS with a certificate that can be trusted, and an answer", do)
+
+
+def read_key(file: str) -> str:
+    """Return the API key of a file. Raises DrafthouseError where there is none, or others may read it."""
+    path = Path(file)
+    try:
+        mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()
+    except OSError as error:
+        do = "run playbooks/report.yml, which makes one"
+        raise DrafthouseError(Problem(error.strerror or str(error), "the API key", do, file)) from error
+    if mode & 0o077:
+        needed = "0600: only its owner may read the key"
+        raise DrafthouseError(Problem(f"mode {mode:04o}", needed, f"chmod 600 {file}", file))
+    if not key or not key.isascii() or not key.isprintable():
+        found = "nothing" if not key else "characters that no header can carry"
+        raise DrafthouseError(
+            Problem(found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file)
+        )
+    return key

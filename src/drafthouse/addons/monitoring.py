@@ -1,0 +1,362 @@
+"""The monitoring of a box: what the inventory asks for, what follows, and its files. Pure; the controller's part.
+
+Prometheus asks the engine for its counters, the blackbox exporter whether engine and gateway answer, and on a
+workstation Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. They listen on five ports in a
+row, on loopback; Prometheus and Grafana elsewhere only where the inventory says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
+from ..profiles.render import File, render_file, yaml_block
+from . import prometheus_rules as metric_rules
+from .grafana import DATASOURCE, UID, dashboard
+from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE, Limits, Pace, Watched, duration, recorded, rules_file
+
+NAME = "monitoring"
+UNIT = "drafthouse-monitoring-"  # and the program's name
+_PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
+_WHAT = {
+    "prometheus": "Prometheus: collects the counters, records and warns",
+    "node": "node exporter: the machine's memory and processors",
+    "blackbox": "blackbox exporter: asks the engine and the gateway whether they answer",
+}
+# What DCGM's exporter shall show; its own list has no reasons for lowered clocks. It ends where a line has other than
+# three fields (`internal/pkg/counters/counter_config.go`): no comma in a text.
+_DCGM_FIELDS = (
+    ("DCGM_FI_DEV_FB_USED", "Memory used (MiB)."),
+    ("DCGM_FI_DEV_FB_FREE", "Memory free (MiB)."),
+    ("DCGM_FI_DEV_GPU_UTIL", "Time in which some kernel ran (percent)."),
+    ("DCGM_FI_DEV_GPU_TEMP", "Temperature (degrees Celsius)."),
+    ("DCGM_FI_DEV_POWER_USAGE", "Power drawn (watts)."),
+    ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "Why the clocks are lowered (a mask)."),
+)
+
+
+def script_of(home: str) -> str:
+    """Return the script that starts Prometheus: where it lies, there is or was monitoring."""
+    return f"{home}/{NAME}/programs/prometheus/serve.sh"
+
+
+# --- the files --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the monitoring of a box is made of.
+
+    ``wished`` is what `monitoring_of` returned; ``keeper`` holds the programs running: systemd or supervisor.
+    ``binaries``: program -> path on the box. ``digest`` stands for these and for the key, which systemd hands over at
+    the start: when it changes, the programs are started again.
+    """
+
+    home: str
+    keeper: str
+    box: str
+    key_file: str
+    wished: Mapping[str, Any]
+    binaries: Mapping[str, str]
+    digest: str = ""
+    pace: Pace = field(default_factory=Pace)
+    limits: Limits = field(default_factory=Limits)
+    images: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """The folder on the box of all that is the monitoring's."""
+        return f"{self.home}/{NAME}"
+
+    @property
+    def listens_at(self) -> str:
+        """Where Prometheus is asked on the box itself."""
+        return near(self.wished["listen"])
+
+    @property
+    def watched(self) -> Watched:
+        """What the rules are about."""
+        wished = self.wished
+        return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
+
+
+def jobs(wished: Mapping[str, Any]) -> list[str]:
+    """Return the jobs whose targets Prometheus must reach."""
+    there = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
+    return [name for name, wanted in {**there, GATEWAY: wished["gateway"]}.items() if wanted]
+
+
+def problems(settings: Settings) -> list[Problem]:
+    """Return all that is wrong with the settings."""
+    found = [
+        Problem(
+            f"'{path}'", 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %', "correct it", at
+        )
+        for at, path in (("monitoring_home", settings.home), ("monitoring_key_file", settings.key_file))
+        # Where nobody asks for a key there may be none.
+        if (path or at == "monitoring_home" or _needs_key(settings.wished))
+        and (not path.startswith("/") or _NOT_IN_A_PATH & set(path))
+    ]
+    pace = settings.pace
+    if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
+        found.append(
+            Problem(
+                f"interval {pace.interval_s}, window {pace.window_s}, hold {pace.hold_s} seconds",
+                "an interval of a second or more, a window of two intervals or more, a hold of 10 seconds or more",
+                "correct it",
+                "monitoring_pace",
+            )
+        )
+    return found
+
+
+def files(templates: Path, settings: Settings) -> dict[str, Any]:
+    """Return what is put on the box. Raises DrafthouseError with all that is wrong.
+
+    ``entries``: folders and files as `lay_out` takes them; ``units``: systemd's, alike, none for the supervisor;
+    ``programs``: name -> port of what is held running; ``containers``: those wanted.
+    """
+    wrong = problems(settings)
+    if wrong:
+        raise DrafthouseError(wrong)
+    folder, wished = settings.folder, settings.wished
+    entries = _configuration(settings)
+    digest = _hash([*(entry["content"] for entry in entries), settings.digest])
+    units = []
+    for name in wished["programs"]:
+        data = {
+            "what": _WHAT[name],
+            "words": [settings.binaries[name], *_flags(settings, name)],
+            "data": f"{folder}/data" if name == "prometheus" else "",
+            "digest": digest,
+        }
+        path = f"{folder}/programs/{name}/serve.sh"
+        entries.append(render_file(templates, "monitoring/serve.sh.j2", path, "0755", data))
+        if settings.keeper == "systemd":
+            unit = {
+                **data,
+                "script": path,
+                "digest": _hash([entries[-1]["content"]]),
+                "key_file": settings.key_file if name == "prometheus" and _needs_key(wished) else "",
+            }
+            at = f"/etc/systemd/system/{UNIT}{name}.service"
+            units.append(render_file(templates, "monitoring/program.service.j2", at, "0644", unit))
+    return {
+        "entries": [*_folders(settings), *entries],
+        "units": units,
+        "programs": {name: wished["ports"][name] for name in wished["programs"]},
+        "containers": _containers(settings),
+    }
+
+
+def _folders(settings: Settings) -> list[dict[str, str]]:
+    """Return the folders, each before what lies in it; the programs of systemd and containers are other users."""
+    folder = settings.folder
+    unpacked = {Path(path).parent for path in settings.binaries.values() if path.startswith(f"{folder}/bin/")}
+    seen = [folder, f"{folder}/bin", *sorted(map(str, unpacked)), f"{folder}/programs"]
+    seen += [f"{folder}/programs/{name}" for name in settings.wished["programs"]]
+    seen += [f"{folder}/grafana", f"{folder}/grafana/boards"]
+    if settings.wished["grafana"]:
+        seen += [f"{folder}/grafana/{name}" for name in _PROVISIONED]
+    return [*({"path": path, "mode": "0755"} for path in seen), {"path": f"{folder}/logs", "mode": "0700"}]
+
+
+def _hash(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def _needs_key(wished: Mapping[str, Any]) -> bool:
+    return bool(wished["key"] and wished["dialect"])
+
+
+def _written(settings: Settings, name: str, data: Mapping[str, Any]) -> File:
+    head = "# Written by Drafthouse (role monitoring); the next run overwrites changes made here.\n"
+    return {"path": f"{settings.folder}/{name}", "mode": "0644", "content": f"{head}{yaml_block(data)}\n"}
+
+
+def _configuration(settings: Settings) -> list[File]:
+    """Return what the programs read."""
+    wished = settings.wished
+    rules = recorded(settings.watched, settings.pace)
+    told = metric_rules.alerts(settings.watched, settings.pace, settings.limits)
+    written = [
+        _written(settings, "prometheus.yml", prometheus(settings)),
+        _written(settings, "rules.yml", rules_file(rules, told, settings.pace)),
+        _written(settings, "blackbox.yml", blackbox(wished)),
+    ]
+    if wished["gpu"]:
+        lines = "".join(f"{name}, gauge, {says}\n" for name, says in _DCGM_FIELDS)
+        written.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
+    # Also where no Grafana of ours runs: one elsewhere can read it.
+    board = dashboard([rule.name for rule in rules], f"Drafthouse: {settings.box}")
+    text = json.dumps(board, indent=1) + "\n"
+    written.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
+    if wished["grafana"]:
+        written += _provisioned(settings)
+    return written
+
+
+def prometheus(settings: Settings) -> dict[str, Any]:
+    """Return Prometheus's configuration."""
+    wished, interval = settings.wished, duration(settings.pace.interval_s)
+    found: dict[str, Any] = {
+        "global": {
+            "scrape_interval": interval,
+            "scrape_timeout": duration(min(10, settings.pace.interval_s)),
+            "evaluation_interval": interval,
+            "external_labels": {"box": settings.box},
+        },
+        "rule_files": [f"{settings.folder}/rules.yml"],
+        "scrape_configs": [_scraped(settings, job) for job in jobs(wished)],
+    }
+    if wished["alertmanager"]:
+        found["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
+    return found
+
+
+def _scraped(settings: Settings, job: str) -> dict[str, Any]:
+    wished, ports = settings.wished, settings.wished["ports"]
+    if job == ENGINE:
+        scraped = _target(job, wished["target"], wished["profile"]) | {"metrics_path": wished["path"]}
+        if _needs_key(wished):
+            # The file, so that the key stands in no configuration; and to nobody whom a redirect names.
+            file = f"/run/credentials/{UNIT}prometheus.service/api_key"
+            file = file if settings.keeper == "systemd" else settings.key_file
+            scraped |= {"authorization": {"credentials_file": file}, "follow_redirects": False}
+        return scraped
+    if job in (HEALTH, GATEWAY):
+        asked = (
+            f"http://{wished['target']}{wished['health']}"
+            if job == HEALTH
+            else f"{_LOOPBACK}:{wished['gateway']['port']}"
+        )
+        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", wished["profile"] if job == HEALTH else "")
+        return scraped | {"metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
+    return _target(job, f"{_LOOPBACK}:{ports['node' if job == NODE else 'dcgm']}")
+
+
+def _target(job: str, address: str, profile: str = "") -> dict[str, Any]:
+    labels = {"labels": {"profile": profile}} if profile else {}
+    return {"job_name": job, "static_configs": [{"targets": [address], **labels}]}
+
+
+def blackbox(wished: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the blackbox exporter's configuration: how each of its modules asks."""
+    modules: dict[str, Any] = {
+        HEALTH: {
+            "prober": "http",
+            "timeout": "5s",
+            "http": {"valid_status_codes": [200], "preferred_ip_protocol": "ip4"},
+        }
+    }
+    if wished["gateway"]:
+        # It looks at the certificate that is presented; whether it can be trusted, who calls it must know.
+        tls: dict[str, Any] = {"insecure_skip_verify": True}
+        if wished["gateway"]["name"]:
+            tls["server_name"] = wished["gateway"]["name"]
+        modules[GATEWAY] = {"prober": "tcp", "timeout": "5s", "tcp": {"tls": True, "tls_config": tls}}
+    return {"modules": modules}
+
+
+def _flags(settings: Settings, name: str) -> list[str]:
+    wished, folder = settings.wished, settings.folder
+    if name == "prometheus":
+        listen = f"[{wished['listen']}]" if ":" in wished["listen"] else wished["listen"]
+        return [
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.retention.time={wished['retention_days']}d",
+            f"--storage.tsdb.retention.size={wished['retention_gb']}GB",
+            f"--web.listen-address={listen}:{wished['ports'][name]}",
+            "--log.level=warn",
+        ]
+    at = f"--web.listen-address={_LOOPBACK}:{wished['ports'][name]}"
+    if name == "blackbox":
+        return [f"--config.file={folder}/blackbox.yml", at, "--log.level=warn"]
+    return [at, "--log.level=warn", "--collector.disable-defaults", "--collector.meminfo", "--collector.cpu"]
+
+
+# --- containers -------------------------------------------------------------------------------------
+
+
+def _provisioned(settings: Settings) -> list[File]:
+    """Return what Grafana reads at its start: where the series are, and where its dashboard lies."""
+    source = {
+        "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
+        "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
+        "jsonData": {"timeInterval": duration(settings.pace.interval_s)},
+    }  # fmt: skip
+    boards = {
+        "name": "drafthouse", "type": "file", "disableDeletion": True, "allowUiUpdates": False,
+        "options": {"path": "/etc/drafthouse/boards"},
+    }  # fmt: skip
+    return [
+        _written(settings, "grafana/datasources/drafthouse.yml", {"apiVersion": 1, "datasources": [source]}),
+        _written(settings, "grafana/dashboards/drafthouse.yml", {"apiVersion": 1, "providers": [boards]}),
+    ]
+
+
+def _containers(settings: Settings) -> list[dict[str, Any]]:
+    """Return the containers that are wanted, as the role runs them."""
+    wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
+    found = []
+    if wished["gpu"]:
+        found.append(
+            {
+                "name": "drafthouse-dcgm",
+                "image": settings.images["dcgm"],
+                "environment": {
+                    "DCGM_EXPORTER_LISTEN": f"{_LOOPBACK}:{ports['dcgm']}",
+                    "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
+                },
+                "mounts": [f"{folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
+                "gpus": True,
+                "read_only": False,
+                "tmpfs": [],
+                "definition": _hash(f"{name} {says}" for name, says in _DCGM_FIELDS),
+            }
+        )
+    if wished["grafana"]:
+        read_by_it = [file for file in _configuration(settings) if "/grafana/" in file["path"]]
+        found.append(
+            {
+                "name": "drafthouse-grafana",
+                "image": settings.images["grafana"],
+                "environment": _grafana(wished),
+                "mounts": [
+                    *(f"{folder}/grafana/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
+                    f"{folder}/grafana/boards:/etc/drafthouse/boards:ro",
+                ],
+                "gpus": False,
+                "read_only": True,
+                # It keeps nothing: what it shows is made of these files at each start.
+                "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
+                "definition": _hash(file["content"] for file in read_by_it),
+            }
+        )
+    return found
+
+
+def _grafana(wished: Mapping[str, Any]) -> dict[str, str]:
+    """Return Grafana's settings: anybody who reaches it looks, nobody logs in, and it calls nobody."""
+    return {
+        "GF_SERVER_HTTP_ADDR": wished["listen"],
+        "GF_SERVER_HTTP_PORT": str(wished["ports"]["grafana"]),
+        "GF_AUTH_ANONYMOUS_ENABLED": "true",
+        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
+        "GF_AUTH_BASIC_ENABLED": "false",
+        "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+        "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": f"/etc/drafthouse/boards/{UID}.json",
+        "GF_LOG_LEVEL": "warn",
+    }

@@ -1,0 +1,133 @@
+"""Ask the monitoring, on the box itself, whether it sees what it is for. Standard library only, Python 3.10."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.http import opener
+from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE
+
+_ASK_EVERY_S = 0.5
+_ASK_S = 10.0
+_DO = {
+    ENGINE: "run playbooks/report.yml, which leaves an arm serving, and then playbooks/monitoring.yml",
+    HEALTH: "read the log of the blackbox exporter",
+    NODE: "read the log of the node exporter",
+    GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box says whether the driver is well",
+    GATEWAY: "read the log of the blackbox exporter",
+}
+#: The status and the text of an answer; raises OSError where there is none.
+Ask = Callable[[str], "tuple[int, str]"]
+
+
+@dataclass
+class Seen:
+    """What Prometheus said of itself. ``down``: job -> why its target cannot be read; ``rules``: how many it has."""
+
+    down: dict[str, str] = field(default_factory=dict)
+    rules: int = 0
+
+
+def ask(url: str) -> tuple[int, str]:
+    """Return the status and the text of a page. Raises OSError, also where somebody else listens there."""
+    try:
+        with opener().open(url, timeout=_ASK_S) as answer:
+            return int(answer.status), answer.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode("utf-8", "replace")
+    except http.client.HTTPException as error:
+        raise OSError(f"no HTTP is spoken there: {error}") from error
+
+
+def wait_for_monitoring(
+    prometheus: str,
+    jobs: Sequence[str],
+    *,
+    grafana: str,
+    log: str,
+    timeout_s: float,
+    ask: Ask = ask,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Seen:
+    """Return when every job is read, every rule evaluated, and Grafana answers where ``grafana`` is its address.
+
+    ``log`` is how Prometheus's log is read. Raises DrafthouseError with all that is not as it must be.
+    """
+    end = clock() + timeout_s
+    while True:
+        problems, seen = _look(prometheus, jobs, grafana, log, ask)
+        if not problems:
+            return seen
+        if clock() > end:
+            raise DrafthouseError(problems)
+        sleep(_ASK_EVERY_S)
+
+
+def _look(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask) -> tuple[list[Problem], Seen]:
+    seen = Seen()
+    try:
+        status, text = ask(f"{prometheus}/-/ready")
+        if status != 200:
+            raise OSError(f"{status}: {text.strip()[:200]}")
+        wrong = _rules(_answer(prometheus, "rules", ask), seen)
+        wrong += _targets(_answer(prometheus, "targets?state=active", ask), jobs, seen)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [Problem(f"Prometheus at {prometheus}: {error}", "one that is ready", f"read {log}")], seen
+    if grafana:
+        wrong += _grafana(grafana, ask)
+    return wrong, seen
+
+
+def _answer(prometheus: str, what: str, ask: Ask) -> dict[str, Any]:
+    """Return the data of one of Prometheus's answers."""
+    status, text = ask(f"{prometheus}/api/v1/{what}")
+    if status != 200:
+        raise OSError(f"{status} for {what}")
+    data: dict[str, Any] = json.loads(text)["data"]
+    return data
+
+
+def _rules(data: dict[str, Any], seen: Seen) -> list[Problem]:
+    wrong = []
+    for rule in (rule for group in data["groups"] for rule in group["rules"]):
+        seen.rules += 1
+        if rule["health"] != "ok":
+            # "unknown" until it was evaluated for the first time.
+            found = f"the rule {rule['name']} is {rule['health']}: {rule.get('lastError') or 'not evaluated yet'}"
+            wrong.append(
+                Problem(found, "every rule evaluated", "please report it, with monitoring/rules.yml of the box")
+            )
+    if not seen.rules:
+        wrong.append(Problem("no rules", "those of monitoring/rules.yml", "run playbooks/monitoring.yml again"))
+    return wrong
+
+
+def _targets(data: dict[str, Any], jobs: Sequence[str], seen: Seen) -> list[Problem]:
+    health = {target["labels"]["job"]: target for target in data["activeTargets"]}
+    for job in jobs:
+        target = health.get(job, {"health": "missing", "lastError": "no such target"})
+        if target["health"] != "up":
+            seen.down[job] = target.get("lastError") or "not read yet"
+    return [
+        Problem(f"nothing can be read from the {job}: {why}", "a target that Prometheus reads", _DO[job])
+        for job, why in seen.down.items()
+    ]
+
+
+def _grafana(url: str, ask: Ask) -> list[Problem]:
+    try:
+        status, text = ask(f"{url}/api/health")
+        if status == 200:
+            return []
+        why = f"{status}: {text.strip()[:200]}"
+    except OSError as error:
+        why = str(error)
+    return [Problem(f"Grafana at {url}: {why}", "one that answers", "read `docker logs drafthouse-grafana`")]

@@ -1,0 +1,264 @@
+"""Does speculation still pay on a box's real traffic, and what to do where it does not: the decisions. Pure.
+
+Every few seconds the program on the box (`run.py`) hands in one `Window` of what the engine counted. Those of
+the last ``look_s`` seconds are put together and held against the break-even (`break_even.py`): their **gain** is how
+many times as fast as without drafting they came, by the measured cost of a drafted token at their load.
+
+A decision is one of
+
+- `hold`: nothing is to be done, and why;
+- `off`: the gain was below ``off_below`` for ``patience_s`` seconds of drafting traffic;
+- `trial`: speculation is off, and is tried again: because the load is one at which the acceptance seen before would
+  pay, or because time went by, each time twice as long;
+- `on`: a trial has shown that it pays, or (where speculation is only watched) that it does so again.
+
+What keeps it calm: seconds below the bar are counted, and only a gain of ``on_above`` or more takes them back, so that
+between the two bars nothing moves; a server that was changed stays as it is for ``dwell_s`` seconds, whatever comes, so
+that there is at most one change in that time, a failed trial's own end included; too few drafts decide nothing.
+Time is a clock that only the caller moves on, in seconds: a wall clock that is set shortens nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ...analysis.break_even import Counts, Point, break_even, cost_at, counts_of, gain_of
+
+HOLD, OFF, TRIAL, ON = "hold", "off", "trial", "on"
+#: What is the case: speculation serves, does not, or is being tried again.
+PHASES = (ON, OFF, TRIAL)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When what is decided; times in seconds. ``off_below`` and ``on_above`` are gains (1: as fast as without)."""
+
+    look_s: float = 600.0
+    patience_s: float = 600.0
+    dwell_s: float = 1800.0
+    least_drafted: int = 1000
+    off_below: float = 1.0
+    on_above: float = 1.03
+    trial_after_s: float = 21_600.0
+    trial_at_most_s: float = 604_800.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """What an engine counted between two looks.
+
+    ``drafts`` and ``tokens`` are None where it does not count them, ``load`` (requests under way at the look) too.
+    ``missing`` says why nothing is known; ``restarted`` that it is not the engine of the look before.
+    """
+
+    seconds: float
+    drafted: int = 0
+    accepted: int = 0
+    drafts: int | None = None
+    tokens: int | None = None
+    load: float | None = None
+    missing: str = ""
+    restarted: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    """All that the machine knows; it goes to a file and comes back, so that a restart loses nothing.
+
+    ``clock_s`` has run since the watch began, ``changed_s`` is its reading at the last change of the server. ``low_s``
+    and ``high_s`` are the seconds of drafting traffic below the lower and above the upper bar. ``seen`` is the last
+    traffic that was judged: [tokens, drafted, accepted].
+    """
+
+    phase: str = ON
+    clock_s: float = 0.0
+    changed_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    failed_trials: int = 0
+    seen: tuple[float, float, float] | None = None
+    windows: tuple[tuple[float, Window], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done; ``code`` names the reason for programs, ``why`` says it, ``numbers`` are what it rests on."""
+
+    word: str
+    code: str
+    why: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def memory_of(data: Mapping[str, Any]) -> Memory:
+    """Return what `Memory.as_dict` wrote. Raises ValueError, TypeError or KeyError for what it has not written."""
+    if data["phase"] not in PHASES:
+        raise ValueError(f"no phase {data['phase']!r}")
+    windows = tuple((float(at), Window(**window)) for at, window in data["windows"])
+    seen = tuple(float(value) for value in data["seen"]) if data["seen"] else None
+    return Memory(**{**data, "windows": windows, "seen": seen})
+
+
+def decide(
+    rules: Rules, points: Sequence[Point], tokens: int, memory: Memory, window: Window, *, sees: bool = False
+) -> tuple[Memory, Decision]:
+    """Take one window in, and return what is known now and what is to be done; ``tokens`` is K.
+
+    ``sees``: the engine drafts on although speculation is held to be off (it is only watched), so that its counters
+    say when it pays again and no trial is needed. What is decided changes nothing until `settled` is told of it.
+    """
+    memory = _taken_in(rules, memory, window)
+    evidence = [one for _, one in memory.windows]
+    counts, load = _together(evidence, tokens)
+    numbers = _numbers(memory, points, tokens, evidence, counts, load)
+
+    def answer(word: str, code: str, why: str) -> tuple[Memory, Decision]:
+        return memory, Decision(word, code, why, numbers)
+
+    left_s = rules.dwell_s - (memory.clock_s - memory.changed_s)
+    if window.restarted:
+        return answer(HOLD, "restarted", f"the server was started anew: it stays as it is for {rules.dwell_s:.0f} s")
+    if window.missing:
+        return answer(HOLD, "unknown", window.missing)
+    if memory.phase == OFF and not sees:
+        word, code, why = _while_off(rules, points, memory, evidence, load, left_s)
+        return answer(word, code, why)
+    if counts.drafted < rules.least_drafted:
+        memory = memory if counts.drafted else replace(memory, low_s=0.0, high_s=0.0)
+        told = "no traffic" if not counts.tokens else f"{counts.drafted:.0f} drafted tokens"
+        return answer(HOLD, "few", f"{told} in {rules.look_s:.0f} s decide nothing, {rules.least_drafted} do")
+    gain = numbers["gain"]
+    memory = _weighed(rules, memory, window, counts, gain)
+    numbers["low_s"] = round(memory.low_s, 1)
+    told = (
+        f"the gain is {gain:.2f}, the acceptance {counts.rate:.2f} where it must be above {numbers['break_even']:.2f}"
+    )
+    if memory.phase == TRIAL:
+        if left_s > 0:
+            return answer(HOLD, "dwell", f"{told}; the trial goes on for {left_s:.0f} s")
+        if gain >= rules.on_above:
+            return answer(ON, "pays", f"{told}: it pays again")
+        return answer(OFF, "trial_failed", f"{told}: it does not pay yet")
+    if memory.phase == ON and memory.low_s >= rules.patience_s and gain < rules.off_below:
+        if left_s > 0:
+            return answer(HOLD, "dwell", f"{told}; the server was changed, and stays for {left_s:.0f} s more")
+        return answer(OFF, "does_not_pay", f"{told}, for {memory.low_s:.0f} s of traffic")
+    if memory.phase == OFF and memory.high_s >= rules.patience_s and gain >= rules.on_above and left_s <= 0:
+        return answer(ON, "pays", f"{told}, for {memory.high_s:.0f} s of traffic")
+    return answer(HOLD, "pays" if gain >= rules.off_below else "patience", told)
+
+
+def settled(memory: Memory, decision: Decision) -> Memory:
+    """Return what is known once a decision was carried out: the server is another one from now on."""
+    failed = memory.failed_trials + 1 if decision.code == "trial_failed" else memory.failed_trials
+    memory = replace(memory, phase=decision.word, failed_trials=0 if decision.word == ON else failed)
+    return changed(memory)
+
+
+def changed(memory: Memory) -> Memory:
+    """Return what is known after somebody changed the server, or a change failed: it is left alone for a while."""
+    return replace(memory, changed_s=memory.clock_s, low_s=0.0, high_s=0.0, windows=())
+
+
+# --- what was counted ---------------------------------------------------------------------------------
+
+
+def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
+    """Return the memory with one more window, without those that are too old."""
+    memory = replace(memory, clock_s=memory.clock_s + max(0.0, window.seconds))
+    if window.restarted:
+        return changed(memory)
+    since = memory.clock_s - rules.look_s
+    kept = tuple((at, one) for at, one in memory.windows if at > since)
+    return replace(memory, windows=kept if window.missing else (*kept, (memory.clock_s, window)))
+
+
+def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
+    """Return what some windows counted, and the mean load of those in which something ran."""
+    drafts = [one.drafts for one in windows]
+    answered = [one.tokens for one in windows]
+    counts = counts_of(
+        math.fsum(one.drafted for one in windows),
+        math.fsum(one.accepted for one in windows),
+        tokens,
+        None if None in drafts else math.fsum(value or 0 for value in drafts),
+        None if None in answered else math.fsum(value or 0 for value in answered),
+    )
+    loads = [one.load for one in windows if one.load]
+    return counts, math.fsum(loads) / len(loads) if loads else None
+
+
+def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
+    """Return the memory with the window's seconds below the lower or above the upper bar."""
+    seconds = _drafting_s(memory.windows) if window.drafted else 0.0
+    low = 0.0 if gain >= rules.on_above else memory.low_s + (seconds if gain < rules.off_below else 0.0)
+    high = 0.0 if gain < rules.off_below else memory.high_s + (seconds if gain >= rules.on_above else 0.0)
+    return replace(memory, low_s=low, high_s=high, seen=(counts.tokens, counts.drafted, counts.accepted))
+
+
+def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
+    """Return the seconds of the last window, in which drafts were counted, and of those in which they were made.
+
+    Engines that count a request's drafts as it ends (llama.cpp) show them in one window, and nothing in those before,
+    in which the request ran.
+    """
+    *before, (_, last) = windows
+    ran = itertools.takewhile(lambda one: one.load and not one.drafted, (one for _, one in reversed(before)))
+    return last.seconds + math.fsum(one.seconds for one in ran)
+
+
+def _while_off(
+    rules: Rules, points: Sequence[Point], memory: Memory, evidence: Sequence[Window], load: float | None, left_s: float
+) -> tuple[str, str, str]:
+    """Return whether speculation is to be tried again; without it nothing is drafted, so that only this can tell."""
+    if left_s > 0:
+        return HOLD, "dwell", f"speculation is off, and stays so for {left_s:.0f} s more"
+    away_s = memory.clock_s - memory.changed_s
+    wait_s = min(rules.trial_after_s * 2.0**memory.failed_trials, rules.trial_at_most_s)
+    if away_s >= wait_s:
+        return TRIAL, "time", f"speculation has been off for {away_s:.0f} s: other texts may draft better"
+    busy_s = math.fsum(one.seconds for one in evidence if one.load)
+    if memory.seen and load and busy_s >= rules.look_s / 2:
+        gain = gain_of(Counts(*memory.seen), cost_at(points, load)[0])
+        if gain >= rules.on_above:
+            return (
+                TRIAL,
+                "load",
+                f"at the {load:.1f} requests now under way the acceptance seen before gains {gain:.2f}",
+            )
+    return HOLD, "off", f"speculation is off; it is tried again in {wait_s - away_s:.0f} s, or when the load falls"
+
+
+def _numbers(
+    memory: Memory,
+    points: Sequence[Point],
+    tokens: int,
+    evidence: Sequence[Window],
+    counts: Counts,
+    load: float | None,
+) -> dict[str, Any]:
+    bar = break_even(points, max(1.0, load or 1.0), tokens)
+    return {
+        "phase": memory.phase,
+        "seconds": round(math.fsum(one.seconds for one in evidence), 1),
+        "load": None if load is None else round(load, 2),
+        "load_measured": bar["measured"],
+        "tokens": round(counts.tokens),
+        "drafted": round(counts.drafted),
+        "accepted": round(counts.accepted),
+        "acceptance": round(counts.rate, 4) if counts.drafted else None,
+        "break_even": round(bar["rate"], 4),
+        "break_even_length": round(bar["length"], 3),
+        "gain": round(gain_of(counts, bar["rate"]), 4),
+        "low_s": round(memory.low_s, 1),
+        "since_change_s": round(memory.clock_s - memory.changed_s, 1),
+        "failed_trials": memory.failed_trials,
+    }

@@ -1,0 +1,114 @@
+"""The watchdog's files on the box: its order, its state, its journal. Standard library only.
+
+`watchdog/order.json` is what the role wrote, `state.json` what the program knows (whole or not at all: a new one takes
+the old one's place), `journal.jsonl` a line for each decision. The journal has a bound: where it is full it becomes
+`journal.1.jsonl`, and the one of before goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.documents import json_of
+from ...core.files import replace_file
+from .decision import Memory, memory_of
+
+FOLDER = "watchdog"  # below our home on the box
+ORDER, STATE, JOURNAL = "order.json", "state.json", "journal.jsonl"
+SCHEMA = "drafthouse.watchdog/1"
+JOURNAL_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class State:
+    """What outlives the program. ``clock``: the machine's clocks when it was written; ``told``: the order gone by.
+
+    ``arm`` and ``started`` (epoch seconds) are the server that was seen last. ``wish`` is a decision that waits for a
+    quiet moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that was begun: {to, from}.
+    ``failures``: changes in a row that came to nothing.
+    """
+
+    memory: Memory
+    clock: Mapping[str, Any]
+    arm: str | None = None
+    started: float | None = None
+    wish: Mapping[str, Any] | None = None
+    wish_s: float = 0.0
+    under_way: Mapping[str, str] | None = None
+    failures: int = 0
+    told: Mapping[str, Any] | None = None
+
+    def with_(self, **fields: Any) -> State:
+        """Return it with other fields."""
+        return replace(self, **fields)
+
+
+def read_state(folder: Path) -> State | None:
+    """Return the state, None where there is none or it cannot be read: then the watch begins anew."""
+    try:
+        data = json_of((folder / STATE).read_text("utf-8"))
+        if data.pop("schema") != SCHEMA:
+            return None
+        return State(**{**data, "memory": memory_of(data["memory"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write the state, whole or not at all."""
+    fields = {name: getattr(state, name) for name in State.__dataclass_fields__}
+    text = json.dumps({"schema": SCHEMA, **fields, "memory": state.memory.as_dict()})
+    replace_file(folder / STATE, f"{text}\n")
+
+
+def note(folder: Path, line: Mapping[str, Any]) -> None:
+    """Add a line to the journal; it is on the disk when this returns."""
+    journal = folder / JOURNAL
+    if journal.exists() and journal.stat().st_size > JOURNAL_BYTES:
+        journal.replace(journal.with_name("journal.1.jsonl"))
+    handle = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "a+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        # What a full disk cut off must not take the next line with it.
+        cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        stream.write(b"\n" * cut + json.dumps(line).encode() + b"\n")
+        stream.flush()
+        os.fsync(handle)
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    """Return the journal's lines, the oldest first; one that was cut off by a full disk is left out."""
+    found = []
+    for name in ("journal.1.jsonl", JOURNAL):
+        try:
+            text = (folder / name).read_text("utf-8")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            try:
+                found.append(json_of(line))
+            except ValueError:
+                continue
+    return [line for line in found if isinstance(line, dict)]
+
+
+def read_order(folder: Path) -> dict[str, Any]:
+    """Return what the role wrote. Raises OSError or ValueError."""
+    data: dict[str, Any] = json_of((folder / ORDER).read_text("utf-8"))
+    return data
+
+
+def elapsed(before: Mapping[str, Any], now: Mapping[str, Any]) -> float:
+    """Return the seconds between two readings of the machine's clocks ({wall, up, boot}).
+
+    By the clock that only runs forward; over a restart of the machine by the wall clock, which may have been set: it
+    then counts for nothing below 0.
+    """
+    if before.get("boot") == now["boot"]:
+        return float(max(0.0, now["up"] - before["up"]))
+    return float(max(0.0, now["wall"] - before["wall"]))

@@ -1,0 +1,113 @@
+"""What the watchdog is told, and the files it consists of: the controller's part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...addons.gateway import door_folder
+from ...analysis.batch_k_schedule import offer
+from ...analysis.break_even_results import points_of
+from ...core.errors import DrafthouseError, Problem
+from ...core.source_closure import folders_of, needed_by
+from ...profiles.render import render_file
+from ...profiles.watchdog_settings import AGAIN_S, DRAIN_S, EVERY_S, PATIENCE_S, REPORT, SCHEDULE
+from .decision import Rules
+from .journal import FOLDER, ORDER
+from .switch import SCHEDULED, SPECULATIVE
+
+PACKAGE = "drafthouse_watchdog"
+
+
+def door_of(resolved: Mapping[str, Any]) -> str:
+    """Return the folder of the gateway's door, '' where no gateway stands in front."""
+    return door_folder(resolved["site"]["home"]) if resolved.get("gateway") else ""
+
+
+def order_of(
+    resolved: Mapping[str, Any],
+    results: Mapping[str, Mapping[str, Any]],
+    ladder: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the order for a box, from its profile, its site's settings and what was measured on it.
+
+    Raises DrafthouseError where nothing measured says what a drafted token costs.
+    """
+    site, settings = resolved["site"], dict(resolved["site"].get("watchdog") or {})
+    tokens = int(resolved["method"]["num_speculative_tokens"])
+    points = points_of(results["baseline"], results[SPECULATIVE], ladder, tokens)
+    rules = {name: settings[name] for name in Rules.__dataclass_fields__ if name in settings}
+    return {
+        "mode": settings.get("mode", REPORT),
+        "rules": rules,
+        "points": [point.as_dict() for point in points],
+        "tokens": tokens,
+        "every_s": float(settings.get("every_s", EVERY_S)),
+        "drain_s": float(settings.get("drain_s", DRAIN_S)),
+        "again_s": AGAIN_S,
+        "patience_s": PATIENCE_S,
+        "profile": resolved["profile"],
+        "runtime": site["runtime"],
+        "base_url": f"http://{site['host']}:{site['port']}",
+        "model": resolved["target"]["served_name"],
+        "key_file": resolved["key_file"],
+        "metrics_path": (resolved["engine"].get("metrics") or {}).get("path", "/metrics"),
+        "door": door_of(resolved),
+    }
+
+
+def schedule_overrides(
+    resolved: Mapping[str, Any], ladder: Mapping[str, Any] | None, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the overrides with which the profile has the switch by batch size that its ladder offers.
+
+    Raises DrafthouseError where there is none to offer.
+    """
+    offered = offer(ladder, resolved) if ladder and ladder.get("crossover") else None
+    if not offered or not offered["overrides"]:
+        switch = resolved.get("batch_schedule") or {}
+        no_ladder = "the profile has no ladder (experiment.ladder), which says where it stops to pay"
+        why = offered["why"] if offered else switch.get("why") or no_ladder
+        raise DrafthouseError(
+            Problem(
+                str(why),
+                "an engine and a method that switch by batch size, and a ladder that crosses",
+                "set drafthouse_watchdog.mode to restart or report",
+                "site.watchdog.mode",
+            )
+        )
+    speculation = dict(overrides.get("speculation") or {})
+    options = {**(speculation.get("options") or {}), **offered["overrides"]["speculation"]["options"]}
+    return {
+        **overrides,
+        "engine_version": resolved["engine"]["version"],
+        "speculation": {**speculation, "options": options},
+    }
+
+
+def entries(
+    templates: Path, resolved: Mapping[str, Any], order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
+) -> list[dict[str, str]]:
+    """Return the watchdog's folders and files as `lay_out` takes them.
+
+    The order is read at every look; another program is another script, which whoever holds it running starts again.
+    """
+    home = resolved["site"]["home"]
+    folder, place = f"{home}/{FOLDER}", f"{home}/{FOLDER}/program/{PACKAGE}"
+    modules = needed_by(["addons.watchdog.run"])
+    digest = hashlib.sha256("".join(modules.values()).encode()).hexdigest()[:16]
+    data = {"home": home, "folder": folder, "package": PACKAGE, "digest": digest}
+    files = [
+        *({"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs", f"{folder}/program", place)),
+        *({"path": f"{place}/{name}", "mode": "0750"} for name in folders_of(modules)),
+        *({"path": f"{place}/{name}", "mode": "0644", "content": text} for name, text in modules.items()),
+        {"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"},
+        render_file(templates, "watchdog/serve.sh.j2", f"{folder}/serve.sh", "0755", data),
+    ]
+    if order["mode"] == SCHEDULE and scheduled is not None:
+        kept = {name: value for name, value in scheduled.items() if name not in ("suites", "extras")}
+        files.append({"path": f"{folder}/{SCHEDULED}", "mode": "0600", "content": json.dumps(kept, indent=1) + "\n"})
+    return files

@@ -1,0 +1,37 @@
+"""What the watchdog reads of its engine: its counters now, and how many requests it answered since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...bench.client import Endpoint, open_session
+from ...bench.spec_metrics import Snapshot, read_counters
+
+_READ_S = 30.0
+
+
+def read_now(order: Mapping[str, Any]) -> Snapshot:
+    """Read the engine's counters over loopback, with the key where it wants one."""
+    key = Path(order["key_file"])
+    endpoint = Endpoint(
+        "watched",
+        order["base_url"],
+        order["model"],
+        api_key=key.read_text("utf-8").strip() if key.exists() else None,
+        metrics_path=order["metrics_path"],
+    )
+
+    async def read() -> Snapshot:
+        async with open_session(_READ_S) as session:
+            return await read_counters(session, endpoint)
+
+    return asyncio.run(read())
+
+
+def answered(before: Snapshot, after: Snapshot) -> int | None:
+    """Return the tokens that were answered between two looks, None where the engine does not count them."""
+    ends = [(one.get("traffic") or {}).get("output_tokens") for one in (before, after)]
+    return None if ends[1] is None else int(max(0.0, ends[1] - (ends[0] or 0.0)))

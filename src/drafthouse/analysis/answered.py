@@ -1,0 +1,79 @@
+"""What the model answered, apart from what it thought; and prompts to which no answer came.
+
+A model that thinks may use all of the output length for it. Then nothing was answered: two arms that think alike have
+given no equal answer, and how fast they thought is not how fast they work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..bench.samples import Request, Result, requests_of, whole_prompt
+from ..core.format import count
+from .paired_tests import losses_chance
+
+#: Below this chance among equal arms, prompts that are no longer answered are lost to speculation.
+LOST_CHANCE = 0.01
+
+
+def thought_of(request: Request) -> str:
+    """Return what the model thought before it answered."""
+    return str(request.get("reasoning_text") or "")
+
+
+def answer_of(request: Request) -> str:
+    """Return what the model answered: its text, and its tool calls."""
+    # The id of a call is drawn anew for each answer, so it is left out.
+    calls = "".join(f"\n{call.get('name')}({call.get('arguments')})" for call in request.get("tool_calls") or [])
+    return f"{request.get('text') or ''}{calls}"
+
+
+def whole_text(request: Request) -> str:
+    """Return all that the model said, thinking and calls included: the arms must agree in that as well."""
+    return thought_of(request) + answer_of(request)
+
+
+def is_answered(request: Request) -> bool:
+    """Tell whether there is an answer at all, and not thoughts alone."""
+    return bool(answer_of(request).strip())
+
+
+def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) -> str | None:
+    """Return in words that prompts which the baseline answers get thoughts alone, at any temperature; None if not."""
+    ours, theirs = (_answered_prompts(requests) for requests in (baseline, speculative))
+    both = [prompt for prompt in ours if prompt in theirs]
+    lost = [prompt for prompt in both if ours[prompt] and not theirs[prompt]]
+    won = sum(theirs[prompt] and not ours[prompt] for prompt in both)
+    if losses_chance(len(lost), won, len(both)) >= LOST_CHANCE:
+        return None
+    return (
+        f"{len(lost)} of the {count(sum(map(bool, ours.values())), 'prompt')} that the baseline answers get no answer "
+        f"in the speculative arm, thoughts alone (first {lost[0][1]})"
+    )
+
+
+def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool]:
+    """Return which prompts of an arm were answered, in one round at least."""
+    found: dict[tuple[str, str], bool] = {}
+    for request in requests:
+        if request.get("status") == "ok":
+            prompt = str(request.get("group")), whole_prompt(request.get("prompt_id"))
+            found[prompt] = found.get(prompt, False) or is_answered(request)
+    return found
+
+
+def unanswered(results: Mapping[str, Result], groups: Sequence[str]) -> list[str]:
+    """Return a sentence where the baseline answered no prompt of some groups: no work was measured."""
+    requests = [
+        r for r in requests_of(results["baseline"]) if r.get("status") == "ok" and str(r.get("group")) in groups
+    ]
+    thought = sum(bool(thought_of(r).strip()) for r in requests)
+    if not thought or any(is_answered(r) for r in requests):
+        return []
+    cut = sum(r.get("finish_reason") == "length" for r in requests)
+    advice = (
+        "raise the output length: thinking used all of it"
+        if cut == len(requests)
+        else "look at the engine's reasoning parser: the answers may be taken for thoughts"
+    )
+    return [f"not one answer in {count(len(requests), 'request')} of the baseline, thoughts alone: {advice}"]

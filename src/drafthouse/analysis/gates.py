@@ -1,0 +1,278 @@
+"""The gates: is the output of the speculative arm still right. Six of them, each asked of both arms.
+
+`outputs` sets the answers at temperature 0 side by side (`output_equality.py`), `scores` asks the target itself how
+likely they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). The others look
+at each answer by itself: is it JSON of the schema that was asked for, a call of the right tool with the right types,
+does it hold the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers
+are.
+
+A model may be wrong without any fault of speculation, so nothing is asked of the speculative arm that the
+baseline does not do itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..bench.samples import Prompt, Request, Result, gave_nothing, requests_of
+from ..core.format import count
+from ..prompts.checks import JSON, NEEDLE, TOOLS
+from ..prompts.json_schema import Unfinished, read_json, why_not
+from .degenerate_text import RULE as TEXTS_RULE
+from .degenerate_text import judge_texts
+from .output_equality import RULE as OUTPUTS_RULE
+from .output_equality import judge_outputs
+from .paired_tests import sign_test
+from .scored_outputs import RULE as SCORES_RULE
+from .scored_outputs import judge_scores
+
+OUTPUTS, SCORES, TEXTS = "outputs", "scores", "texts"
+PASSED, FAILED, NOT_MEASURED, NO_BASELINE = "passed", "failed", "not measured", "no baseline"
+
+RIGHT, WRONG, OPEN = "right", "wrong", "open"
+"""What an answer can be; open: it was cut off by the output length before it could be told."""
+
+#: So many prompts may be lost to chance where the baseline makes no mistake at all.
+LOST_TO_CHANCE = 1
+#: Below this chance of as many losses among equal arms (sign test, one-sided) they are no chance.
+CHANCE = 0.05
+#: The fewest prompts that a gate is judged on.
+FEWEST = LOST_TO_CHANCE + 1
+
+#: The fewest losses, with nothing won, that the sign test tells from chance: 5. Of fewer prompts all may be lost.
+TELLING = math.ceil(-math.log2(CHANCE))
+
+CHECKS_RULE = (
+    "a prompt is right in an arm when all of its answers are; fails when, of the prompts that the baseline gets "
+    f"right, the speculative arm gets more than {LOST_TO_CHANCE} wrong where the baseline gets none wrong, or so "
+    f"many more than the other way round that chance would do it in fewer than {CHANCE:.0%} of the cases (sign "
+    "test), or one wrong where it gets nothing right at all; cannot be told when some are lost to the speculative "
+    f"arm and the baseline, which errs itself, gets fewer than {TELLING} right, or when more than {LOST_TO_CHANCE} "
+    "are lost and the speculative arm gets fewer than half of all right"
+)
+TITLES = {
+    OUTPUTS: "Equal outputs at temperature 0",
+    SCORES: "Scored by the baseline",
+    TEXTS: "Degenerate text",
+    JSON: "JSON by schema",
+    TOOLS: "Tool calls",
+    NEEDLE: "Needle in a long text",
+}
+_ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words out of a long text"}
+_SHOWN_CHARACTERS = 120
+
+
+def judge_gates(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the six gates in their order, as plain data.
+
+    Each has ``name``, ``title``, ``rule``, ``word`` (passed, failed, not measured; no baseline where the
+    baseline itself does not pass) and ``said``, and for either arm ``said``, ``passed`` and ``total`` (answers
+    for outputs, scores and texts, prompts for the others) and ``examples``. Nothing is raised for a bad result.
+    """
+    over_arms = (
+        (OUTPUTS, OUTPUTS_RULE, judge_outputs),
+        (SCORES, SCORES_RULE, judge_scores),
+        (TEXTS, TEXTS_RULE, judge_texts),
+    )
+    told = [
+        {"name": name, "title": TITLES[name], "rule": rule, **judge_arms(baseline, speculative)}
+        for name, rule, judge_arms in over_arms
+    ]
+    suites = [str(suite) for suite in (resolved.get("experiment") or {}).get("suites") or []]
+    checks = [_judge_checks(name, baseline, speculative, suites) for name in (JSON, TOOLS, NEEDLE)]
+    # In the order in which a failure is told: what one answer shows is plainer than figures over all of them.
+    return [told[0], *checks, *told[1:]]
+
+
+# --- one answer -----------------------------------------------------------------------------------
+
+
+def check_answer(request: Request) -> tuple[str, str]:
+    """Return what an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
+    if gave_nothing(request):
+        return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
+    gate = request.get("gate") or {}
+    check = _CHECKS.get(str(gate.get("name")))
+    if check is None:
+        return OPEN, f"the unknown gate {gate.get('name')!r}"
+    return check(request, gate)
+
+
+def _check_json(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
+    try:
+        value = read_json(str(request.get("text") or ""))
+    except Unfinished as error:
+        return (OPEN if _was_cut(request) else WRONG), f"{error}: {_short(request.get('text'))}"
+    except ValueError as error:
+        return WRONG, f"{error}: {_short(request.get('text'))}"
+    problem = why_not(value, gate.get("schema") or {})
+    return (WRONG, problem) if problem else (RIGHT, "")
+
+
+def _check_tools(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
+    calls: Sequence[Mapping[str, Any]] = request.get("tool_calls") or []
+    wanted = gate.get("tool")
+    if not calls:
+        said = f"no call: {_short(request.get('text'))}"
+        # Without a tool that must be called, text is an answer too; whether both arms call, `outputs` tells.
+        return (OPEN if _was_cut(request) or not wanted else WRONG), said
+    for call in calls:
+        state, why = _check_call(call, gate.get("tools") or {}, _was_cut(request))
+        if state != RIGHT:
+            return state, why
+    if wanted and wanted not in [call.get("name") for call in calls]:
+        return WRONG, f"called {calls[0].get('name')} instead of {wanted}"
+    return RIGHT, ""
+
+
+def _check_call(call: Mapping[str, Any], tools: Mapping[str, Any], cut: bool) -> tuple[str, str]:
+    name, text = str(call.get("name")), str(call.get("arguments") or "")
+    if name not in tools:
+        return WRONG, f"called {name!r}, which is none of the tools"
+    try:
+        # Nothing at all is how some servers write a call without arguments.
+        arguments = read_json(text or "{}")
+    except Unfinished as error:
+        return (OPEN if cut else WRONG), f"{name}: {error}: {_short(text)}"
+    except ValueError as error:
+        return WRONG, f"{name}: {error}: {_short(text)}"
+    if not isinstance(arguments, dict):
+        return WRONG, f"{name}: arguments that are no object: {_short(text)}"
+    problem = why_not(arguments, dict(tools[name]))
+    return (WRONG, f"{name}: {problem}") if problem else (RIGHT, "")
+
+
+def _check_needle(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
+    # Only the answer counts: a model that thinks repeats half of the text on the way.
+    text = str(request.get("text") or "")
+    wanted = str(gate.get("contains") or "")
+    # As words of their own: 417 is not found in 4170.
+    if re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE):
+        return RIGHT, ""
+    if not text.strip() and _was_cut(request):
+        return OPEN, "no answer before the output length was reached"
+    return WRONG, f"'{wanted}' is not in: {_short(text)}"
+
+
+_CHECKS: dict[str, Callable[[Request, Mapping[str, Any]], tuple[str, str]]] = {
+    JSON: _check_json,
+    TOOLS: _check_tools,
+    NEEDLE: _check_needle,
+}
+
+
+def _was_cut(request: Request) -> bool:
+    return request.get("finish_reason") == "length"
+
+
+def _short(text: object) -> str:
+    words = " ".join(str(text or "").split())
+    return f"{words[:_SHOWN_CHARACTERS]}…" if len(words) > _SHOWN_CHARACTERS else words or "(nothing)"
+
+
+# --- one gate -------------------------------------------------------------------------------------
+
+
+def _judge_checks(name: str, baseline: Result, speculative: Result, suites: Sequence[str]) -> dict[str, Any]:
+    """Return the gate ``name`` over the prompts that both arms were asked."""
+    ours, theirs = (_states(requests_of(result), name) for result in (baseline, speculative))
+    both = [prompt for prompt in ours if prompt in theirs]
+    sides = {
+        "baseline": _told({prompt: ours[prompt] for prompt in both}),
+        "speculative": _told({prompt: theirs[prompt] for prompt in both}),
+    }
+    head = {"name": name, "title": TITLES[name], "rule": CHECKS_RULE, **sides}
+    if not both:
+        advice = "" if "gates" in suites else "; the suite 'gates' has prompts that do"
+        said = f"no prompt of the experiment asks for {_ASKED_FOR[name]}{advice}"
+        return {**head, "word": NOT_MEASURED, "said": said}
+    if len(both) < FEWEST:
+        return {**head, "word": NOT_MEASURED, "said": f"{count(len(both), 'prompt')}, and {FEWEST} are needed"}
+    passed = sides["baseline"]["passed"]
+    if passed < FEWEST or 2 * passed < len(both):
+        said = f"the baseline itself gets only {passed} of {count(len(both), 'prompt')} right{_first(ours, both)}"
+        return {**head, "word": NO_BASELINE, "said": said}
+    lost = [prompt for prompt in both if ours[prompt][0] == RIGHT and theirs[prompt][0] != RIGHT]
+    won = [prompt for prompt in both if ours[prompt][0] != RIGHT and theirs[prompt][0] == RIGHT]
+    wrong = [prompt for prompt in lost if theirs[prompt][0] == WRONG]
+    flawless = not any(ours[prompt][0] == WRONG for prompt in both)
+    kept = sides["speculative"]["passed"]
+    losses = (
+        f"{len(lost)} of the {count(passed, 'prompt')} that the baseline gets right in {_field(name)} "
+        f"{'is' if len(lost) == 1 else 'are'} not right in the speculative arm{_first(theirs, wrong or lost)}"
+    )
+    # An arm that gets nothing right, and not only because it was cut off, has no healthy answer to show: of four
+    # prompts or fewer the sign test would let even that pass.
+    nothing = not kept and bool(wrong)
+    if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), len(won)) < CHANCE:
+        return {**head, "word": FAILED, "said": losses}
+    if why := _cannot_tell(len(lost), kept, passed, len(both), flawless):
+        cut = "" if wrong or not lost else "; they were cut off or left open, which a longer output may settle"
+        return {**head, "word": NOT_MEASURED, "said": f"{losses}: {why}{cut}"}
+    said = f"{sides['speculative']['said']}; the baseline {sides['baseline']['said']}"
+    return {**head, "word": PASSED, "said": said}
+
+
+def _cannot_tell(lost: int, kept: int, passed: int, asked: int, flawless: bool) -> str | None:
+    """Return why losses that do not fail a gate do not let it pass either; None where they do.
+
+    ``lost`` prompts are right in the baseline alone, ``kept`` are right in the speculative arm and ``passed`` in the
+    baseline, of those that were ``asked``.
+    """
+    if lost and not flawless and passed < TELLING:
+        return f"a baseline that errs itself must get {TELLING} right before losses can be told from chance"
+    # What is asked of the baseline, half of them right, is asked of the other arm too.
+    if lost > LOST_TO_CHANCE and 2 * kept < asked:
+        return f"too few to be no chance, and with {kept} of {asked} right too many to pass"
+    return None
+
+
+def _field(name: str) -> str:
+    return TITLES[name] if name == JSON else TITLES[name][0].lower() + TITLES[name][1:]
+
+
+def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, str]]:
+    """Return what each prompt of a gate is in an arm: right when all of its answers are, wrong when one is."""
+    found: dict[Prompt, tuple[str, str]] = {}
+    for request in requests:
+        mine = (request.get("gate") or {}).get("name") == name
+        if not mine or not (request.get("status") == "ok" or gave_nothing(request)):
+            continue
+        prompt = str(request.get("group")), request.get("prompt_id")
+        state, why = check_answer(request)
+        known = found.get(prompt)
+        if known is None or _WORSE[state] > _WORSE[known[0]]:
+            found[prompt] = (state, why)
+    return found
+
+
+_WORSE = {RIGHT: 0, OPEN: 1, WRONG: 2}
+
+
+def _told(states: Mapping[Prompt, tuple[str, str]]) -> dict[str, Any]:
+    """Return one side of a gate: how many prompts are right, and the first that are not."""
+    counts = {state: sum(one == state for one, _ in states.values()) for state in (RIGHT, WRONG, OPEN)}
+    said = f"{counts[RIGHT]} of {count(len(states), 'prompt')} right"
+    if counts[OPEN]:
+        said += f", {counts[OPEN]} cut off by the output length or left open"
+    examples = [f"{prompt[1]}: {why}" for prompt, (state, why) in states.items() if state != RIGHT]
+    return {
+        "said": said if states else "not asked",
+        "passed": counts[RIGHT],
+        "total": len(states),
+        "wrong": counts[WRONG],
+        "open": counts[OPEN],
+        "examples": examples[:3],
+    }
+
+
+def _first(states: Mapping[Prompt, tuple[str, str]], prompts: Sequence[Prompt]) -> str:
+    """Return the first of some prompts that is not right, with its reason, in brackets."""
+    for prompt in prompts:
+        state, why = states[prompt]
+        if state != RIGHT:
+            return f" ({prompt[1]}: {why})"
+    return ""

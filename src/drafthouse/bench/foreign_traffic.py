@@ -1,0 +1,221 @@
+"""Was the server ours alone while a step was measured, and did the machine's clock run through.
+
+The engine's own counters say how much it worked between two readings. What it did more than our requests account
+for was asked by somebody else: the step is **polluted**, and its times are about two clients. Which counters are read
+is `Engine.traffic` of each engine.
+
+What our own requests may have cost is taken at its highest, so that a request of ours that was cut off or stopped
+is never taken for somebody else's; the price is that a stranger's traffic of that size goes unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.prometheus_text import samples
+from ..engines.registry import DIALECTS
+from .usage_check import apart, least_generated
+
+#: Less than this share of our own tokens is a health check, and moves no median.
+SHARE = 0.02
+#: Nor do so few tokens, however little we asked for ourselves.
+FEW_OUTPUT_TOKENS, FEW_INPUT_TOKENS = 16, 256
+#: How long to wait for the server to finish what was cut off, and how often to look, in seconds.
+SETTLE_S, LOOK_S = 3.0, 0.1
+#: The wall clock may be slewed by 0.05 % (adjtimex(2)): a step of this many seconds is none of that.
+JUMP_S, SLEW = 0.5, 0.0005
+
+Traffic = dict[str, float]
+Snapshot = dict[str, Any]
+
+_NAMES = {name: key for engine in DIALECTS.values() for name, key in engine.traffic.items()}
+_CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
+_COUNTERS = ("requests", "input_tokens", "output_tokens")
+
+
+def parse_traffic(text: str) -> Traffic:
+    """Return what a Prometheus text says of an engine's work, summed over all labels.
+
+    Keys: requests, input_tokens, output_tokens (since the server's start), running (now, those in the queue
+    included). A key that the engine does not have is left out.
+    """
+    found: dict[str, Traffic] = {}
+    for sample in samples(text):
+        if sample.counter in _NAMES and sample.finite:
+            # By spelling: where a server writes a counter with and without `_total`, it is one counter.
+            spellings = found.setdefault(sample.counter, {})
+            spellings[sample.name] = spellings.get(sample.name, 0.0) + sample.value
+    traffic: Traffic = {}
+    for name, spellings in found.items():
+        key = _NAMES[name]
+        traffic[key] = traffic.get(key, 0.0) + max(spellings.values())
+    return traffic
+
+
+async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTLE_S) -> Snapshot:
+    """Return the counters once nothing runs on the server, or as they are after ``wait_s`` seconds.
+
+    ``read`` is `spec_metrics.read_counters` with its arguments. An engine goes on for a moment with a request whose
+    client has gone, and what it does then must not be counted in the next step.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        snapshot = await read()
+        if not (snapshot.get("traffic") or {}).get("running") or time.monotonic() >= until:
+            return snapshot
+        await asyncio.sleep(LOOK_S)
+
+
+def foreign(
+    before: Snapshot, after: Snapshot, requests: Sequence[Mapping[str, Any]], most_tokens: int
+) -> dict[str, Any] | None:
+    """Return what the server did between two snapshots for somebody else; None where its counters cannot tell.
+
+    ``requests`` are all raw requests that were sent to it between the two, those that failed or were stopped
+    included; ``most_tokens`` is the highest number of output tokens that one of them asked for. The result has
+    requests, input_tokens and output_tokens (each None where the engine does not count it), running_before and
+    running_after, ``polluted``, and ``said`` (None where there is nothing to say). ``miscounted`` is True where the
+    server answered no more requests than ours, and yet made more tokens than its usage says: then that is wrong.
+    """
+    one, two = before.get("traffic"), after.get("traffic")
+    if one is None or two is None:
+        return None
+    moved = {key: _moved(one, two, key) for key in _COUNTERS}
+    if min([value for value in moved.values() if value is not None], default=0.0) < 0:
+        # The server was started anew in between: it counts from 0 again.
+        return None
+    own = _own(requests, most_tokens)
+    found: dict[str, Any] = {
+        key: None if value is None or own[key] is None else max(0, round(value - (own[key] or 0)))
+        for key, value in moved.items()
+    }
+    running = {f"running_{when}": part.get("running") for when, part in (("before", one), ("after", two))}
+    reasons = _reasons(found, own, running)
+    told = counted(before, after, requests)
+    # A stranger's request is one more, or still under way.
+    alone = found["requests"] == 0 and not found["input_tokens"] and not any(running.values())
+    miscounted = bool(reasons and alone and told and apart(told["usage"], told["engine"], told["answers"]))
+    if not reasons and all(value is None for value in (*found.values(), *running.values())):
+        return None
+    return {
+        **found,
+        **{when: None if value is None else round(value) for when, value in running.items()},
+        "polluted": bool(reasons),
+        **({"miscounted": True} if miscounted else {}),
+        "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}" if reasons else None,
+    }
+
+
+def counted(before: Snapshot, after: Snapshot, requests: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return the output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
+
+    ``requests`` are all that were sent between the two snapshots. One that did not end well has made tokens that
+    nobody counted for us, and a server that still works has not counted all of its own.
+    """
+    one, two = before.get("traffic") or {}, after.get("traffic") or {}
+    engine = _moved(one, two, "output_tokens")
+    usage = [request.get("output_tokens") or 0 for request in requests if request.get("status") == "ok"]
+    whole = len(usage) == len(requests) > 0 and not two.get("running")
+    if engine is None or engine < 0 or not whole:
+        return None
+    return {"engine": round(engine), "usage": sum(usage), "answers": len(usage)}
+
+
+def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
+    """Return how far a counter moved; one that has no line yet has counted nothing (Prometheus' labelled ones)."""
+    if key not in after:
+        return None if key not in before else -before[key]
+    return after[key] - before.get(key, 0.0)
+
+
+def _own(requests: Sequence[Mapping[str, Any]], most_tokens: int) -> dict[str, float | None]:
+    """Return the most that our requests can have cost, each None where that has no bound."""
+    # A usage of nothing is no bound, and one that is too low is none either: what came in the stream was made for us.
+    outputs = [least_generated(request) if request.get("output_tokens") else None for request in requests]
+    inputs = [request.get("input_tokens") for request in requests]
+    longest = max((value for value in inputs if value), default=None)
+    unknown = sum(not value for value in inputs)
+    return {
+        "requests": float(len(requests)),
+        "output_tokens": float(sum(max(most_tokens, 0) if value is None else value for value in outputs)),
+        # An unknown prompt counts as the longest of the others.
+        "input_tokens": None
+        if unknown and longest is None
+        else float(sum(value or 0 for value in inputs) + unknown * (longest or 0)),
+    }
+
+
+def _reasons(
+    found: Mapping[str, float | None], own: Mapping[str, float | None], running: Mapping[str, float | None]
+) -> list[str]:
+    reasons = []
+    for key, few, words in (
+        ("output_tokens", FEW_OUTPUT_TOKENS, "output tokens"),
+        ("input_tokens", FEW_INPUT_TOKENS, "input tokens"),
+    ):
+        extra, ours = found[key], own[key]
+        if extra is not None and extra > max(few, SHARE * (ours or 0)):
+            reasons.append(f"{extra:,.0f} {words} beyond the {ours:,.0f} that our requests can have cost")
+    # Where tokens are counted they say more: a probe is a request as well.
+    requests = found["requests"]
+    if found["output_tokens"] is None and requests and requests > SHARE * (own["requests"] or 0):
+        reasons.append(f"{requests:.0f} requests beyond our {own['requests']:.0f}")
+    for when, words in (("running_before", "before we began"), ("running_after", "after ours had ended")):
+        if count := running[when]:
+            reasons.append(f"{count:.0f} of its requests were under way {words}")
+    return reasons
+
+
+# --- the clock --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The machine's clocks at one moment, in seconds.
+
+    ``unix_s`` is the wall clock, which people and time servers set; ``monotonic_s`` only runs forward, and stands
+    while the machine is suspended; ``boot_s`` runs on then, and is None where the system has no such clock.
+    """
+
+    unix_s: float
+    monotonic_s: float
+    boot_s: float | None
+
+
+def read_clocks() -> Clocks:
+    """Return the clocks now."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return Clocks(time.time(), time.monotonic(), None if boot is None else time.clock_gettime(boot))
+
+
+def clock_jump(before: Clocks, after: Clocks) -> dict[str, Any] | None:
+    """Return how the clocks disagree about the time in between; None where they agree.
+
+    ``jump_s`` is how far the wall clock was set forward (backward below 0). Nothing that is measured hangs on it,
+    so such a step stays good. ``suspended_s`` is how long the machine stood still: streams were torn or delayed by
+    it, so ``polluted`` is True.
+    """
+    ran_s = after.monotonic_s - before.monotonic_s
+    known = before.boot_s is not None and after.boot_s is not None
+    suspended_s = (after.boot_s or 0.0) - (before.boot_s or 0.0) - ran_s if known else 0.0
+    suspended_s = suspended_s if suspended_s > JUMP_S else 0.0
+    jump_s = after.unix_s - before.unix_s - ran_s - suspended_s
+    jumped = abs(jump_s) > JUMP_S + SLEW * ran_s
+    if not jumped and not suspended_s:
+        return None
+    said = []
+    if suspended_s:
+        said.append(f"the machine stood still for {suspended_s:.1f} s while it was measured")
+    if jumped:
+        way = "forward" if jump_s > 0 else "back"
+        said.append(f"the machine's clock was set {way} by {abs(jump_s):.1f} s; times are measured by another clock")
+    return {
+        "jump_s": round(jump_s, 3) if jumped else 0.0,
+        "suspended_s": round(suspended_s, 3),
+        "polluted": bool(suspended_s),
+        "said": "; ".join(said),
+    }

@@ -1,0 +1,344 @@
+"""The shape of what runs keep, as far as reports are made of it: results, ladders, resolved profiles and reports.
+
+Looked at where such a file is read, so that a damaged one, or one that was edited, is refused by its name and the place
+in it. What a key may hold is said and not that it is there: earlier versions wrote less, and what they left out is
+not known. Fields that nobody reads are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import DrafthouseError, first_few
+from ..core.schema import Anything, Findings, List, Map, Shape, Table, Value, check
+
+_TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
+_COUNT = Value(int, null=True, low=0)
+_SOME = Value(int, null=True, low=0, high=1_000_000)
+_TEXTS, _NUMBERS = List(_TEXT, null=True), List(_NUMBER, null=True)
+
+
+def _open(fields: Mapping[str, Shape], *, required: bool = False) -> Map:
+    return Map(fields, required=required, others=True, null=not required)
+
+
+def _rows(fields: Mapping[str, Shape]) -> List:
+    return List(Map(fields, others=True), null=True)
+
+
+_ANY = _open({})
+_ANY_ROWS = _rows({})
+_ESTIMATE = _open({name: Value(float, required=True) for name in ("median", "low", "high", "confidence", "reach")} | {
+    "n": Value(int, required=True, low=0)
+})  # fmt: skip
+_MUST_ESTIMATE = Map(_ESTIMATE.fields, required=True, others=True, null=True)
+_SPREAD = _open({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
+_POWER = _open(
+    {
+        "source": Value(str, required=True, null=True),
+        "why": _TEXT,
+        "devices": _TEXTS,
+        "gpus": _SOME,
+        **{name: Value(float, required=True, null=True) for name in ("idle_w", "mean_w", "energy_j")},
+        "energy_above_idle_j": _NUMBER,
+        "seconds": _NUMBER,
+        "output_tokens": _COUNT,
+    }
+)
+_DRAFTING: dict[str, Shape] = {
+    "spec_decode_acceptance_rate": _NUMBER,
+    "spec_decode_acceptance_length": _NUMBER,
+    "spec_decode_num_drafts": _COUNT,
+    "spec_decode_draft_tokens": _COUNT,
+    "spec_decode_accepted_tokens": _COUNT,
+    "spec_decode_per_position_acceptance_rates": _NUMBERS,
+    "spec_decode_source": _TEXT,
+}
+_REQUEST: dict[str, Shape] = {
+    **dict.fromkeys(("prompt_id", "kind", "suite", "group", "status", "error", "finish_reason"), _TEXT),
+    **dict.fromkeys(("text", "reasoning_text"), _TEXT),
+    **dict.fromkeys(("temperature", "started_s", "avg_decoded_tokens_per_iter", "throttled_s"), _NUMBER),
+    **dict.fromkeys(("ttft_ms", "ttfat_ms", "e2el_ms", "tpot_ms"), _NUMBER),
+    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "max_tokens", "tokenized", "chunks"), _COUNT),
+    "round": _SOME,
+    "http_status": _SOME,
+    "throttled": _SOME,
+    "itls_ms": _NUMBERS,
+    "pieces": List(Value(int, low=0), null=True),
+    "tool_calls": _rows({"name": _TEXT, "arguments": _TEXT}),
+    "gate": _open({"name": _TEXT, "contains": _TEXT, "schema": Anything(), "tools": Table(Anything(), null=True)}),
+    "timings": _open({"predicted_n": _COUNT, "draft_n": _COUNT, "draft_n_accepted": _COUNT}),
+    "spec_metrics": _ANY,
+}
+_GPU = _rows({"index": _SOME, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
+_STATE = _open({"host": _TEXT, "gpus": _GPU, "cpu": _ANY, "memory": _ANY})
+_DISTURBED = _open(
+    {"polluted": Value(bool, required=True), "said": Value(str, required=True, null=True), "miscounted": _FLAG}
+)
+_MACHINE = _open(
+    {
+        "before": _STATE,
+        "after": _STATE,
+        "groups": _rows(
+            {
+                "round": _SOME,
+                "group": _TEXT,
+                "before": _STATE,
+                "after": _STATE,
+                "between": _open({"seconds": _NUMBER, "own_cpu_s": _NUMBER, "busy_processes": _ANY_ROWS}),
+                "clock": _DISTURBED,
+            }
+        ),
+    }
+)
+_SCORED = _rows(
+    {
+        "group": _TEXT,
+        "prompt_id": _TEXT,
+        "round": Value(int, required=True),
+        "temperature": Value(float, required=True),
+        "tokens": Value(int, required=True, low=0),
+        "misses": Value(int, required=True, low=0),
+        "mean_logprob": Value(float, required=True),
+        "worst": Value(float, required=True),
+        "same_text": _FLAG,
+    }
+)
+
+RESULT = Map(
+    {
+        **dict.fromkeys(("schema", "arm", "profile", "key", "date", "backend", "model_id"), _TEXT),
+        **dict.fromkeys(("duration", "output_throughput", "median_tpot_ms", "median_ttft_ms"), _NUMBER),
+        **dict.fromkeys(("completed", "failed", "cut_off", "empty", "no_usage", "num_prompts"), _COUNT),
+        **dict.fromkeys(("total_input_tokens", "total_output_tokens"), _COUNT),
+        "max_concurrency": _SOME,
+        "rounds": _SOME,
+        **_DRAFTING,
+        "groups": Table(Map(_DRAFTING, others=True), null=True),
+        "machine": _MACHINE,
+        "memory": _open({"kv_tokens": _COUNT, "kv_bytes": _COUNT}),
+        "engine": _open({"id": _TEXT, "name": _TEXT, "runtime": _TEXT, "ready_s": _NUMBER}),
+        "settings": _open({"concurrency": _SOME, "first_round": _SOME, "temperatures": _NUMBERS, "ignore_eos": _FLAG}),
+        "power": _POWER,
+        "suites": _TEXTS,
+        "notes": _TEXTS,
+        "tokenizer": _open({"error": _TEXT}),
+        "counters": _rows(
+            {"group": _TEXT, "round": _SOME, "before": _ANY, "after": _ANY, "counted": _ANY, "foreign": _DISTURBED}
+        ),
+        "scored": _SCORED,
+        "scoring": _open({"why": _TEXT, "seconds": _NUMBER, "left": _SOME}),
+        "requests": _rows(_REQUEST),
+    },
+    others=True,
+)
+
+_ARM = Map(
+    {
+        "files": _rows({"path": Value(str, required=True), "content": _TEXT, "mode": _TEXT, "part": _TEXT}),
+        "flags": List(List(_TEXT), null=True),
+        "speculation_flags": List(List(_TEXT)),
+        "environment": Table(Anything(), null=True),
+        "env": Table(Anything(), null=True),
+        "fit": _open({"kv_per_token": Value(float, required=True), "devices": _SOME}),
+    },
+    others=True,
+)
+# Of a profile that was resolved and not reported yet: its prompts, of which a report keeps hashes.
+_SUITE = Map(
+    {
+        "name": Value(str, required=True),
+        "kinds": Table(
+            Map(
+                {
+                    "output_tokens": Value(int, required=True, low=1),
+                    "repeat": Value(int, low=1, high=10_000),
+                    "temperatures": List(Value(float)),
+                    "request": _ANY,
+                    "prompts": List(
+                        Map(
+                            {
+                                "id": Value(str, required=True),
+                                "messages": List(_ANY, required=True),
+                                "output_tokens": Value(int, low=1),
+                                "request": _ANY,
+                            },
+                            others=True,
+                        ),
+                        required=True,
+                    ),
+                },
+                others=True,
+            ),
+            required=True,
+        ),
+    },
+    others=True,
+)
+_NAMED = _open({"id": _TEXT, "name": _TEXT})
+_TARGET = _open({"id": _TEXT, "name": _TEXT, "revision": _TEXT, "sha256": _TEXT})
+RESOLVED = Map(
+    {
+        **dict.fromkeys(("profile", "title", "article", "key", "synthetic", "unpinned"), _TEXT),
+        "hardware": _open({"id": _TEXT, "name": _TEXT, "bandwidth_gb_s": Value(float, low=1e-6)}),
+        "engine": _open({"id": _TEXT, "name": _TEXT, "version": _TEXT, "runtime": _TEXT}),
+        "target": _TARGET,
+        "draft": _TARGET,
+        "method": _open({"id": _TEXT, "name": _TEXT, "num_speculative_tokens": _SOME}),
+        "experiment": _open(
+            {
+                "suites": _TEXTS,
+                "kinds": _TEXTS,
+                "concurrency": _SOME,
+                "rounds": _SOME,
+                "most_rounds": _SOME,
+                "schedule": _TEXT,
+                "temperatures": _NUMBERS,
+                "ladder": _ANY,
+            }
+        ),
+        "expectation": _open(
+            dict.fromkeys(
+                ("speedup", "acceptance", "bandwidth_bytes_s", "bytes_per_token", "draft_cost", "efficiency"), _NUMBER
+            )
+        ),
+        "arms": Table(_ARM, null=True),
+        "prompts": Table(Table(_TEXT), null=True),
+        "suites": Table(_SUITE, null=True),
+        "warnings": _TEXTS,
+        "site": _open({"box_kind": _TEXT, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}),
+    },
+    others=True,
+)
+
+_LEVEL: dict[str, Shape] = {
+    "level": Value(float, required=True, low=0),
+    "word": Value(str, required=True),
+    "speedup": Map(_ESTIMATE.fields, required=True, others=True),
+    "corrected": _ESTIMATE,
+    "control": _ESTIMATE,
+}
+_WHERE = _open({"level": Value(float, required=True), "change": Value(float, required=True)})
+_CROSSOVER = _open(
+    {
+        "word": Value(str, required=True),
+        "levels": List(Map(_LEVEL, others=True), required=True),
+        "gaps": List(Value(float), required=True),
+        "reaches_top": Value(bool, required=True),
+        "pays_from": Value(float, required=True, null=True),
+        "pays_until": Value(float, required=True, null=True),
+        "interval": _NUMBERS,
+        "quoted": _NUMBER,
+        "beyond": _WHERE,
+        "at_the_top": _WHERE,
+        "missing": _rows({"level": _NUMBER, "why": _TEXT}),
+        "sentence": _TEXT,
+        "reasons": _TEXTS,
+        "starts": _open({"rounds": Value(int, required=True)}),
+        "threshold": _NUMBER,
+        "prompts_needed": _NUMBER,
+    }
+)
+LADDER = Map(
+    {
+        **dict.fromkeys(("schema", "profile", "key", "load", "unit"), _TEXT),
+        "levels": List(Value(float, low=0), null=True),
+        "limits": Table(_NUMBER, null=True),
+        "rounds": _SOME,
+        "kinds": _TEXTS,
+        "notes": _TEXTS,
+        "schedule": _ANY,
+        "crossover": Table(_CROSSOVER, null=True),
+        "steps": List(
+            Map(
+                {
+                    "level": Value(float, required=True, low=0),
+                    "arm": Value(str, required=True),
+                    "round": Value(int, required=True, low=0, high=1_000_000),
+                    "kind": Value(str, required=True),
+                    "status": Value(str, required=True),
+                    **dict.fromkeys(("ended_by",), _TEXT),
+                    **dict.fromkeys(("started_unix_s", "duration_s", "output_throughput", "per_user_tok_s"), _NUMBER),
+                    **dict.fromkeys(("request_throughput", "goodput"), _NUMBER),
+                    **dict.fromkeys(("num_prompts", "completed", "failed"), _COUNT),
+                    **dict.fromkeys(("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"), _SPREAD),
+                    "tpot_by_prompt": Table(List(Value(float)), null=True),
+                    "tpot_interval": _ANY,
+                    "restarted": _FLAG,
+                    "notes": _TEXTS,
+                    "power": _POWER,
+                    **_DRAFTING,
+                },
+                others=True,
+            ),
+            null=True,
+        ),
+    },
+    others=True,
+)
+
+_ARMS = ("baseline", "speculative")
+_LOAD_KIND: dict[str, Shape] = {
+    "kind": Value(str, required=True),
+    "word": _TEXT,
+    "pays_from": _NUMBER,
+    "pays_until": _NUMBER,
+    "reaches_top": _FLAG,
+    "interval": _NUMBERS,
+}
+_LOAD_ROW: dict[str, Shape] = {
+    "kind": Value(str, required=True),
+    "level": Value(float, required=True),
+    "speedup": _ESTIMATE,
+    **{arm: _open({"output_throughput": _NUMBER}) for arm in _ARMS},
+}
+REPORT = Map(
+    {
+        **dict.fromkeys(("schema", "profile", "title", "article", "key", "host", "date"), _TEXT),
+        "verdict": Map(
+            {
+                "word": Value(str, required=True),
+                "sentence": _TEXT,
+                "reasons": _TEXTS,
+                "speedup": _ESTIMATE,
+                "scope": _open({"groups": _TEXTS, "kinds": _TEXTS}),
+                "outputs": _ANY,
+                "starts": _ANY,
+            },
+            required=True,
+            others=True,
+        ),
+        "kinds": _rows(
+            {"group": Value(str, required=True), "speedup": Map(_ESTIMATE.fields, True, others=True, null=True)}
+        ),
+        "acceptance": _open({"overall": _open({"rate": _NUMBER})}),
+        "load": _open({"unit": _TEXT, "kinds": _rows(_LOAD_KIND), "rows": _rows(_LOAD_ROW)}),
+        "gates": _rows({"name": Value(str, required=True), "title": Value(str, required=True), "word": _TEXT}),
+        "cost": _open(
+            {
+                "rows": _rows(
+                    {
+                        "what": Value(str, required=True),
+                        "unit": Value(str, required=True, null=True),
+                        **{arm: Anything(required=True) for arm in _ARMS},
+                    }
+                )
+            }
+        ),
+        "warnings": _TEXTS,
+        "resolved": RESOLVED,
+    },
+    others=True,
+)
+
+
+def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
+    """Return what the file ``where`` holds.
+
+    Raises DrafthouseError with the first places where it is not of its shape.
+    """
+    findings = Findings(where)
+    if not check(data, shape, findings):
+        raise DrafthouseError(first_few(findings.problems, where))
+    return dict(data)

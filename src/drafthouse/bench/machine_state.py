@@ -1,0 +1,343 @@
+"""The state of the machine around a measurement: what else could explain a number.
+
+Reads `/proc`, `/sys` and `nvidia-smi` where there is one; the standard library only. What a machine does
+not tell is None. Units stand in the names.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ..core.tcp_table import listeners
+
+#: A process above this share of one core counts as busy.
+BUSY_PERCENT = 5.0
+#: How long nvidia-smi may take; it is slow on boxes with many GPUs and without persistence mode.
+NVIDIA_SMI_TIMEOUT_S = 20.0
+
+_MIB = 1024 * 1024
+# Fields that every nvidia-smi since branch 470 knows: one unknown field fails the whole query.
+_GPU_FIELDS = {
+    "index": "index",
+    "name": "name",
+    "uuid": "uuid",
+    "driver_version": "driver_version",
+    "performance_state": "pstate",
+    "temperature_c": "temperature.gpu",
+    "power_w": "power.draw",
+    "power_limit_w": "power.limit",
+    "sm_clock_mhz": "clocks.sm",
+    "sm_clock_max_mhz": "clocks.max.sm",
+    "memory_clock_mhz": "clocks.mem",
+    "memory_used_bytes": "memory.used",
+    "memory_total_bytes": "memory.total",
+    "utilization_percent": "utilization.gpu",
+}
+# Asked apart, for a driver that does not know it fails the query. Bits of NVML (nvmlClocksEventReasons).
+_THROTTLE_FIELD = "clocks_throttle_reasons.active"
+_THROTTLED_BY = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+_GPU_TEXTS = {"name", "uuid", "driver_version", "performance_state"}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A running process: CPU seconds used since its start, and what tells it from a reused number."""
+
+    name: str
+    parent: int
+    cpu_s: float
+    start: int
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """The machine at one moment."""
+
+    monotonic_s: float
+    facts: dict[str, Any]
+    """Plain data for the result."""
+    cpu_ticks: dict[str, int] = field(default_factory=dict)
+    processes: dict[int, Process] = field(default_factory=dict)
+    energy_j: float | None = None
+    """The CPU package's energy counter, where it is readable."""
+
+
+def read_machine(root: Path = Path("/")) -> MachineState:
+    """Return the machine's state now; ``root`` is where `/proc` and `/sys` are found. Never raises."""
+    load = _text(root / "proc/loadavg").split()
+    memory = _key_values(root / "proc/meminfo")
+    mhz = _mhz(root)
+    gpus, gpu_processes = read_gpus()
+    swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
+    facts = {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "cpu": {
+            "model": _cpu_model(root),
+            "cores": os.cpu_count(),
+            "cores_usable": len(os.sched_getaffinity(0)),
+            "clock_mean_mhz": round(sum(mhz) / len(mhz), 1) if mhz else None,
+            "clock_min_mhz": min(mhz) if mhz else None,
+            "clock_max_mhz": max(mhz) if mhz else None,
+            "temperature_c": _cpu_temperature_c(root),
+            "load_1m": float(load[0]) if load else None,
+        },
+        "memory": {
+            "total_bytes": memory.get("MemTotal"),
+            "available_bytes": memory.get("MemAvailable"),
+            "swap_used_bytes": swap_total - swap_free if swap_total is not None and swap_free is not None else None,
+        },
+        "gpus": gpus,
+        "gpu_processes": gpu_processes,
+    }
+    return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
+
+
+def read_cpu(root: Path = Path("/")) -> MachineState:
+    """Return only what the CPU and the processes do now: quick, for who looks often. Never raises."""
+    return MachineState(time.monotonic(), {}, _cpu_ticks(root), _processes(root))
+
+
+def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> dict[str, Any]:
+    """Return what the machine did between two states.
+
+    ``own`` are the processes that were meant to be busy (the engines, the client). Percentages of
+    processes are of one core, those of the CPU of all cores. ``other_cpu_percent`` is what all the rest of
+    the machine took, also processes that cannot be seen from inside a container.
+    """
+    seconds = after.monotonic_s - before.monotonic_s
+    ticks = {name: after.cpu_ticks[name] - count for name, count in before.cpu_ticks.items() if name in after.cpu_ticks}
+    ticks_all = sum(ticks.values())
+    shares = {name: 100 * count / ticks_all for name, count in ticks.items()} if ticks_all > 0 else {}
+    busy: list[dict[str, Any]] = []
+    own_s = 0.0
+    for number, process in after.processes.items():
+        earlier = before.processes.get(number)
+        used_s = process.cpu_s - (earlier.cpu_s if earlier and earlier.start == process.start else 0.0)
+        if number in own:
+            own_s += used_s
+        elif seconds > 0 and 100 * used_s / seconds >= BUSY_PERCENT:
+            busy.append({"pid": number, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)})
+    busy.sort(key=lambda one: -one["cpu_percent"])
+    busy_percent = 100 - shares["idle"] if shares else None
+    cores = os.cpu_count() or 1
+    other = busy_percent - 100 * own_s / (seconds * cores) if busy_percent is not None and seconds > 0 else None
+    power = None
+    if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j and seconds > 0:
+        power = round((after.energy_j - before.energy_j) / seconds, 1)
+    return {
+        "seconds": round(seconds, 3),
+        "cpu_busy_percent": _rounded(busy_percent),
+        "cpu_steal_percent": _rounded(shares.get("steal")),
+        "own_cpu_s": round(own_s, 2),
+        "other_cpu_percent": _rounded(max(other, 0.0) if other is not None else None),
+        "cpu_package_power_w": power,
+        "busy_processes": busy,
+    }
+
+
+def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Path = Path("/")) -> set[int]:
+    """Return the processes that listen on these TCP ports, and all their descendants.
+
+    Only those whose files this user may see; an engine of another user stays unknown, and then stands
+    among the busy processes by its name.
+    """
+    wanted = set(ports)
+    sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted}
+    found = {number for number in processes if _has_socket(root / f"proc/{number}/fd", sockets)}
+    grown = True
+    while grown:
+        children = {number for number, process in processes.items() if process.parent in found} - found
+        found |= children
+        grown = bool(children)
+    return found
+
+
+def read_gpus() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the GPUs and the processes on them, from nvidia-smi; two empty lists without one."""
+    if not shutil.which("nvidia-smi"):
+        return [], []
+    gpus = _nvidia_smi(f"--query-gpu={','.join(_GPU_FIELDS.values())}")
+    apps = _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name,used_memory")
+    throttled = parse_throttling(_nvidia_smi(f"--query-gpu=index,{_THROTTLE_FIELD}"))
+    found = [{**gpu, "throttled_by": throttled.get(gpu["index"])} for gpu in parse_gpus(gpus)]
+    return found, parse_gpu_processes(apps)
+
+
+def parse_gpus(text: str) -> list[dict[str, Any]]:
+    """Return the GPUs in nvidia-smi's CSV (no header, no units; MiB, MHz, W, degrees Celsius)."""
+    gpus: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) != len(_GPU_FIELDS):
+            continue
+        gpu: dict[str, Any] = {}
+        for name, value in zip(_GPU_FIELDS, values, strict=True):
+            gpu[name] = value if name in _GPU_TEXTS else _quantity(value, name)
+        gpus.append(gpu)
+    return gpus
+
+
+def parse_throttling(text: str) -> dict[int, list[str]]:
+    """Return by index what keeps each GPU's clocks down for heat or for want of power, from nvidia-smi's CSV.
+
+    Its power limit (0x04) is not among them: most GPUs run at it while they work. A GPU that does not tell is left out.
+    """
+    found: dict[int, list[str]] = {}
+    for line in text.splitlines():
+        index, _, bits = (part.strip() for part in line.partition(","))
+        try:
+            found[int(index)] = [name for bit, name in _THROTTLED_BY.items() if int(bits, 16) & bit]
+        except ValueError:
+            continue
+    return found
+
+
+def parse_gpu_processes(text: str) -> list[dict[str, Any]]:
+    """Return the compute processes in nvidia-smi's CSV; a process name may hold commas."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) < 4 or not values[1].isdigit():
+            continue
+        name = ", ".join(values[2:-1])
+        memory = _quantity(values[-1], "memory_used_bytes")
+        found.append({"gpu_uuid": values[0], "pid": int(values[1]), "name": name, "memory_used_bytes": memory})
+    return found
+
+
+def _nvidia_smi(query: str) -> str:
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _quantity(text: str, name: str) -> float | int | None:
+    """Return a number from nvidia-smi, or None for `[N/A]` and its like; memory becomes bytes."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if name.endswith("_bytes"):
+        return int(value * _MIB)
+    return int(value) if value.is_integer() else value
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _key_values(path: Path) -> dict[str, int]:
+    """Return `/proc/meminfo` in bytes."""
+    found: dict[str, int] = {}
+    for line in _text(path).splitlines():
+        key, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            found[key] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+    return found
+
+
+def _cpu_model(root: Path) -> str | None:
+    for line in _text(root / "proc/cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return None
+
+
+def _mhz(root: Path) -> list[float]:
+    """Return each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
+    set_khz = [
+        _text(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    ]
+    if clocks := [float(khz) / 1000 for khz in set_khz if khz.strip().isdigit()]:
+        return clocks
+    lines = _text(root / "proc/cpuinfo").splitlines()
+    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
+
+
+def _cpu_temperature_c(root: Path) -> float | None:
+    """Return the hottest reading of the CPU's own sensors."""
+    found: list[float] = []
+    for folder in (root / "sys/class/hwmon").glob("hwmon*"):
+        if _text(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
+            found += [
+                int(text) / 1000 for path in folder.glob("temp*_input") if (text := _text(path).strip()).isdigit()
+            ]
+    for folder in (root / "sys/class/thermal").glob("thermal_zone*"):
+        text = _text(folder / "temp").strip()
+        if _text(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"} and text.isdigit():
+            found.append(int(text) / 1000)
+    return max(found, default=None)
+
+
+def _package_energy_j(root: Path) -> float | None:
+    """Return the energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
+    texts = [_text(path).strip() for path in (root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj")]
+    counts = [int(text) for text in texts if text.isdigit()]
+    return sum(counts) / 1e6 if counts else None
+
+
+def _cpu_ticks(root: Path) -> dict[str, int]:
+    """Return what all cores did since the start, in ticks: idle, steal (taken by other guests), busy."""
+    words = _text(root / "proc/stat").partition("\n")[0].split()
+    if len(words) < 9 or words[0] != "cpu":
+        return {}
+    user, nice, system, idle, wait, irq, soft, steal = (int(word) for word in words[1:9])
+    return {"busy": user + nice + system + irq + soft, "idle": idle + wait, "steal": steal}
+
+
+def _processes(root: Path) -> dict[int, Process]:
+    found: dict[int, Process] = {}
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    for folder in (root / "proc").glob("[0-9]*"):
+        # The name stands in brackets and may itself hold spaces and brackets (proc(5)).
+        head, _, tail = _text(folder / "stat").rpartition(")")
+        words = tail.split()
+        if len(words) > 19:
+            cpu_s = (int(words[11]) + int(words[12])) * tick_s
+            found[int(folder.name)] = Process(head.partition("(")[2], int(words[1]), cpu_s, int(words[19]))
+    return found
+
+
+def _has_socket(folder: Path, sockets: Collection[str]) -> bool:
+    if not sockets:
+        return False
+    try:
+        return any(str(path.readlink()) in sockets for path in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+# Other work than this, as a share of the whole machine's CPU, is told beside the verdict.
+OTHER_CPU_PERCENT = 10.0

@@ -1,0 +1,325 @@
+"""The result of one arm: steps put together, with the field names and definitions of `vllm bench serve`.
+
+Formulas are those of `vllm/benchmarks/serve.py`: means, medians, population standard deviations and the
+99th percentile by linear interpolation (numpy's default) over requests, for ITL over all gaps of all
+requests; throughput = tokens / duration. Only requests with status "ok" enter them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from ..core.format import count
+from ..core.step_clock import begun_s
+from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
+from .output_scoring import scored_rows, scoring_of
+from .power import power_of
+from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
+from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
+from .usage_check import of_result
+
+SCHEMA = "drafthouse.result/1"
+
+#: Every way not to end well, with the words a person reads.
+_NOT_WELL = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
+_NAMES = {"ttft": "ttft_ms", "ttfat": "ttfat_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return the percentile by linear interpolation between the two nearest values; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
+    """Return mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
+    mean = math.fsum(values) / len(values) if values else None
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if mean is not None else None
+    return {
+        f"mean_{name}_ms": mean,
+        f"median_{name}_ms": percentile(values, 50),
+        f"std_{name}_ms": std,
+        f"p99_{name}_ms": percentile(values, 99),
+    }
+
+
+def assemble(
+    steps: Sequence[Mapping[str, Any]],
+    arm: str,
+    *,
+    profile: str | None = None,
+    key: str | None = None,
+    engine: Mapping[str, Any] | None = None,
+    log: str | None = None,
+) -> dict[str, Any]:
+    """Return the result of ``arm`` from its steps, in the order they were measured.
+
+    ``engine`` is what is known of the engine ({id, version, ...}), ``log`` the text of its log while it
+    was measured: the last source for acceptance, where neither counters nor answers tell it.
+    Raises ValueError when no step measured this arm.
+    """
+    parts = [step for step in steps if arm in step["arms"]]
+    if not parts:
+        raise ValueError(f"no step measured the arm {arm!r}")
+    zero, begun = parts[0]["started_unix_s"], begun_s(parts)
+    requests: list[dict[str, Any]] = []
+    spans: list[dict[str, Any]] = []
+    counters: list[dict[str, Any]] = []
+    power: list[dict[str, Any]] = []
+    for step in parts:
+        later_s = begun(step) - begun(parts[0])
+        measured = step["arms"][arm]
+        requests += [{**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]]
+        spans += measured["spans"]
+        counters += measured["counters"]
+        power += measured.get("power", [])
+    meter = parts[-1].get("power_meter")
+    settings = parts[0]["settings"]
+    head = {
+        "date": datetime.fromtimestamp(zero, timezone.utc).strftime("%Y%m%d-%H%M%S"),
+        "backend": "openai-chat",
+        "model_id": parts[0]["arms"][arm]["model_id"],
+        "request_rate": "inf",
+        "max_concurrency": settings["concurrency"],
+    }
+    groups = {
+        name: {
+            **head,
+            **_numbers(
+                [one for one in requests if one["group"] == name],
+                [one for one in spans if one["group"] == name],
+                [one for one in counters if one["group"] == name],
+                None,
+            ),
+            "power": power_of([one["span"] for one in power if one["group"] == name], meter),
+        }
+        for name in dict.fromkeys(str(span["group"]) for span in spans)
+    }
+    return {
+        "schema": SCHEMA,
+        "arm": arm,
+        "profile": profile,
+        "key": key,
+        **head,
+        **_numbers(requests, spans, counters, log),
+        "power": power_of([one["span"] for one in power], meter),
+        "reasoning": _reasoning(requests),
+        "rounds": len({span["round"] for span in spans}),
+        "groups": groups,
+        "engine": dict(engine or {}),
+        "settings": dict(settings),
+        "suites": list(dict.fromkeys(name for step in parts for name in step["suites"])),
+        "incomplete": any(step.get("incomplete") for step in parts),
+        "notes": [str(note) for step in parts for note in step.get("notes") or []],
+        "warmup": [step["arms"][arm]["warmup"] for step in parts],
+        "tokenizer": parts[-1]["arms"][arm].get("tokenizer"),
+        "counters": counters,
+        "scored": scored_rows(steps, arm),
+        "scoring": scoring_of(steps),
+        "machine": {
+            "before": parts[0]["machine"]["before"],
+            "after": parts[-1]["machine"]["after"],
+            "groups": [group for step in parts for group in step["machine"]["groups"]],
+        },
+        "requests": requests,
+    }
+
+
+def _numbers(
+    requests: Sequence[Mapping[str, Any]],
+    spans: Sequence[Mapping[str, Any]],
+    counters: Sequence[Mapping[str, Any]],
+    log: str | None,
+) -> dict[str, Any]:
+    """Return the counts, speeds and acceptance of some requests."""
+    good = [request for request in requests if request["status"] == OK]
+    duration = math.fsum(span["duration_s"] for span in spans)
+    tokens_in = sum(request["input_tokens"] or 0 for request in good)
+    tokens_out = sum(request["output_tokens"] for request in good)
+    numbers: dict[str, Any] = {
+        "num_prompts": len(requests),
+        "duration": duration,
+        "completed": len(good),
+        **{status: sum(request["status"] == status for request in requests) for status in _NOT_WELL},
+        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        "throttled": sum(bool(request.get("throttled")) for request in requests),
+        "total_input_tokens": tokens_in,
+        "total_output_tokens": tokens_out,
+        "total_cached_tokens": sum(request["cached_tokens"] or 0 for request in good),
+        "request_throughput": len(good) / duration if duration else None,
+        "output_throughput": tokens_out / duration if duration else None,
+        "total_token_throughput": (tokens_in + tokens_out) / duration if duration else None,
+    }
+    for name, field in _NAMES.items():
+        told = [measured_tpot(request) if name == "tpot" else request[field] for request in good]
+        numbers |= spread([value for value in told if value is not None], name)
+    numbers |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
+    return {**numbers, **acceptance_of(requests, counters, log)}
+
+
+def _reasoning(requests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many of the whole answers began with reasoning: a model that thinks is another task."""
+    good = [request for request in requests if request["status"] == OK]
+    return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
+
+
+def acceptance_of(
+    requests: Sequence[Mapping[str, Any]], counters: Sequence[Mapping[str, Any]], log: str | None
+) -> dict[str, Any]:
+    """Return acceptance from the first source that tells it for all of the requests."""
+    deltas = [difference(one["before"], one["after"]) for one in counters]
+    known = [delta for delta in deltas if delta is not None]
+    if known and len(known) == len(deltas):
+        counted = acceptance("metrics", total(known))
+        if counted["spec_decode_acceptance_length"] is None and counted["spec_decode_draft_tokens"]:
+            # Counters without the number of drafts (TensorRT-LLM's per iteration): the answers may know the length.
+            told = acceptance_from_requests(requests) or {}
+            counted["spec_decode_acceptance_length"] = told.get("spec_decode_acceptance_length")
+        return counted
+    unknown: dict[str, Any] = {
+        "num_drafts": None,
+        "draft_tokens": None,
+        "accepted_tokens": None,
+        "per_position": [],
+    }
+    return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
+
+
+def not_well(result: Mapping[str, Any]) -> int:
+    """Return how many requests of a result did not end well."""
+    return sum(int(result[status]) for status in _NOT_WELL)
+
+
+def summary_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the result as lines for a terminal: what went wrong first, then a row a group."""
+    lines = _disturbed_lines(result) + _trouble_lines(result)
+    lines += [
+        f"{result['model_id']}: {result['completed']} requests measured, "
+        f"{result['max_concurrency']} at a time, {result['duration']:.1f} s",
+        "",
+    ]
+    rows = [_row(name, group) for name, group in result["groups"].items()]
+    if len(rows) != 1:
+        rows.append(_row("all", result))
+    head = (
+        "kind",
+        "requests",
+        "tok/s",
+        "TTFT ms",
+        "p99",
+        "TPOT ms",
+        "p99",
+        "ITL ms",
+        "E2E ms",
+        "accepted",
+        "length",
+    )
+    table = [head, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    for row in table:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines += [
+        "",
+        "tok/s is output tokens over the time of the requests; TTFT, TPOT, ITL and E2E are medians.",
+        _source_line(result),
+    ]
+    lines += _without_tpot_lines(result)
+    lines += [f"Throttled: {said}." for said in throttled({result["arm"]: result})]
+    lines += _power_lines(result)
+    if cached := result["total_cached_tokens"]:
+        share = 100 * cached / result["total_input_tokens"]
+        lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache: TTFT profits.")
+    return lines
+
+
+def _power_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return what was used of power, where it could be read."""
+    power, tokens = result.get("power") or {}, result["total_output_tokens"]
+    if power.get("energy_j") is None or not tokens:
+        return []
+    idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
+    each = f"{_show(power['energy_j'] / tokens)} J for each output token"
+    return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
+
+
+def _without_tpot_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return how many whole answers have no time per token, and are in none of its figures."""
+    number = result.get("without_tpot")
+    if not number:
+        return []
+    return [
+        f"{number} of {count(result['completed'], 'answer')} had no TPOT: of one token, or in fewer than "
+        f"{LEAST_PIECES} pieces (a proxy that holds the stream back?)."
+    ]
+
+
+def _disturbed_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return what a person must know before any number: it is not all there, or not the server's alone."""
+    lines = ["Incomplete: it was stopped before its end."] if result.get("incomplete") else []
+    lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
+    # Not averaged away: tokens are what every speed below is made of.
+    lines += [f"Miscounted: {said}." for said in of_result(result)]
+    return [*lines, ""] if lines else []
+
+
+def _trouble_lines(result: Mapping[str, Any]) -> list[str]:
+    if not not_well(result):
+        return []
+    counts = ", ".join(f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status])
+    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not end well: {counts}."]
+    first: dict[str, str] = {}
+    for request in result["requests"]:
+        if request["status"] != OK:
+            first.setdefault(request["status"], f"{request['prompt_id']}: {request['error']}")
+    lines += [f"  first {_NOT_WELL[status]}: {text}" for status, text in first.items()]
+    return [*lines, "They are in none of the numbers below.", ""]
+
+
+def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+    rate, length = numbers["spec_decode_acceptance_rate"], numbers["spec_decode_acceptance_length"]
+    return (
+        name,
+        f"{numbers['completed']}/{numbers['num_prompts']}",
+        _show(numbers["output_throughput"]),
+        _show(numbers["median_ttft_ms"]),
+        _show(numbers["p99_ttft_ms"]),
+        _show(numbers["median_tpot_ms"]),
+        _show(numbers["p99_tpot_ms"]),
+        _show(numbers["median_itl_ms"]),
+        _show(numbers["median_e2el_ms"]),
+        f"{rate:.1f} %" if rate is not None else "-",
+        _show(length),
+    )
+
+
+def _source_line(result: Mapping[str, Any]) -> str:
+    sources = {
+        "metrics": "the engine's counters",
+        "response": "the answers themselves",
+        "log": "the engine's log lines",
+    }
+    source = result["spec_decode_source"]
+    if source is None:
+        return "Speculation: the server tells nothing about it."
+    drafted = result["spec_decode_draft_tokens"]
+    if drafted == 0:
+        return f"Speculation: nothing was drafted, say {sources[source]}."
+    if drafted is None and result["spec_decode_acceptance_length"] == 1.0:
+        return f"Speculation: one token a step, say {sources[source]}: no draft, or none that was accepted."
+    return f"Speculation: accepted = share of the drafted, length = tokens a step; from {sources[source]}."
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.1f}"

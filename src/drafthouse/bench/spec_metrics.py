@@ -1,0 +1,246 @@
+"""How much was drafted and accepted: from the engine's counters, its answers, or its log.
+
+Names of the fields and formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`, `vllm/benchmarks/serve.py`):
+rate = accepted / drafted tokens (percent), mean acceptance length = 1 + accepted / drafts,
+acceptance at position i = accepted at i / drafts (a fraction). Whose counters are called what: `engines`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+
+from ..core.prometheus_text import Sample, samples
+from ..engines.registry import DIALECTS, dialect_of
+from .client import OK, Endpoint
+from .foreign_traffic import parse_traffic
+
+#: How long the engine may take to show its counters, in seconds. A busy one answers late.
+READ_TIMEOUT_S = 30.0
+
+Snapshot = dict[str, Any]
+
+
+def parse_counters(text: str) -> Snapshot:
+    """Return the speculation counters in a Prometheus text, summed over all labels but the position.
+
+    ``dialect`` is None when the text is from no engine that is known. ``present`` is False when the engine shows no
+    such counters. A count that the engine does not keep is None.
+    """
+    snapshot: Snapshot = {"dialect": None, "present": False, **_nothing(), "error": None}
+    own: list[Sample] = []
+    engine = None
+    for sample in samples(text):
+        if found := dialect_of(sample.name):
+            if found is not engine:
+                engine, own = found, []
+            own.append(sample)
+    if engine is None:
+        return snapshot
+    snapshot["dialect"] = engine.name
+    drafted = engine.drafted(own)
+    if drafted is None:
+        return snapshot
+    return {
+        **snapshot,
+        "present": True,
+        "num_drafts": drafted.num_drafts,
+        "draft_tokens": drafted.draft_tokens,
+        "accepted_tokens": drafted.accepted_tokens,
+        "per_position": drafted.per_position,
+        **({"family": drafted.family} if drafted.family else {}),
+    }
+
+
+def unreadable(error: str) -> Snapshot:
+    """Return the snapshot of a server whose counters cannot be read."""
+    return {"dialect": None, "present": False, **_nothing(None), "error": error}
+
+
+async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
+    """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
+
+    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a
+    key is never given to a server that does not want it.
+    """
+    timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
+    error = ""
+    for headers in ({}, endpoint.headers):
+        try:
+            async with session.get(
+                endpoint.counters_url,
+                headers={"Accept-Encoding": "identity", **headers},
+                timeout=timeout,
+                trace_request_ctx=_NoClock(),
+            ) as response:
+                text = (await response.read()).decode("utf-8", "replace")
+                if response.status == 200:
+                    return {**parse_counters(text), "traffic": parse_traffic(text)}
+                error = f"HTTP {response.status}"
+                if response.status not in {401, 403} or not endpoint.headers:
+                    break
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as problem:
+            error = f"{type(problem).__name__}: {problem}"
+            break
+    return unreadable(endpoint.without_key(f"{endpoint.counters_url}: {error}"))
+
+
+async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
+    """Return how many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
+
+    It stands at /tokenize, and each engine reads its own fields. Never raises.
+    """
+    body = {"model": endpoint.model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
+    try:
+        async with session.post(
+            f"{endpoint.root}/tokenize",
+            json=body,
+            headers={"Accept-Encoding": "identity", **endpoint.headers},
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=READ_TIMEOUT_S),
+            trace_request_ctx=_NoClock(),
+        ) as response:
+            if response.status != 200:
+                return None, f"/tokenize: HTTP {response.status}"
+            tokens = json.loads(await response.read()).get("tokens")
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, AttributeError) as problem:
+        return None, endpoint.without_key(f"/tokenize: {type(problem).__name__}: {problem}")
+    return (len(tokens), None) if isinstance(tokens, list) else (None, "/tokenize: no list of tokens in its answer")
+
+
+class _NoClock:
+    """Takes the session's clock signal where nothing is timed."""
+
+    sent_s = 0.0
+
+
+def difference(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
+    """Return what was counted between two snapshots, or None where that cannot be known.
+
+    Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server). An engine that
+    `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
+    none at all, until it drafts for the first time.
+    """
+    engine = DIALECTS.get(after["dialect"] or "")
+    if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
+        return None
+    if not engine.shows_zeros and not after["present"]:
+        return None
+    if before["present"] and before.get("family") != after.get("family"):
+        return None
+    moved: dict[str, int | None] = {}
+    for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
+        moved[name] = None if after[name] is None else after[name] - (before[name] or 0)
+    old: list[int] = before["per_position"]
+    new: list[int] = after["per_position"]
+    positions = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
+    if min([*(value for value in moved.values() if value is not None), *positions]) < 0:
+        return None
+    return {**moved, "per_position": positions}
+
+
+def total(deltas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of what `difference` returned."""
+    result = _nothing()
+    for delta in deltas:
+        for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
+            # What one of them does not know, the sum does not.
+            result[name] = None if None in (result[name], delta[name]) else result[name] + delta[name]
+        result["per_position"] = _added(result["per_position"], delta["per_position"])
+    return result
+
+
+def acceptance(source: str | None, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the acceptance fields of a result from counts; None where the counts do not say it.
+
+    ``counts`` has num_drafts, draft_tokens, accepted_tokens, per_position; any of them may be None.
+    """
+    drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
+    positions = counts["per_position"]
+    known = drafts and accepted is not None
+    return {
+        "spec_decode_acceptance_rate": 100 * accepted / drafted if drafted and accepted is not None else None,
+        "spec_decode_acceptance_length": 1 + accepted / drafts if known else None,
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": drafted,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_per_position_acceptance_rates": (
+            [count / drafts for count in positions] if drafts and positions else None
+        ),
+        "spec_decode_source": source,
+    }
+
+
+def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the acceptance that the answers themselves tell, or None when they tell nothing.
+
+    Three engines, three ways: vLLM's `metrics.speculative_decoding` (all fields; acceptance at position i
+    is the share of drafts that kept more than i tokens), llama.cpp's `timings.draft_n` and
+    `draft_n_accepted` (no number of drafts, so no length; absent when nothing was drafted, then zero),
+    TensorRT-LLM's `avg_decoded_tokens_per_iter` (the length alone: tokens / steps over all requests). It stands in
+    every choice, of every chunk of a stream, and the last one is of the whole answer
+    (`tensorrt_llm/serve/postprocess_handlers.py`); gpt-oss's own chat format has a writer of its own, which leaves
+    it out (`harmony_adapter.py`), unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
+    """
+    good = [request for request in requests if request["status"] == OK]
+    metrics = [request["spec_metrics"] for request in good if request.get("spec_metrics")]
+    if metrics:
+        return _from_spec_metrics(metrics)
+    timings = [request["timings"] for request in good if request.get("timings")]
+    if timings:
+        counts = _nothing(None)
+        counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
+        counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
+        return acceptance("response", counts)
+    steps = tokens = 0.0
+    for request in good:
+        average = request.get("avg_decoded_tokens_per_iter")
+        if average and average > 0 and math.isfinite(average):
+            tokens += request["output_tokens"]
+            steps += request["output_tokens"] / average
+    if steps:
+        return {**acceptance("response", _nothing(None)), "spec_decode_acceptance_length": tokens / steps}
+    return None
+
+
+def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    counts = _nothing()
+    for one in metrics:
+        counts["num_drafts"] += int(one.get("num_spec_steps") or 0)
+        counts["draft_tokens"] += int(one.get("num_draft_tokens") or 0)
+        counts["accepted_tokens"] += int(one.get("num_accepted_draft_tokens") or 0)
+        histogram = [int(count) for count in one.get("acceptance_histogram") or []]
+        kept = [sum(histogram[at + 1 :]) for at in range(len(histogram) - 1)]
+        counts["per_position"] = _added(counts["per_position"], kept)
+    return acceptance("response", counts)
+
+
+def acceptance_from_log(text: str) -> dict[str, Any] | None:
+    """Return the acceptance that an engine's log tells, or None where it tells none."""
+    lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
+    if not lines:
+        return None
+    drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
+    counts: dict[str, Any] = {
+        "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,
+        "draft_tokens": sum(line.draft_tokens for line in lines),
+        "accepted_tokens": sum(line.accepted_tokens for line in lines),
+        "per_position": [],
+    }
+    for line in lines:
+        counts["per_position"] = _added(counts["per_position"], [rate * (line.num_drafts or 0) for rate in line.rates])
+    return acceptance("log", counts)
+
+
+def _nothing(value: int | None = 0) -> dict[str, Any]:
+    return {"num_drafts": value, "draft_tokens": value, "accepted_tokens": value, "per_position": []}
+
+
+def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return [value + (shorter[at] if at < len(shorter) else 0) for at, value in enumerate(longer)]

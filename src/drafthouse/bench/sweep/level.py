@@ -1,0 +1,214 @@
+"""Put one level of load on one server, until what is measured is sharp enough or the time is up.
+
+While it runs, of each answer only its head and its end are read, for the time per token that decides when to stop:
+a millisecond of reading here would be a millisecond in the clock of every other stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import aiohttp
+import numpy as np
+
+from ...bench.client import Ask, Endpoint, Recording, closed_loop, open_loop
+from ...bench.samples import time_per_token
+from ...bench.sse import read_answer, split_events
+from ...prompts.load_levels import CLOSED
+from .stats import is_narrow, noise_interval
+
+#: How often it is looked whether the step is over, in seconds.
+LOOK_EVERY_S = 0.5
+#: So many requests that fail one after the other end a step: it would only send more of them.
+IN_A_ROW = 8
+#: So many requests at once in an open loop mean a server that does not keep up.
+MOST_RUNNING = 1024
+#: Characters at both ends of an answer that are read while others run.
+PIECE = 4096
+_LOOK_RESAMPLES = 400
+_GAPS_AT_ONCE = 256
+
+NARROW, TIME, PROMPTS, DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED = (
+    "narrow", "time", "prompts", "died", "failed", "overload", "stopped",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """One level: ``level`` requests at a time (closed) or begun in a second (open)."""
+
+    load: str
+    level: float
+    prompts: int
+    """How many distinct prompts there are: sharp is only what has asked each of them twice."""
+    seconds: float
+    narrow: float | None
+    """Half the width of the interval, as a share of the median, at which the step ends; None: by time alone."""
+    drain_s: float = 60.0
+    """How long answers may still run after the end; then they are given up."""
+    seed: int = 0
+
+
+def arrivals(rate: float, seed: int) -> Iterator[float]:
+    """Return the gaps between requests that come at random, ``rate`` a second (a Poisson process), in seconds."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield from random.exponential(1.0 / rate, _GAPS_AT_ONCE).tolist()
+
+
+class LoadRun:
+    """One level of load while it is put on a server. What it holds is of use also when it was stopped.
+
+    Times are seconds of ``time.perf_counter``, so a clock that is set does not matter.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        asks: Iterable[Ask],
+        options: LoadOptions,
+        on_done: Callable[[Recording], None] = lambda record: None,
+    ) -> None:
+        self.records: list[Recording] = []
+        self.begun = 0
+        self.began_s = self.full_until_s = time.perf_counter()
+        self.ended_by = STOPPED
+        self._over = False
+        self._endpoint, self._given, self._options, self._on_done = endpoint, asks, options, on_done
+        self._in_a_row = self._looked_at = self._narrow_looks = 0
+        self._tpots: dict[str, list[float]] = {}
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were begun and given up before they ended."""
+        return self.begun - len(self.records)
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """The time of full load, in seconds from the beginning."""
+        return 0.0, self.full_until_s - self.began_s
+
+    def late_s(self) -> list[float]:
+        """Return by how much each request of an open loop was sent later than it was due."""
+        return [one.sent_s - one.due_s for one in self.records if one.sent_s is not None and one.due_s is not None]
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Send requests until the step is over, and wait for their answers. Cancelling it leaves what is done."""
+        self.began_s = self.full_until_s = time.perf_counter()
+        loop = asyncio.create_task(self._loop(session))
+        try:
+            while not loop.done():
+                await asyncio.wait({loop}, timeout=LOOK_EVERY_S)
+                await self._look()
+                if self.is_over() and time.perf_counter() > self.full_until_s + self._options.drain_s:
+                    break
+            if loop.done():
+                loop.result()
+        finally:
+            self._end(STOPPED)
+            if not loop.done():
+                loop.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await loop
+
+    async def _loop(self, session: aiohttp.ClientSession) -> None:
+        options = self._options
+        if options.load == CLOSED:
+            await closed_loop(session, self._endpoint, self._asks(), int(options.level), self._done, self.is_over)
+        else:
+            gaps = arrivals(options.level, options.seed)
+            await open_loop(session, self._endpoint, self._asks(), gaps, self._done, self.is_over)
+
+    def _asks(self) -> Iterator[Ask]:
+        for ask in self._given:
+            self.begun += 1
+            yield ask
+        self._end(PROMPTS)
+
+    def is_over(self) -> bool:
+        """Return whether no further request may begin."""
+        if not self._over and (reason := self._reason()):
+            self._end(reason)
+        return self._over
+
+    def _reason(self) -> str | None:
+        if self._in_a_row >= IN_A_ROW:
+            return FAILED_IN_A_ROW
+        if time.perf_counter() - self.began_s >= self._options.seconds:
+            return TIME
+        if self._narrow_looks >= 2:
+            return NARROW
+        if self._options.load != CLOSED and self.unfinished >= MOST_RUNNING:
+            return OVERLOAD
+        return None
+
+    def _end(self, reason: str) -> None:
+        if not self._over:
+            self._over, self.ended_by, self.full_until_s = True, reason, time.perf_counter()
+
+    def _done(self, record: Recording) -> None:
+        self.records.append(record)
+        well = record.http_status == 200 and record.whole
+        self._in_a_row = 0 if well else self._in_a_row + 1
+        if well and self._options.narrow is not None and not self._over:
+            tpot = quick_tpot(record)
+            if tpot is not None:
+                self._tpots.setdefault(record.ask.prompt_id, []).append(tpot)
+        self._on_done(record)
+
+    async def _look(self) -> None:
+        """Find out whether it is sharp enough: at two looks one after the other, as one may be so by chance."""
+        if self._options.narrow is None or self._over or self._looked_at == len(self.records):
+            return
+        self._looked_at = len(self.records)
+        if len(self._tpots) < self._options.prompts or min(map(len, self._tpots.values())) < 2:
+            return
+        known = {prompt: list(values) for prompt, values in self._tpots.items()}
+        # In a thread: numpy lets the streams go on meanwhile.
+        interval = await asyncio.to_thread(noise_interval, known, _LOOK_RESAMPLES)
+        self._narrow_looks = self._narrow_looks + 1 if is_narrow(interval, self._options.narrow) else 0
+
+
+def quick_tpot(record: Recording) -> float | None:
+    """Return the time per output token (ms) as `client.raw_request` does, from both ends of the answer alone.
+
+    None where the ends do not tell it: such a request only does not count towards the end of the step.
+    """
+    body = bytes(record.body) if len(record.body) <= 2 * PIECE else None
+    if body is not None:
+        head = tail = read_answer(split_events(body, record.times_s, record.ends))
+    else:
+        first = _whole_events(bytes(record.body[:PIECE]))
+        head = read_answer(split_events(first, record.times_s, record.ends))
+        start = _after_blank_line(record.body, len(record.body) - PIECE)
+        place = bisect_right(record.ends, start)
+        ends = [end - start for end in itertools.islice(record.ends, place, None)]
+        tail = read_answer(split_events(bytes(record.body[start:]), record.times_s[place:], ends))
+    tokens = tail.output_tokens
+    if not head.token_times_s or not tail.token_times_s:
+        return None
+    first_s, last_s = head.token_times_s[0], tail.token_times_s[-1]
+    # Of a long answer every read and not every chunk with tokens: what is between its ends is not parsed here.
+    times_s = tail.token_times_s if body is not None else [one for one in record.times_s if first_s <= one <= last_s]
+    gaps_ms = [(after - before) * 1000 for before, after in itertools.pairwise(times_s)]
+    return time_per_token(first_s * 1000, last_s * 1000, tokens, gaps_ms)
+
+
+def _whole_events(piece: bytes) -> bytes:
+    """Return the events of ``piece`` that are complete."""
+    end = max(piece.rfind(mark) + len(mark) if mark in piece else 0 for mark in (b"\n\n", b"\r\n\r\n"))
+    return piece[:end]
+
+
+def _after_blank_line(body: bytearray, start: int) -> int:
+    """Return where the first event begins that begins behind ``start``; the end of ``body`` where none does."""
+    places = [
+        found + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (found := body.find(mark, start)) >= 0
+    ]  # fmt: skip
+    return min(places, default=len(body))

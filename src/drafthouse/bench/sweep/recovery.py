@@ -1,0 +1,110 @@
+"""Looks after the servers of a ladder: says whether one died, and has it back.
+
+On a box the runtime knows, and starts the engine again; of a server that somebody else runs we only see whether
+it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...bench.client import Endpoint
+from ...core.errors import DrafthouseError, Problem
+from ...core.http import opener
+from ...serving.oom_killer import read_kills, why_it_died
+from ...serving.readiness import wait_until_ready
+from ...serving.runtimes import Runtime, is_same_start
+
+#: How long a server that somebody else runs may stay away, in seconds.
+AWAY_S = 120.0
+_ASK_EVERY_S = 1.0
+_ANSWER_S = 5.0
+
+
+class RuntimeWatch:
+    """Watches arms that we started ourselves."""
+
+    def __init__(self, runtime: Runtime, resolved: Mapping[str, Any], endpoints: Sequence[Endpoint]) -> None:
+        self._runtime, self._resolved = runtime, resolved
+        self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
+        self._states = {endpoint.arm: runtime.state(endpoint.arm) for endpoint in endpoints}
+        self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
+
+    async def died(self, arm: str) -> bool:
+        """Return whether the arm does not run, or was started again: supervisors do that within a second."""
+        state = await asyncio.to_thread(self._runtime.state, arm)
+        return not state.running or not is_same_start(state, self._states[arm])
+
+    async def why(self, arm: str) -> str:
+        """Return how an arm that died has ended, with what the kernel says of it; '' where nobody knows."""
+        ending = await asyncio.to_thread(self._runtime.ending, arm)
+        return why_it_died(ending, self._kills[arm]) if ending else ""
+
+    async def bring_back(self, arm: str) -> str:
+        """Start the arm where its supervisor has not, and wait until it answers. Raises DrafthouseError."""
+        return await asyncio.to_thread(self._bring_back, arm)
+
+    def _bring_back(self, arm: str) -> str:
+        endpoint, engine = self._endpoints[arm], self._resolved["engine"]
+        self._runtime.start(arm)
+        seconds = wait_until_ready(
+            self._runtime,
+            name=arm,
+            base_url=endpoint.root,
+            health=engine["health"],
+            model=endpoint.model,
+            key=endpoint.api_key or "",
+            timeout_s=engine["ready_timeout_s"],
+            progress=lambda event: None,
+        )
+        state = self._runtime.state(arm)
+        self._states[arm], self._kills[arm] = state, read_kills(state.pid)
+        return f"the engine was started again, and ready after {seconds:.0f} s"
+
+
+class ServerWatch:
+    """Watches a server that somebody else runs: it is dead when nothing answers, and we can only wait."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], away_s: float = AWAY_S) -> None:
+        self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
+        self._away_s = away_s
+
+    async def died(self, arm: str) -> bool:
+        """Return whether nothing answers at the address."""
+        return not await asyncio.to_thread(_answers, self._endpoints[arm])
+
+    async def why(self, arm: str) -> str:
+        """Return nothing: of a server that somebody else runs nobody tells us."""
+        return ""
+
+    async def bring_back(self, arm: str) -> str:
+        """Wait until the server answers again. Raises DrafthouseError when it stays away."""
+        began_s = time.monotonic()
+        while not await asyncio.to_thread(_answers, self._endpoints[arm]):
+            if time.monotonic() - began_s > self._away_s:
+                raise DrafthouseError(
+                    Problem(
+                        f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
+                        "a server that answers",
+                        "start it again, then run the same command: it goes on with what is missing",
+                    )
+                )
+            await asyncio.sleep(_ASK_EVERY_S)
+        return f"the server answered again after {time.monotonic() - began_s:.0f} s"
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    """Return whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
+    request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
+    try:
+        with opener().open(request, timeout=_ANSWER_S):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code != 503
+    except (OSError, ValueError):
+        return False

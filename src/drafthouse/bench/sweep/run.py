@@ -1,0 +1,391 @@
+"""Measure a load ladder: step by step, kept as it goes, also when an engine dies or a person stops it.
+
+What is around one step (each arm, level, kind and round is one): warm-up the first time a level is reached, the
+engine's counters, the machine's state and what else is read beside it, before and after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+
+from ...bench.client import OK as WELL
+from ...bench.client import Ask, Endpoint, Recording, open_session, raw_request
+from ...bench.foreign_traffic import Clocks, clock_jump, foreign, read_clocks, settled
+from ...bench.machine_state import MachineState, between, read_machine
+from ...bench.own_processes import engines_here, own_pids
+from ...bench.power import PowerBeside, shared_meter
+from ...bench.results import acceptance_of, percentile
+from ...bench.spec_metrics import Snapshot, read_counters
+from ...bench.standstill import until_something_stands
+from ...bench.step import warm_up
+from ...core.errors import DrafthouseError
+from ...core.format import count
+from ...prompts.load_levels import CLOSED
+from .level import DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED, LoadOptions, LoadRun
+from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
+from .stats import step_numbers
+from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
+
+#: The least time between two signs of life, in seconds.
+HEARTBEAT_S = 1.0
+#: A dead engine may still be called alive by what holds it for a moment: how often and when that is asked again.
+ASK_AGAIN, ASK_AGAIN_S = 8, 0.25
+#: Requests before an open loop, whose level says nothing of how many run at once.
+_WARMUPS_OPEN = 4
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Watch(Protocol):
+    """Looks after the servers of a ladder."""
+
+    async def died(self, arm: str) -> bool:
+        """Return whether the arm is gone, or is another process than it was."""
+
+    async def why(self, arm: str) -> str:
+        """Return how an arm that is gone has ended; '' where nobody knows."""
+
+    async def bring_back(self, arm: str) -> str:
+        """Wait until the arm answers again, and return what was done as a sentence. Raises DrafthouseError."""
+
+
+class Beside(Protocol):
+    """Something that is read beside one step; made anew for each."""
+
+    async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Read before the first request."""
+
+    async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
+        """Read after the last one, before anything else is done: what comes later is not the step's."""
+
+    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+        """Return what is laid over the step."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of server and machine at one moment."""
+
+    counters: Snapshot
+    machine: MachineState
+    clocks: Clocks
+
+
+def beside_all() -> tuple[Callable[[], Beside], ...]:
+    """Return what is read beside every step: the GPUs' energy. Without a load now, for their idle power (seconds)."""
+    shared_meter().measure_idle()
+    return (PowerBeside,)
+
+
+def run_ladder(
+    endpoints: Sequence[Endpoint],
+    suites: Sequence[Mapping[str, Any]],
+    plan: LadderPlan,
+    file: LadderFile,
+    *,
+    watch: Watch,
+    beside: Sequence[Callable[[], Beside]] = (),
+    on_progress: Progress = lambda event: None,
+    on_step: Callable[[Mapping[str, Any]], None] = lambda step: None,
+) -> dict[str, Any]:
+    """Measure the steps that ``file`` has not, and return the ladder; see `LadderPlan` and `ladder_files`.
+
+    ``on_progress`` gets {done, total, phase, text, eta_s} every second, ``on_step`` each step as it is kept.
+    Raises DrafthouseError when the plan is wrong. When it is interrupted, the step that runs is kept as incomplete.
+    """
+    asks = asks_by_kind(plan, suites)
+    ladder = _Ladder(endpoints, asks, plan, file, watch, beside, on_progress, on_step)
+    asyncio.run(ladder.measure())
+    return file.data
+
+
+class _Ladder:
+    """A ladder while it is being measured."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        asks: Mapping[str, Sequence[Ask]],
+        plan: LadderPlan,
+        file: LadderFile,
+        watch: Watch,
+        beside: Sequence[Callable[[], Beside]],
+        on_progress: Progress,
+        on_step: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
+        self.asks, self.plan, self.file = asks, plan, file
+        self.watch, self.beside = watch, beside
+        self.on_progress, self.on_step = on_progress, on_step
+        self.warmed: set[tuple[str, float]] = set()
+        self.restarted: set[str] = set()
+        self.given_up: set[str] = set()
+        self.wanted = [rung for rung in rungs(plan, list(self.endpoints)) if not file.has(rung)]
+        self.done = 0
+        self.took_s: list[float] = []
+        self.text, self.began_s = "", time.perf_counter()
+        self.ended_well = 0
+
+    async def measure(self) -> None:
+        if not self.wanted:
+            return
+        async with open_session(self.plan.timeout_s) as session:
+            beat = asyncio.create_task(self.heartbeat())
+            try:
+                for rung in self.wanted:
+                    if rung.arm not in self.given_up:
+                        await self.step(session, rung)
+                    self.done += 1
+            finally:
+                beat.cancel()
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    async def step(self, session: aiohttp.ClientSession, rung: Rung) -> None:
+        self.began_s, self.ended_well = time.perf_counter(), 0
+        self.show(f"{rung.name}: warm-up")
+        endpoint = self.endpoints[rung.arm]
+        trouble = await self.warm(session, endpoint, rung.level)
+        before = await self.look(session, endpoint)
+        besides = [make() for make in self.beside]
+        for one in besides:
+            await one.begin(session, endpoint)
+        run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.count)
+        started_unix_s = time.time()
+        self.text = rung.name
+        watching = asyncio.create_task(until_something_stands(lambda: engines_here([endpoint])))
+        try:
+            if trouble is None:
+                await run.run(session)
+            else:
+                run.ended_by = FAILED_IN_A_ROW
+            for one in besides:
+                await one.end(session, endpoint)
+            step, requests = await asyncio.to_thread(self.measured, rung, run, started_unix_s)
+            if trouble is not None:
+                step["notes"].append(f"not one request of the warm-up was answered: {trouble}")
+            for one in besides:
+                lay_over(step, one.report(requests, run.unfinished))
+            if watching.done():
+                lay_over(step, {"notes": [f"{watching.result()} while this step ran"], "status": POLLUTED})
+            self.lay_around(step, requests, before, await self.look(session, endpoint))
+            await self.see_to_death(step, rung, run)
+        except asyncio.CancelledError:
+            step, requests = self.measured(rung, run, started_unix_s)
+            self.keep({**step, "status": INCOMPLETE, "ended_by": STOPPED}, requests)
+            raise
+        finally:
+            watching.cancel()
+        self.keep(step, requests)
+        if step["ended_by"] == DIED:
+            await self.bring_back(step, rung)
+        self.took_s.append(time.perf_counter() - self.began_s)
+
+    def load_of(self, rung: Rung) -> LoadOptions:
+        return LoadOptions(
+            load=self.plan.load,
+            level=rung.level,
+            prompts=len({ask.prompt_id for ask in self.asks[rung.kind]}),
+            seconds=self.plan.seconds,
+            narrow=self.plan.narrow,
+            drain_s=self.plan.drain_s,
+            # Both arms meet the same moments of arrival.
+            seed=self.plan.seed + 1000 * rung.round + self.plan.levels.index(rung.level),
+        )
+
+    def streams(self, level: float) -> int:
+        """Return how many requests a level keeps under way; nobody knows that of an open loop."""
+        return int(level) if self.plan.load == CLOSED else 1
+
+    async def warm(self, session: aiohttp.ClientSession, endpoint: Endpoint, level: float) -> str | None:
+        """Warm the engine up for a level that it has not seen; return the error when it answered nothing."""
+        if (endpoint.arm, level) in self.warmed:
+            return None
+        number = int(level) if self.plan.load == CLOSED else _WARMUPS_OPEN
+        warmed = await warm_up(
+            session, endpoint, number, concurrency=number, seed=self.plan.seed, ignore_eos=self.plan.ignore_eos
+        )
+        if warmed["failed"] == warmed["sent"]:
+            return str(warmed["error"])
+        self.warmed.add((endpoint.arm, level))
+        return None
+
+    def measured(self, rung: Rung, run: LoadRun, started_unix_s: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the step as its requests tell it, and these."""
+        endpoint = self.endpoints[rung.arm]
+        requests = [raw_request(record, endpoint, run.began_s) for record in run.records]
+        late = percentile([1000 * late_s for late_s in run.late_s()], 99)
+        step: dict[str, Any] = {
+            "level": rung.level,
+            "arm": rung.arm,
+            "round": rung.round,
+            "kind": rung.kind,
+            "status": BROKEN if run.ended_by == FAILED_IN_A_ROW else OK,
+            "ended_by": run.ended_by,
+            "started_unix_s": started_unix_s,
+            "restarted": False,
+            **step_numbers(requests, run.window, self.plan.limits, self.streams(rung.level)),
+            "unfinished": run.unfinished,
+            "late_ms": late,
+            "foreign": None,
+            "power": None,
+            "machine": None,
+            "counters": None,
+            "notes": remarks(requests, run),
+        }
+        if step["without_tpot"]:
+            step["notes"].append(
+                f"{step['without_tpot']} of {count(step['completed'], 'answer')} had no TPOT (one token, or all in one "
+                "chunk) and are in none of its numbers"
+            )
+        if step["short"]:
+            step["notes"].append("its time was shorter than an answer of each stream: the rates are over all of it")
+        if step["status"] == OK and not step["completed"]:
+            step["status"] = BROKEN
+        return step | _acceptance(acceptance_of(requests, [], None)), requests
+
+    async def look(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> Look:
+        """Read what is read before and after a step, once the server has nothing to do."""
+        counters = await settled(lambda: read_counters(session, endpoint))
+        return Look(dict(counters), await asyncio.to_thread(read_machine), read_clocks())
+
+    def lay_around(
+        self, step: dict[str, Any], requests: Sequence[Mapping[str, Any]], before: Look, after: Look
+    ) -> None:
+        """Lay over the step what the counters, the machine and its clocks say of the time it ran."""
+        endpoint = self.endpoints[step["arm"]]
+        pair = {"before": before.counters, "after": after.counters}
+        pids = own_pids([endpoint], before.machine) | own_pids([endpoint], after.machine)
+        # Of a request that was given up nothing is known, but that it can have cost what it asked for.
+        sent = [*requests, *({} for _ in range(step["unfinished"]))]
+        most = max((ask.output_tokens for ask in self.asks[step["kind"]]), default=0)
+        found = foreign(before.counters, after.counters, sent, most)
+        step |= {
+            "machine": between(before.machine, after.machine, pids),
+            "counters": pair,
+            "foreign": found,
+            **_acceptance(acceptance_of(requests, [pair], None)),
+        }
+        for trouble in (found, clock_jump(before.clocks, after.clocks)):
+            if trouble and trouble["said"]:
+                lay_over(step, {"notes": [trouble["said"]], "status": POLLUTED if trouble["polluted"] else OK})
+
+    def keep(self, step: dict[str, Any], requests: Sequence[Mapping[str, Any]] | None = None) -> None:
+        self.file.add(step, requests)
+        if step["arm"] not in self.given_up:
+            # The ladder goes on where an earlier run gave it up: what that said is no longer so.
+            self.file.drop_notes(lambda note: _of_arm_given_up(note, step["arm"], self.plan.rounds))
+        self.on_step(step)
+
+    # --- an engine that dies ----------------------------------------------------------------------
+
+    async def see_to_death(self, step: dict[str, Any], rung: Rung, run: LoadRun) -> None:
+        """Mark the step when its engine died while it ran."""
+        lost = [one for one in run.records if one.http_status != 200 or not one.whole]
+        if not lost and run.ended_by != FAILED_IN_A_ROW:
+            return
+        for attempt in range(ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
+            if attempt:
+                await asyncio.sleep(ASK_AGAIN_S)
+            if await self.watch.died(rung.arm):
+                step |= {"status": BROKEN, "ended_by": DIED}
+                why = await self.watch.why(rung.arm)
+                step["notes"].append("the engine died while this step ran" + (f": {why}" if why else ""))
+                return
+
+    async def bring_back(self, step: dict[str, Any], rung: Rung) -> None:
+        """Have the arm started again, once; the second time it is given up."""
+        if rung.arm in self.restarted:
+            self.give_up(rung, "it died again after it was restarted")
+            return
+        self.restarted.add(rung.arm)
+        self.show(f"{rung.name}: the engine died; waiting until it is back")
+        try:
+            said = await self.watch.bring_back(rung.arm)
+        except DrafthouseError as error:
+            self.give_up(rung, f"it did not come back: {error.problems[0].found.splitlines()[0]}")
+            return
+        self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}
+        step["restarted"] = True
+        step["notes"].append(said)
+        self.keep(step)
+
+    def give_up(self, rung: Rung, why: str) -> None:
+        self.given_up.add(rung.arm)
+        self.file.note(f"{rung.arm}: the steps after '{rung.name}' were not measured: {why}")
+
+    # --- signs of life ----------------------------------------------------------------------------
+
+    def count(self, record: Recording) -> None:
+        self.ended_well += record.http_status == 200 and record.whole
+
+    def show(self, text: str) -> None:
+        self.text = text
+        self.on_progress(
+            {
+                "done": self.done,
+                "total": len(self.wanted),
+                "phase": "ladder",
+                "text": f"{text}: {self.ended_well} requests" if self.ended_well else text,
+                "eta_s": self.left_s(),
+            }
+        )
+
+    def left_s(self) -> float:
+        """Return the seconds that are left: of each step its time, or what the steps so far took."""
+        each = sum(self.took_s) / len(self.took_s) if self.took_s else self.plan.seconds
+        going = max(0.0, each - (time.perf_counter() - self.began_s))
+        return round(going + each * max(0, len(self.wanted) - self.done - 1), 1)
+
+    async def heartbeat(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                self.show(self.text)
+
+
+def _of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
+    """Return whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
+    head, found, _ = note.partition("' were not measured: ")
+    return (
+        bool(found)
+        and head.startswith(f"{arm}: the steps after '")
+        and any(head.endswith(f", round {number}") for number in rounds)
+    )
+
+
+def remarks(requests: Sequence[Mapping[str, Any]], run: LoadRun) -> list[str]:
+    """Return what a person must know of a step's requests."""
+    bad = [request for request in requests if request["status"] != WELL]
+    notes = []
+    if bad:
+        notes.append(f"{len(bad)} of {len(requests)} requests did not end well; the first: {bad[0]['error']}")
+    if run.ended_by == OVERLOAD:
+        notes.append(f"the server did not keep up: {run.unfinished + len(requests)} were begun, {len(requests)} ended")
+    if run.unfinished:
+        notes.append(f"{run.unfinished} requests still ran long after the end and were given up")
+    return notes
+
+
+def lay_over(step: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Lay what was read beside a step over it: notes are added, and only a good step can become polluted."""
+    for name, value in more.items():
+        if name == "notes":
+            step["notes"] += list(value)
+        elif name == "status":
+            step["status"] = POLLUTED if value == POLLUTED and step["status"] == OK else step["status"]
+        else:
+            step[name] = value
+
+
+def _acceptance(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rate (percent), the mean length and where they are from."""
+    names = ("acceptance_rate", "acceptance_length", "draft_tokens", "accepted_tokens", "source")
+    return {f"spec_decode_{name}": told[f"spec_decode_{name}"] for name in names}

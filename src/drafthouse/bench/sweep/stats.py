@@ -1,0 +1,162 @@
+"""The numbers of one step of a load ladder, from its raw requests. Pure.
+
+A step has a window of full load: from its beginning until no further request was begun (a closed loop that
+runs out keeps fewer and fewer streams busy, and each is then faster than the level says). Rates count what
+lay inside that window; a request that reaches over its end counts for the share of its time that lay inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...bench.client import OK
+from ...bench.results import percentile
+from ...bench.samples import measured_tpot
+from ...bench.stats import CONFIDENCE, SEED, bootstrap_median
+
+Request = Mapping[str, Any]
+
+#: Share of a request's tokens that must have come under full load for its latencies to count.
+SHARE = 0.5
+#: Resamples of a step's interval; its bounds move by less than the digits that are printed.
+RESAMPLES = 2_000
+#: With less than this nothing can be said of the noise.
+LEAST_FREEDOM = 3
+# The 97.5 % quantile of the normal distribution.
+_Z = 1.959964
+_PERCENTILES = {"median": 50.0, "p90": 90.0, "p99": 99.0}
+
+
+def noise_interval(
+    by_prompt: Mapping[str, Sequence[float]], resamples: int = RESAMPLES, seed: int = SEED
+) -> dict[str, Any] | None:
+    """Return the median over prompts of each prompt's median, with its 95 % interval.
+
+    Only the requests vary, never the prompts: this is the noise of the measurement, which more time makes smaller.
+    How much other prompts would differ it does not say. A prompt is asked a few times only, and two values say
+    next to nothing of their own spread, so the noise of all prompts is put together, as a share of each prompt's
+    own mean: a bootstrap of residuals (Efron and Tibshirani 1993, chapter 9). n values are nearer to their own mean
+    than to the truth by the root of (n - 1)/n, which is made good, and so is the doubt about the size of the noise:
+    by Student's 97.5 % quantile over the normal one, 1 + (z^2 + 1)/(4 f) for f degrees of freedom (Abramowitz and
+    Stegun, 26.7.5). Where hardly any prompt was asked twice a
+    share tells nothing: the interval is then that of the median over all values. None for no values.
+    """
+    groups = [np.asarray(values, dtype=np.float64) for values in by_prompt.values() if len(values)]
+    if not groups:
+        return None
+    number = sum(group.size for group in groups)
+    freedom = sum(group.size - 1 for group in groups)
+    if freedom < LEAST_FREEDOM or min(group.min() for group in groups) <= 0:
+        plain = bootstrap_median(np.concatenate(groups).tolist(), resamples=resamples, seed=seed)
+        return {"median": plain.median, "low": plain.low, "high": plain.high, "n": number}
+    means = [float(np.mean(np.log(group))) for group in groups]
+    noise = np.concatenate(
+        [
+            (np.log(group) - mean) * math.sqrt(group.size / (group.size - 1))
+            for group, mean in zip(groups, means, strict=True)
+            if group.size > 1
+        ]
+    )
+    noise *= 1.0 + (_Z**2 + 1.0) / (4.0 * freedom)
+    random = np.random.default_rng(seed)
+    drawn = np.stack(
+        [
+            mean + np.median(noise[random.integers(0, noise.size, size=(resamples, group.size))], axis=1)
+            for group, mean in zip(groups, means, strict=True)
+        ]
+    )
+    ratios = np.median(np.exp(drawn), axis=0) / float(np.median(np.exp(means)))
+    middle = float(np.median([np.median(group) for group in groups]))
+    tail = (1.0 - CONFIDENCE) / 2.0
+    return {
+        "median": middle,
+        "low": middle * float(np.quantile(ratios, tail, method="lower")),
+        "high": middle * float(np.quantile(ratios, 1.0 - tail, method="higher")),
+        "n": number,
+    }
+
+
+def is_narrow(interval: Mapping[str, Any] | None, narrow: float) -> bool:
+    """Return whether half the interval's width is at most the share ``narrow`` of its median."""
+    return interval is not None and (interval["high"] - interval["low"]) / 2 <= narrow * interval["median"]
+
+
+def inside(start: float, end: float, window: tuple[float, float]) -> float:
+    """Return the share of the time from ``start`` to ``end`` that lies in ``window``; a moment is in it or not."""
+    if end <= start:
+        return 1.0 if window[0] <= start <= window[1] else 0.0
+    return max(0.0, min(end, window[1]) - max(start, window[0])) / (end - start)
+
+
+def tokens_inside(request: Request, window: tuple[float, float]) -> float:
+    """Return the share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
+    started = request["started_s"]
+    return inside(started + request["ttft_ms"] / 1000, started + request["e2el_ms"] / 1000, window)
+
+
+def step_numbers(
+    requests: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float], streams: int = 1
+) -> dict[str, Any]:
+    """Return what a step says of its requests; ``window`` is the time of full load in seconds.
+
+    Throughput is tokens and requests over the window. TTFT is of all that ended well: each began under full load.
+    TPOT, ITL and E2E are of those that had half of their tokens or more under it; the others are ``tail``, and
+    taken all the same where nothing else is there. An answer without a TPOT (of one token, or in one chunk:
+    `measured_tpot`) is in none of its numbers, and counted in ``without_tpot``. Goodput: requests a second that kept
+    every limit, as `vllm bench serve --goodput` counts it; None without limits.
+
+    Where fewer requests than ``streams`` ended in the window, it was shorter than an answer, and most of it went by
+    before a token came: the window is then all the time until the last answer, and ``short`` is True.
+    """
+    good = [request for request in requests if request["status"] == OK]
+    ends = [request["started_s"] + request["e2el_ms"] / 1000 for request in good]
+    short = bool(good) and sum(end <= window[1] for end in ends) < streams
+    if short:
+        window = (window[0], max(window[1], *ends))
+    shares = [tokens_inside(request, window) for request in good]
+    steady = [request for request, share in zip(good, shares, strict=True) if share >= SHARE]
+    counted = steady or good
+    seconds = window[1] - window[0]
+    lives = [inside(one["started_s"], end, window) for one, end in zip(good, ends, strict=True)]
+    tokens = math.fsum(request["output_tokens"] * share for request, share in zip(good, shares, strict=True))
+    kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
+    by_prompt: dict[str, list[float]] = {}
+    for request in counted:
+        if (tpot := measured_tpot(request)) is not None:
+            by_prompt.setdefault(request["prompt_id"], []).append(tpot)
+    tpots = [value for values in by_prompt.values() for value in values]
+    median_tpot = percentile(tpots, 50)
+    return {
+        "duration_s": seconds,
+        "short": short,
+        "num_prompts": len(requests),
+        "completed": len(good),
+        "failed": len(requests) - len(good),
+        "tail": len(good) - len(counted),
+        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        "mean_output_tokens": math.fsum(one["output_tokens"] for one in good) / len(good) if good else None,
+        "output_throughput": tokens / seconds if good and seconds > 0 else None,
+        "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
+        "request_throughput": math.fsum(lives) / seconds if good and seconds > 0 else None,
+        "goodput": kept / seconds if limits and good and seconds > 0 else None,
+        "ttft_ms": spread([one["ttft_ms"] for one in good]),
+        "tpot_ms": spread(tpots),
+        "itl_ms": spread([gap for one in counted for gap in one["itls_ms"]]),
+        "e2el_ms": spread([one["e2el_ms"] for one in counted]),
+        "tpot_by_prompt": by_prompt,
+        "tpot_interval": noise_interval(by_prompt),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Return median, p90 and p99 by linear interpolation; None of nothing."""
+    return {name: percentile(values, percent) for name, percent in _PERCENTILES.items()}
+
+
+def keeps(request: Request, limits: Mapping[str, float]) -> bool:
+    """Return whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
+    return all(request[name] is None or request[name] <= limit for name, limit in limits.items())

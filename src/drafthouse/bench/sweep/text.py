@@ -1,0 +1,154 @@
+"""A load ladder as plain text: a line for each step, the table, and the same while it is measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.progress import shown_time
+from ...prompts.load_levels import OPEN, UNITS, shown_level
+from .store import BROKEN, INCOMPLETE, OK
+
+Step = Mapping[str, Any]
+
+#: How a step ended, in words.
+ENDED = {
+    "narrow": "sharp enough",
+    "time": "time was up",
+    "prompts": "no more prompts",
+    "died": "the engine died",
+    "failed": "requests failed",
+    "overload": "did not keep up",
+    "stopped": "stopped",
+}
+_NOTHING = "-"
+
+
+def step_line(step: Step, load: str) -> str:
+    """Return a step as one line for a log."""
+    where = ", ".join(
+        [
+            f"{shown_level(step['level'])} {UNITS[load]}",
+            plain(step["kind"]),
+            plain(step["arm"]),
+            f"round {step['round']}",
+        ]
+    )
+    numbers = [
+        f"{_figure(step['output_throughput'])} tok/s",
+        f"{_figure(step['per_user_tok_s'])} a user",
+        f"TTFT {_figure(step['ttft_ms']['median'])} ms",
+        f"TPOT {_figure(step['tpot_ms']['median'])} ms{_plus_minus(step['tpot_interval'])}",
+        f"{step['completed']} of {step['num_prompts']} requests in {step['duration_s']:.0f} s",
+        _ended(step),
+    ]
+    return f"{where}: {', '.join(numbers)}"
+
+
+def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
+    """Return the whole ladder: the table, what its columns mean, and what a person must know of its steps."""
+    if not ladder["steps"]:
+        return ["No step was measured."]
+    steps = sorted(ladder["steps"], key=lambda one: (ladder["kinds"].index(one["kind"]), one["level"], one["round"]))
+    lines = [*_table(ladder, steps), "", *_legend(ladder)]
+    notes = [
+        f"{shown_level(step['level'])}, {plain(step['kind'])}, {plain(step['arm'])}: {plain(note)}"
+        for step in steps
+        for note in step["notes"]
+    ]
+    return lines + notes + [plain(note) for note in ladder["notes"]]
+
+
+def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, height: int) -> list[str]:
+    """Return what a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
+
+    Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
+    """
+    table = _table(ladder, ladder["steps"]) if ladder["steps"] else []
+    room = max(0, height - 4)
+    if len(table) > room:
+        table = [table[0], *table[len(table) - room + 1 :]] if room else []
+    left = f", about {shown_time(event['eta_s'])} left" if event["eta_s"] is not None else ""
+    lines = [*table, f"{event['done']} of {event['total']} steps{left}", f"now: {plain(event['text'])}"]
+    return [line[: max(1, width - 1)] for line in lines]
+
+
+def plain(text: object) -> str:
+    """Return text that moves no cursor: a user's own names may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
+    """Return the steps as aligned lines; columns in which all steps are alike are left out."""
+    columns = {
+        "a second" if ladder["load"] == OPEN else "at once": [shown_level(one["level"]) for one in steps],
+        "kind": [plain(one["kind"]) for one in steps],
+        "arm": [plain(one["arm"]) for one in steps],
+        "round": [str(one["round"]) for one in steps],
+        "requests": [f"{one['completed']}/{one['num_prompts']}" for one in steps],
+        "tok/s": [_figure(one["output_throughput"]) for one in steps],
+        "a user": [_figure(one["per_user_tok_s"]) for one in steps],
+        "TTFT ms": [_figure(one["ttft_ms"]["median"]) for one in steps],
+        "p99": [_figure(one["ttft_ms"]["p99"]) for one in steps],
+        "TPOT ms": [_figure(one["tpot_ms"]["median"]) for one in steps],
+        "+-": [_give_or_take(one["tpot_interval"]) or _NOTHING for one in steps],
+        "p99 ": [_figure(one["tpot_ms"]["p99"]) for one in steps],
+        "good/s": [_figure(one["goodput"]) for one in steps],
+        "accepted": [_share(one["spec_decode_acceptance_rate"]) for one in steps],
+        "ended": [_ended(one) for one in steps],
+    }
+    same = [name for name, of in {"kind": "kinds", "round": "rounds"}.items() if _count(ladder[of]) == 1]
+    same += ["arm"] if len({one["arm"] for one in steps}) == 1 else []
+    same += [name for name in ("good/s", "accepted") if set(columns[name]) == {_NOTHING}]
+    kept = {name: cells for name, cells in columns.items() if name not in same}
+    widths = {name: max(map(len, [name.strip(), *cells])) for name, cells in kept.items()}
+    rows = [{name: name.strip() for name in kept}]
+    rows += [{name: cells[place] for name, cells in kept.items()} for place in range(len(steps))]
+    left = ("kind", "arm", "ended")
+    return [
+        "  ".join(
+            cell.ljust(widths[name]) if name in left else cell.rjust(widths[name]) for name, cell in row.items()
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _legend(ladder: Mapping[str, Any]) -> list[str]:
+    limits = ", ".join(
+        f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
+    )
+    good = f"; good/s: requests a second within {limits}" if limits else ""
+    return [
+        f"tok/s of all {UNITS[ladder['load']]} together, and of one user (1000 / TPOT).",
+        f"TTFT and TPOT are medians, +- half the 95 % interval of the measurement{good}.",
+    ]
+
+
+def _count(value: object) -> int:
+    return len(value) if isinstance(value, list) else int(str(value))
+
+
+def _ended(step: Step) -> str:
+    words = ENDED.get(step["ended_by"], str(step["ended_by"]))
+    if step["status"] in (BROKEN, INCOMPLETE, OK):
+        return words + (", restarted" if step["restarted"] else "")
+    return f"{step['status']} ({words})"
+
+
+def _give_or_take(interval: Mapping[str, Any] | None) -> str:
+    if not interval or not interval["median"]:
+        return ""
+    return f"{50 * (interval['high'] - interval['low']) / interval['median']:.1f} %"
+
+
+def _figure(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.2f}" if value < 100 else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.1f} %"
+
+
+def _plus_minus(interval: Mapping[str, Any] | None) -> str:
+    share = _give_or_take(interval)
+    return f" (+- {share})" if share else ""

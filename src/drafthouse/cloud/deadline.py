@@ -1,0 +1,174 @@
+"""The watch over a rented box's deadline: it runs on the box, and ends it even where nobody else is left to.
+
+The program is templates/deadline.py.j2. It is started twice, and a lock lets one of them watch: by the start script
+that the box is rented with, before anything of ours comes over SSH, and by the playbook, under supervision. An order
+says until when: the start script's for how long the box was rented, the playbook's how long it still has by the
+provider's clock (cloud/vast/clock.py). No wall clock, the box's or the controller's, has a say where the provider
+answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import re
+import shlex
+import string
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
+from ..core.procfs import boot_id
+
+FOLDER = "/var/lib/drafthouse/deadline"
+# What is tolerated between the box's count and the controller's before a new order is given: SSH takes its time.
+TOLERANCE_S = 60.0
+_MANAGED = re.compile(r"\{\{ *managed *\}\}")
+_LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
+
+
+def deadline_of(label: str | None) -> int | None:
+    """Return the deadline (unix seconds) out of an instance's label, None where it is none of ours."""
+    found = _LABEL.match(label or "")
+    return int(found[1]) if found else None
+
+
+def program(template: str, managed: str = "Written by Drafthouse.") -> str:
+    """Return the program out of its template's text."""
+    return _MANAGED.sub(managed, template)
+
+
+def onstart(deadline: int, hours: float, url: str, template: str | None = None) -> str:
+    """Return the shell lines that start the watch with the box; vast.ai takes 4048 characters in all.
+
+    They run at every start of the container. An order that is there stays: a playbook's is the better one.
+    """
+    if template is None:
+        from ..profiles.workspace import ROOT  # noqa: PLC0415 (the rest of this module travels to boxes)
+
+        template = (ROOT / "templates" / "deadline.py.j2").read_text("utf-8")
+    # Base 85 has no quote and no backslash, and takes less room than base 64.
+    packed = base64.b85encode(zlib.compress(_short(program(template)).encode(), 9)).decode()
+    arm = json.dumps({"deadline": deadline, "life_s": round(hours * 3600), "url": url})
+    return (
+        f"d={FOLDER}; mkdir -p $d; chmod 700 $d\n"
+        f"[ -s $d/arm.json ] || echo {shlex.quote(arm)} >$d/arm.json\n"
+        "python3 -c 'import base64,zlib;print(zlib.decompress(base64.b85decode"
+        f"""("{packed}")).decode())' >$d/onstart.py\n"""
+        "(while :; do python3 $d/onstart.py $d; sleep 5; done) >/dev/null 2>&1 </dev/null &\n"
+    )
+
+
+def _short(text: str) -> str:
+    """Return the program without its comments and docstrings, and with letters for the names of its variables."""
+    tree = ast.parse(text)
+    stored: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            node.body = node.body[1:]
+        if isinstance(node, ast.arg):
+            stored[node.arg] = None
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] = None
+    kept = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    letter = dict(zip((name for name in stored if name not in kept), string.ascii_letters, strict=False))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = letter.get(node.id, node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = letter.get(node.arg, node.arg)
+    return re.sub(r"(?m)^( +)", lambda found: " " * (len(found[1]) // 4), ast.unparse(tree)) + "\n"
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A machine's clocks at one moment: wall, seconds since its start (sleep included), and which start that was."""
+
+    wall: float
+    up: float
+    boot: str
+
+
+def clocks() -> Clocks:
+    """Return this machine's; where the system does not tell its starts apart, ``boot`` is ''."""
+    try:
+        boot = boot_id()
+    except OSError:  # no Linux: a controller
+        boot = ""
+    counted = getattr(time, "CLOCK_BOOTTIME", None)
+    return Clocks(time.time(), time.monotonic() if counted is None else time.clock_gettime(counted), boot)
+
+
+def armed(
+    folder: Path,
+    deadline: int,
+    left_s: float,
+    url: str,
+    now: Clocks,
+    *,
+    home: str = "",
+    sure: bool = True,
+    check: bool = False,
+) -> bool:
+    """Give the watch its order: ``left_s`` from now on, as the controller knows. Return whether that was news.
+
+    ``home`` is the folder that servers of the box run out of, '' where none of them is to be ended (power_off.py).
+    Where the controller has it from its own wall clock alone (not ``sure``), an order for this deadline stays: the
+    start script's came from the provider's clock.
+    """
+    if _holds(folder, deadline, left_s, url, now, home):
+        return False
+    present = _read(folder / "arm.json")
+    keeps = not sure and present.get("deadline") == deadline
+    if keeps and present.get("home", "") == home:
+        return False
+    if not check:
+        order: dict[str, Any] = {
+            "deadline": deadline,
+            "left_s": round(left_s, 1),
+            "url": url,
+            "up": now.up,
+            "boot": now.boot,
+        }
+        order = (dict(present) if keeps else order) | ({"home": home} if home else {})
+        put(folder / "arm.json", json.dumps(order) + "\n")
+    return True
+
+
+def _holds(folder: Path, deadline: int, left_s: float, url: str, now: Clocks, home: str) -> bool:
+    """Tell whether the present order says the same, and the count under it agrees."""
+    order, state = _read(folder / "arm.json"), _read(folder / "clock.json")
+    if (order.get("deadline"), order.get("url"), order.get("home", "")) != (deadline, url, home):
+        return False
+    # The watch has not looked yet, or counts under it: whichever is newer.
+    count = state if state.get("order") == order else order
+    if count.get("boot") != now.boot or "left_s" not in count:
+        return False
+    return abs(float(count["left_s"]) - (now.up - float(count["up"])) - left_s) <= TOLERANCE_S
+
+
+def put(file: Path, text: str, mode: int = 0o600) -> None:
+    """Write a whole file or none, for its owner alone. Raises DrafthouseError."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, text, mode)
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                error.strerror or str(error), "a folder for the watch over the deadline", "connect as root", str(file)
+            )
+        ) from error
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,380 @@
+"""vast.ai's REST API: what renting needs of it, and what can be said when it refuses. Standard library only.
+
+The `vastai` package is not used: it would bring borb, pycares and a pinned cryptography to every controller, and it
+tries a create again after a lost connection (1.9.1, api/client.py), which rents twice. What the API looks like is taken
+from it; tests/vast/test_real_client.py holds the two against each other.
+
+Reads, and what may be asked twice, are tried again on 429, 5xx and a lost network. A create is sent once: where its
+outcome is unknown, `OutcomeUnknown` says so, and whoever called looks for the label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from ...core.errors import DrafthouseError, Problem
+from ...core.retry import PASSING, Patience, asked_to_wait
+from .clock import ProviderClock
+from .errors import KeyRefused, NotWhole, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
+from .http import Answer, NotSent, Unanswered, checked_url, send
+from .ledger import CONSOLE
+
+DEFAULT_URL = "https://console.vast.ai"
+KEYS_PAGE = "https://console.vast.ai/manage-keys/"
+# A minute in all: a machine is rented by the second, and whoever waits is a person.
+PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
+PAGE, MOST_PAGES = 25, 400
+_LOG_TRIES, _LOG_PAUSE_S = 20, 0.5
+_FACE = {"User-Agent": "drafthouse", "Accept": "application/json"}
+# How the API has been seen to say that somebody else rented it (410 today, 404 and 400 before).
+_GONE = ("no_such_ask", "not available", "no longer available")
+
+
+def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "VAST_API_KEY") -> str:
+    """Return the account's key, found where vast.ai's own command line finds it.
+
+    DrafthouseError where there is none.
+    """
+    if key := environ.get(variable, "").strip():
+        return checked_key(key, variable)
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [config / "vastai" / "vast_api_key", home / ".vast_api_key"] if variable == "VAST_API_KEY" else []
+    for file in files:
+        try:
+            key = file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if key:
+            return checked_key(key, str(file))
+    raise DrafthouseError(
+        Problem(
+            "no key of a vast.ai account",
+            " or ".join([variable, *map(str, files)]),
+            f"make one at {KEYS_PAGE}, then: read -rs {variable} && export {variable}",
+        )
+    )
+
+
+def checked_key(key: str, where: str) -> str:
+    """Return ``key`` if it can be one; DrafthouseError names where it came from, never itself."""
+    if key and key.isascii() and key.isprintable() and " " not in key:
+        return key
+    raise DrafthouseError(
+        Problem("a key with blanks or odd characters", "one word", f"correct it (see {KEYS_PAGE})", where)
+    )
+
+
+class VastClient:
+    """One account at vast.ai. The key shows in no text that this gives: no repr, no error, no message."""
+
+    def __init__(
+        self,
+        key: str,
+        url: str = DEFAULT_URL,
+        *,
+        patience: Patience = PATIENCE,
+        timeout_s: float = 30.0,
+        sleep: Callable[[float], object] = time.sleep,
+        tell: Callable[[str], object] | None = None,
+        clock: ProviderClock | None = None,
+        transport: Callable[..., Answer] = send,
+    ) -> None:
+        self.url = checked_url(url)
+        self._key = checked_key(key, "the account's key")
+        self._patience, self._timeout_s, self._sleep, self._tell = patience, timeout_s, sleep, tell
+        self.clock = clock or ProviderClock()
+        self._transport = transport
+
+    def __repr__(self) -> str:
+        return f"VastClient({self.url!r})"
+
+    @property
+    def account(self) -> str:
+        """Return what tells this account from another in the ledger; nobody gets the key back from it."""
+        return hashlib.sha256(f"drafthouse\n{self.url}\n{self._key}".encode()).hexdigest()[:12]
+
+    # --- offers and instances ------------------------------------------------------------------------
+
+    def offers(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
+        return self._rows(self._read("POST", "/api/v0/bundles/", dict(query)), "offers")
+
+    def create(self, offer: int, body: Mapping[str, Any]) -> int:
+        """Rent an offer and return the new instance's number.
+
+        Raises OfferGone, OutcomeUnknown where a machine may have been rented, and VastError where surely none was.
+        """
+        path = f"/api/v0/asks/{int(offer)}/"
+        for failed in range(1, self._patience.tries + 1):
+            try:
+                answer = self._send("PUT", path, dict(body))
+            except NotSent as error:
+                raise OutOfReach(self._no_answer(str(error), 1)) from None
+            except Unanswered as error:
+                raise OutcomeUnknown(self._unknown(offer, str(error))) from None
+            # 429 comes before any effect: the one thing that a create may be tried again for.
+            pause = self._pause(answer, failed) if answer.status == 429 else None
+            if pause is None:
+                return self._created(offer, answer)
+            self._wait(pause, answer, path)
+        raise AssertionError("the last try has no pause")
+
+    def instances(self) -> list[dict[str, Any]]:
+        """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
+
+        What is rented or ended between two pages changes the count, so a list that does not agree is read again.
+        """
+        for failed in range(1, self._patience.tries + 1):
+            rows, wrong = self._listed()
+            if not wrong:
+                return rows
+            if (pause := self._patience.pause(failed)) is not None:
+                self._wait(pause, wrong, "/api/v1/instances/")
+        raise NotWhole(
+            Problem(
+                f"{self.url} gave {self._without_key(wrong)}: what bills cannot be told from it",
+                "the whole list of the account's instances",
+                f"run it again in a minute; until then look at {CONSOLE}",
+            )
+        )
+
+    def _listed(self) -> tuple[list[dict[str, Any]], str]:
+        """Return what all pages list, and why that is not the whole of it ('' where it is).
+
+        Each page says `success`, and in `total_instances` how many the account has in all
+        (https://docs.vast.ai/api-reference/instances/show-instances-v1).
+        """
+        found: dict[int, dict[str, Any]] = {}
+        order = json.dumps([{"col": "id", "dir": "asc"}])
+        query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE)}
+        seen: set[str] = set()
+        totals: set[str] = set()
+        succeeded = True
+        for _ in range(MOST_PAGES):
+            answer = self._read("GET", f"/api/v1/instances/?{urlencode(query)}")
+            found |= {int(row["id"]): row for row in self._rows(answer, "instances")}
+            succeeded = succeeded and answer.data.get("success") is True
+            token, total = answer.data.get("next_token"), answer.data.get("total_instances")
+            totals.add(str(total))
+            if not token:
+                agrees = succeeded and totals == {str(len(found))} and isinstance(total, int)
+                said = f"{len(found)} of {' or '.join(sorted(totals))} instances"
+                return list(found.values()), "" if agrees else f"a list of {said}{'' if succeeded else ', no success'}"
+            if token in seen:
+                break
+            seen.add(str(token))
+            query["after_token"] = str(token)
+        raise VastError(self._malformed("a list of instances that does not end"))
+
+    def instance(self, number: int) -> dict[str, Any] | None:
+        """Return one instance, or None where there is none (any more)."""
+        answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
+        if answer.status == 404:
+            return None if self._says_no_such(answer) else self._refuse(answer)
+        data = answer.data
+        if not isinstance(data, dict) or "instances" not in data:
+            raise VastError(self._malformed("an answer without an instance"))
+        if data.get("success") is False:
+            raise VastError(self._malformed("an answer that says of itself that it failed"))
+        row = data["instances"]
+        if row is None or row == []:
+            return None
+        row = row[0] if isinstance(row, list) else row
+        if not isinstance(row, dict) or not _is_number(row.get("id")):
+            raise VastError(self._malformed("an instance without a number"))
+        return row
+
+    def destroy(self, number: int) -> bool:
+        """End an instance, its disk too; False where there was none (any more)."""
+        answer = self._read("DELETE", f"/api/v0/instances/{int(number)}/", {}, missing=True)
+        if answer.status == 404:
+            # A 404 alone could come from a proxy or a wrong address, and the machine would go on costing money.
+            if any(row["id"] == number for row in self.instances()) or self.instance(number) is not None:
+                raise VastError(self._malformed(f"'no instance {number}' as it was to be ended, and it is there"))
+            return False
+        self._succeeded(answer)
+        return True
+
+    def stop(self, number: int) -> None:
+        """Stop an instance; its disk goes on being billed."""
+        self._succeeded(self._read("PUT", f"/api/v0/instances/{int(number)}/", {"state": "stopped"}))
+
+    def logs(self, number: int) -> str:
+        """Return what the container printed. vast.ai uploads it first, to an address that our key does not go to."""
+        answer = self._read("PUT", f"/api/v0/instances/request_logs/{int(number)}/", {"tail": "1000"})
+        url = answer.word("result_url")
+        if not url:
+            raise VastError(self._malformed("an answer without the log's address"))
+        for _ in range(_LOG_TRIES):
+            try:
+                text = send("GET", url, {"User-Agent": _FACE["User-Agent"]}, timeout_s=self._timeout_s)
+            except (NotSent, Unanswered) as error:
+                raise OutOfReach(self._no_answer(str(error), 1)) from None
+            if text.status == 200:
+                return text.text
+            self._sleep(_LOG_PAUSE_S)
+        raise OutOfReach(self._no_answer(f"the log of instance {number} was not uploaded", _LOG_TRIES))
+
+    # --- SSH keys ------------------------------------------------------------------------------------
+
+    def ssh_keys(self) -> list[dict[str, Any]]:
+        """Return the account's public keys: `id` and `key`."""
+        answer = self._read("GET", "/api/v0/ssh/", missing=True)
+        if answer.status == 404:  # how the API says that there is none
+            return [] if isinstance(answer.data, dict) else self._refuse(answer)
+        data = answer.data
+        rows = data.get("ssh_keys") if isinstance(data, dict) else data
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise VastError(self._malformed("a list of SSH keys that is none"))
+        return [row for row in rows if not row.get("deleted_at")]
+
+    def add_ssh_key(self, public: str) -> None:
+        """Put a public key into the account, unless it is there: every instance created from now on has it."""
+        wanted = public.split()[:2]
+        if self._has_key(wanted):
+            return
+        try:
+            self._succeeded(self._read("POST", "/api/v0/ssh/", {"ssh_key": public.strip()}))
+        except VastError:
+            if not self._has_key(wanted):  # asked for twice, after a lost answer
+                raise
+
+    def attach_ssh_key(self, number: int, public: str) -> None:
+        """Give a public key to an instance that runs already."""
+        self._succeeded(self._read("POST", f"/api/v0/instances/{int(number)}/ssh/", {"ssh_key": public.strip()}))
+
+    def _has_key(self, wanted: list[str]) -> bool:
+        return any(str(row.get("key") or row.get("public_key") or "").split()[:2] == wanted for row in self.ssh_keys())
+
+    # --- asking --------------------------------------------------------------------------------------
+
+    def _send(self, method: str, path: str, body: Any = None) -> Answer:
+        headers = {**_FACE, "Authorization": f"Bearer {self._key}"}
+        answer = self._transport(method, self.url + path, headers, body, self._timeout_s)
+        self.clock.hear(answer.headers)
+        return answer
+
+    def _read(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
+        """Return a good answer (or a 404, if that may be), asked for again where that may help."""
+        failed, reason = 0, ""
+        while True:
+            failed += 1
+            answer, pause = None, None
+            try:
+                answer = self._send(method, path, body)
+                if answer.status not in PASSING:
+                    return (
+                        answer if answer.status == 200 or (missing and answer.status == 404) else self._refuse(answer)
+                    )
+                pause, reason = self._pause(answer, failed), f"HTTP {answer.status}"
+            except (NotSent, Unanswered) as error:
+                pause, reason = self._patience.pause(failed), str(error)
+            if pause is None:
+                if answer is not None and answer.status == 429:
+                    self._refuse(answer)
+                raise OutOfReach(self._no_answer(reason, failed))
+            self._wait(pause, reason, path)
+
+    def _pause(self, answer: Answer, failed: int) -> float | None:
+        if answer.word("error") == "search_quota_exceeded":
+            return None
+        return self._patience.pause(failed, asked_to_wait(answer.headers))
+
+    def _wait(self, pause: float, reason: Answer | str, path: str) -> None:
+        if self._tell:
+            said = reason if isinstance(reason, str) else f"HTTP {reason.status}"
+            self._tell(self._without_key(f"vast.ai, {path.partition('?')[0]}: {said}; again in {pause:.0f} s"))
+        self._sleep(pause)
+
+    # --- what answers mean ---------------------------------------------------------------------------
+
+    def _rows(self, answer: Answer, name: str) -> list[dict[str, Any]]:
+        data = answer.data
+        rows = data.get(name) if isinstance(data, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):
+            raise VastError(self._malformed(f"an answer without a list of {name}"))
+        return rows
+
+    def _created(self, offer: int, answer: Answer) -> int:
+        data = answer.data
+        number = data.get("new_contract") if isinstance(data, dict) and data.get("success") else None
+        if answer.status == 200 and _is_number(number):
+            return int(str(number))
+        said = f"{answer.word('error')} {answer.word('msg')}".lower()
+        if answer.status < 500 and any(word in said for word in _GONE):
+            raise OfferGone(
+                Problem(
+                    f"offer {offer} is gone: somebody else rented it", "an offer that is there", "take the next one"
+                )
+            )
+        if 300 <= answer.status < 500 and answer.status != 408:
+            self._refuse(answer)
+        raise OutcomeUnknown(self._unknown(offer, f"HTTP {answer.status} {answer.word('msg')}".rstrip()))
+
+    def _succeeded(self, answer: Answer) -> None:
+        data = answer.data
+        if not isinstance(data, dict) or data.get("success") is not True:
+            said = answer.word("msg") or answer.word("error") or "no word of success"
+            raise VastError(self._malformed(said))
+
+    def _says_no_such(self, answer: Answer) -> bool:
+        return "no_such" in answer.word("error") or "not found" in answer.word("msg").lower()
+
+    def _refuse(self, answer: Answer) -> Any:
+        """Raise what an answer other than 200 means."""
+        said = self._without_key(answer.word("msg") or answer.word("error"))
+        found = f"{self.url} answered HTTP {answer.status}{': ' + said if said else ''}"
+        if answer.word("error") == "search_quota_exceeded":
+            do = f"come back after {_reset_of(answer)}, or use another account"
+            raise QuotaSpent(Problem("the account's searches of today are spent", "one more", do))
+        if answer.status in (401, 403):
+            do = f"look at {KEYS_PAGE}: the key must be one of this account, with permission for instances"
+            raise KeyRefused(Problem(found, "a key that may do this", do))
+        if 300 <= answer.status < 400:
+            do = "name the right address as VAST_URL, or unset it: the key is not sent to where this leads"
+            raise VastError(Problem(found, "an answer of the API", do))
+        do = "wait a while" if answer.status == 429 else "read what it says; the account is at https://console.vast.ai"
+        if answer.word("error") == "insufficient_credit":
+            do = "add credit at https://console.vast.ai/billing/"
+        raise VastError(Problem(found, "the API to accept it", do))
+
+    def _malformed(self, what: str) -> Problem:
+        do = "try again; if it stays, the API has changed and this version of the house does not know it"
+        return Problem(f"{self.url} gave {self._without_key(what)}", "an answer as the API is known to give it", do)
+
+    def _no_answer(self, reason: str, tries: int) -> Problem:
+        times = f", {tries} times in a row" if tries > 1 else ""
+        found = f"no answer from {self.url}: {self._without_key(reason)}{times}"
+        return Problem(found, "vast.ai in reach", "check the network (and VAST_URL, if it is set), then run again")
+
+    def _unknown(self, offer: int, reason: str) -> Problem:
+        return Problem(
+            f"offer {offer} was asked for, and the answer was lost ({self._without_key(reason)}): it may be rented",
+            "to know it",
+            "look for its label among the instances (make destroy does), and at https://console.vast.ai/instances/",
+        )
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "(key)")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _reset_of(answer: Answer, now: datetime | None = None) -> str:
+    """Return when searches are allowed again: as the answer says, else midnight UTC."""
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    today = now or datetime.now(timezone.utc)
+    try:
+        then = datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), timezone.utc)
+    except (KeyError, ValueError, OverflowError, OSError):
+        then = (today + timedelta(days=1)).replace(hour=0, minute=0)
+    return f"{then:%Y-%m-%d %H:%M} UTC"

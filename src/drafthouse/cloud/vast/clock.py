@@ -1,0 +1,88 @@
+"""How long a rental may still live: by the provider's own clock, and by a monotonic one between its answers.
+
+Every answer of vast.ai says what time it is there (`Date`, RFC 9110, 6.6.1), and an instance since when it is rented
+(`start_date`). Time that passes after an answer is counted by this machine's monotonic clock. So this machine's wall
+clock, wrong or set while a run goes on, neither lengthens nor shortens a rental; it is read only where no answer says
+the time. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+from ...cloud.deadline import Clocks, clocks
+
+
+class Heard(NamedTuple):
+    """What a clock said (unix seconds), and when: by this machine's clock ``up``, in its start ``boot``."""
+
+    time: float
+    up: float
+    boot: str
+
+    def at(self, now: Clocks) -> float | None:
+        """Return what that clock says now; None after a restart of this machine."""
+        passed = now.up - self.up
+        return self.time + passed if self.boot == now.boot and passed >= 0 else None
+
+
+def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
+    """Return what an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
+    said = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    try:
+        moment = parsedate_to_datetime(said)
+    except (ValueError, OverflowError, TypeError):
+        return None
+    return Heard(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
+
+
+class ProviderClock:
+    """The provider's clock as its last answer set it; this machine's wall clock until there is one."""
+
+    def __init__(self, read: Callable[[], Clocks] = clocks) -> None:
+        self._read = read
+        self._last: Heard | None = None
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        """Take the time of an answer that has just come."""
+        self._last = heard(headers, self._read()) or self._last
+
+    def now(self) -> float:
+        """Return the provider's time, unix seconds."""
+        return self.anchor().time
+
+    def anchor(self) -> Heard:
+        """Return what the clock says at this moment, for whoever counts on from it later."""
+        now = self._read()
+        said = self._last.at(now) if self._last else None
+        return Heard(now.wall if said is None else said, now.up, now.boot)
+
+
+def ends_at(
+    row: Mapping[str, Any], deadline: float | None, facts: Mapping[str, Any], begun: float | None
+) -> float | None:
+    """Return when an instance is due, by the provider's clock: so long after its start as it was rented for.
+
+    For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line
+    that announced it (``begun``) came from one clock, so that the difference is right even where that clock was not.
+    ``deadline``, the label's, is what is left where either is not known. Unix seconds.
+    """
+    hours, start = facts.get("hours"), row.get("start_date")
+    life = float(hours) * 3600 if isinstance(hours, (int, float)) else None
+    if life is None and deadline is not None and begun is not None:
+        life = deadline - begun
+    return float(start) + life if life is not None and isinstance(start, (int, float)) else deadline
+
+
+def lease_of(ends: float, clock: Heard) -> dict[str, Any]:
+    """Return until when a box may live, by the clock that says so, as plain data for `left_of`."""
+    return {"ends": round(ends, 1), **clock._asdict()}
+
+
+def left_of(lease: Mapping[str, Any], now: Clocks) -> float:
+    """Return the seconds that are left; by the wall clock where this machine has been restarted since."""
+    said = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
+    return float(lease["ends"]) - (now.wall if said is None else said)

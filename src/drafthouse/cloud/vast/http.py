@@ -1,0 +1,153 @@
+"""One request to vast.ai's REST API: sent or not, answered or not. Standard library only.
+
+Whoever rents must know which of the two it was: what was never sent cost nothing, what was sent and not answered may
+have rented a machine. The account's key goes to the address given and nowhere else: redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from ...core.errors import DrafthouseError, Problem
+
+# Bytes of an answer that are read; a search of 64 offers is about 200 KB.
+_MOST = 32 << 20
+# Nothing can have reached the other side.
+_NEVER_SENT = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
+_NO_WAY = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL})
+
+
+class NotSent(Exception):
+    """No connection: the request cannot have had an effect."""
+
+
+class Unanswered(Exception):
+    """The request was on its way, and no whole answer came: it may have had its effect."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back. ``data`` is the JSON of it, or None where it is none."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def data(self) -> Any:
+        """The answer's JSON, or None."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+
+    def word(self, name: str) -> str:
+        """Return a text of the answer's object (`error`, `msg`), or nothing, on one line."""
+        data = self.data
+        value = data.get(name) if isinstance(data, dict) else None
+        return " ".join(value.split())[:300] if isinstance(value, str) else ""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like another: following it would carry the key to whoever it names."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        """Follow none."""
+        return
+
+
+def checked_url(url: str) -> str:
+    """Return the API's address without a slash at its end; DrafthouseError where a key should not be sent to it."""
+    parts = _split(url)
+    host = parts.hostname or ""
+    sealed = parts.scheme == "https" or (parts.scheme == "http" and is_near(host))
+    if sealed and host and not (parts.username or parts.password or parts.query or parts.fragment):
+        return url.rstrip("/")
+    raise DrafthouseError(
+        Problem(
+            f"VAST_URL={parts.scheme}://{host}" if host else "a VAST_URL without a host",
+            "https://... (plain http only on this machine or in a private network), without user, query or fragment",
+            "unset VAST_URL: the default is vast.ai itself",
+        )
+    )
+
+
+def is_near(host: str) -> bool:
+    """Tell whether plain HTTP to this host stays on this machine or in a private network."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return urlsplit("")
+    return parts
+
+
+def opener_for(url: str) -> urllib.request.OpenerDirector:
+    """Return what opens ``url``: the environment's proxies are used, but not to reach this machine."""
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if is_near(_split(url).hostname or ""):
+        handlers.append(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(*handlers)
+
+
+def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, timeout_s: float = 30.0) -> Answer:
+    """Return the answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise NotSent("an address that is no http(s)")
+    data = None if body is None else json.dumps(body).encode()
+    kind = {} if body is None else {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, data, {**headers, **kind}, method=method)  # noqa: S310 (looked at above)
+    try:
+        with opener_for(url).open(request, timeout=timeout_s) as answer:
+            return _read(answer, answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _read(error, error.code)
+    except urllib.error.URLError as error:
+        reason = error.reason if isinstance(error.reason, Exception) else OSError(str(error.reason))
+        raise (NotSent if _was_not_sent(reason) else Unanswered)(_words(reason)) from None
+    except (http.client.HTTPException, OSError) as error:
+        raise Unanswered(_words(error)) from None
+
+
+def _read(answer: Any, status: int) -> Answer:
+    try:
+        raw = answer.read(_MOST)
+        if left := answer.length:
+            raise http.client.IncompleteRead(raw, left)
+    except (http.client.HTTPException, OSError) as error:
+        raise Unanswered(f"HTTP {status}, and {_words(error)}") from None
+    return Answer(status, dict(answer.headers.items()), raw.decode("utf-8", "replace"))
+
+
+def _was_not_sent(reason: Exception) -> bool:
+    return isinstance(reason, _NEVER_SENT) or (isinstance(reason, OSError) and reason.errno in _NO_WAY)
+
+
+def _words(error: Exception) -> str:
+    """Return an error on one line, without the addresses of objects and without what was read so far."""
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer ended too early"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,102 @@
+"""What the controller keeps of rentals, so that the same command gives the same server when the box is gone.
+
+``rentals/`` of the clone, or the folder that DRAFTHOUSE_STATE names: the ledger of what was rented, and the API key of
+each profile's rented server. Nobody but its owner may look into it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import string
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...core.errors import DrafthouseError, Problem
+from ...profiles.workspace import ROOT
+
+_KEY_LENGTH = 40
+_SHORTEST_KEY = 16
+_LETTERS = string.ascii_letters + string.digits
+
+
+def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) -> Path:
+    """Return the folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
+    named = (os.environ if environ is None else environ).get("DRAFTHOUSE_STATE")
+    folder = Path(named).expanduser() if named else root / "rentals"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & stat.S_ISVTX:  # /tmp and its like: closing it would shut everybody else out
+            raise PermissionError("a folder that all users share")
+        if mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                f"{error.strerror or error}",
+                "a folder of this user for what is rented, and for its keys",
+                "set DRAFTHOUSE_STATE to one",
+                str(folder),
+            )
+        ) from error
+    return folder
+
+
+def kept_key(profile: str, folder: Path | None = None) -> str:
+    """Return the API key of a profile's rented servers; one is made where none is kept. Raises DrafthouseError.
+
+    Several that ask at the same time get the same one.
+    """
+    file = key_file(profile, folder)
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        if not file.exists():
+            _put(file, "".join(secrets.choice(_LETTERS) for _ in range(_KEY_LENGTH)))
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            file.chmod(0o600)
+        key = file.read_text("utf-8", errors="replace").strip()
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                f"{error.strerror or error}",
+                "a file of this user for the API key",
+                "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
+                str(file),
+            )
+        ) from error
+    readable = key.isascii() and key.isprintable()
+    if len(key) < _SHORTEST_KEY or not readable or " " in key:
+        raise DrafthouseError(
+            Problem(
+                f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
+                f"an API key: one line of {_SHORTEST_KEY} or more characters",
+                "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",
+                str(file),
+            )
+        )
+    return key
+
+
+def key_file(profile: str, folder: Path | None = None) -> Path:
+    """Return where the key of a profile is kept."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", profile).lstrip(".") or "_"
+    return (folder or state_folder()) / "keys" / name
+
+
+def _put(file: Path, key: str) -> None:
+    """Write a whole file or none; where another was quicker, its key stays."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".key-")  # mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as target:
+            target.write(key + "\n")
+            target.flush()
+            os.fsync(target.fileno())
+        file.hardlink_to(name)
+    except FileExistsError:
+        pass
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,257 @@
+"""Which offer of vast.ai to rent for a profile: the search, the price with everything in it, and the choice.
+
+Pure. What a box must be stands in the resolved profile (`rental`, see profiles/rental_spec.py); here it becomes a query
+in the words of vast.ai's search, and every offer that comes back is held against the same wishes once more: a search
+that ignores a filter must not rent the wrong box, and a price that is missing is not a price of nothing.
+
+The price of an hour, the only one that is compared with the cap:
+
+    the box     dph_base, $ an hour of the GPUs
+  + its disk    storage_cost ($ per GB and month) x GB rented / 720 hours: a month of 30 days is the dearer reading
+  + traffic     inet_down_cost ($ per GB) x GB that the plan downloads / hours of the run
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.errors import DrafthouseError, Problem
+from ...core.table import table
+from ...profiles.rental_spec import MEMORY_TOLERANCE
+
+HOURS_OF_A_MONTH = 720
+# A search answers with no more than this, whatever is asked for.
+MOST_OFFERS = 64
+HEAD = ("offer", "GPU", "where", "$/h all in", "box", "disk", "traffic", "total $", "Mbit/s", "reliable", "driver")
+_SHOWN = 10
+_PRICES = ("dph_total", "storage_cost", "inet_down_cost")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a person allows and asks for beyond the profile. Prices in $, ``download_mbps`` in Mbit/s."""
+
+    max_price: float
+    hours: float
+    download_mbps: float = 500.0
+    reliability: float = 0.98
+    direct_ports: int = 2
+    verified: bool = True
+
+
+@dataclass(frozen=True)
+class Price:
+    """What an hour costs, by part, and the whole run; $."""
+
+    box: float
+    disk: float
+    traffic: float
+    hours: float
+
+    @property
+    def hour(self) -> float:
+        """Return what an hour costs with everything in it."""
+        return self.box + self.disk + self.traffic
+
+    @property
+    def total(self) -> float:
+        """Return what the run costs to its deadline."""
+        return self.hour * self.hours
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An offer that fits, with its price."""
+
+    offer: Mapping[str, Any]
+    price: Price
+
+    @property
+    def number(self) -> int:
+        """Return the offer's number, which the request to rent it carries."""
+        return int(self.offer["id"])
+
+
+def query_of(resolved: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """Return the search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
+    rental = resolved["rental"]
+    if not rental["vast_names"]:
+        raise DrafthouseError(
+            Problem(
+                f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
+                "hardware with `vast_names` in profiles/catalog/hardware.yml",
+                "choose a profile for a GPU that is rented out, or add the name that the site's search has for it",
+                f"profiles/{resolved['profile']}.yml: hardware",
+            )
+        )
+    query: dict[str, Any] = {
+        "type": "on-demand",
+        "rentable": {"eq": True},
+        "rented": {"eq": False},
+        "external": {"eq": False},
+        "gpu_name": {"in": list(rental["vast_names"])},
+        "num_gpus": {"eq": rental["devices"]},
+        "gpu_ram": {"gte": int(rental["memory_mib"] * MEMORY_TOLERANCE)},
+        "compute_cap": {"gte": rental["compute_cap"]},
+        "cpu_arch": {"in": ["amd64"]},
+        "disk_space": {"gte": rental["disk_gb"]},
+        "inet_down": {"gte": limits.download_mbps},
+        "direct_port_count": {"gte": limits.direct_ports},
+        "reliability": {"gte": limits.reliability},
+        "duration": {"gte": limits.hours * 3600},
+        "allocated_storage": rental["disk_gb"],
+        "order": [["dph_total", "asc"]],
+        "limit": MOST_OFFERS,
+    }
+    if limits.verified:
+        query["verified"] = {"eq": True}
+    if rental["cuda"]:
+        query["cuda_max_good"] = {"gte": float(rental["cuda"])}
+        query["driver_version"] = {"gte": driver_number(rental["driver"])}
+    return query
+
+
+def driver_number(version: str) -> int:
+    """Return a driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
+    parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:3]]
+    major, minor, patch = [*parts, 0, 0, 0][:3]
+    return (major * 1000 + minor) * 1000 + patch
+
+
+def priced(offer: Mapping[str, Any], rental: Mapping[str, Any], hours: float) -> Price:
+    """Return the price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
+
+    Where the answer has no price of the bare box, its total counts as one: the disk is then counted twice rather
+    than not at all.
+    """
+    disk = _number(offer, "storage_cost") * rental["disk_gb"] / HOURS_OF_A_MONTH
+    whole = _number(offer, "dph_total")
+    base = _number(offer, "dph_base") if offer.get("dph_base") is not None else whole
+    traffic = _number(offer, "inet_down_cost") * rental["download_gb"] / hours
+    return Price(max(base, whole - disk), disk, traffic, hours)
+
+
+def figures_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prices that an instance shows; an answer may leave some out."""
+    return {key: row[key] for key in (*_PRICES, "dph_base") if _is_figure(row.get(key))}
+
+
+def unfit(offer: Mapping[str, Any], resolved: Mapping[str, Any], limits: Limits) -> list[str]:
+    """Return why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
+    rental = resolved["rental"]
+    least = {
+        "gpu_ram": rental["memory_mib"] * MEMORY_TOLERANCE,
+        "compute_cap": rental["compute_cap"],
+        "disk_space": rental["disk_gb"],
+        "inet_down": limits.download_mbps,
+        "direct_port_count": limits.direct_ports,
+        "duration": limits.hours * 3600,
+    }
+    if rental["cuda"]:
+        least["cuda_max_good"] = float(rental["cuda"])
+    why = [f"{key} {offer.get(key)}, not {value:g}" for key, value in least.items() if _number(offer, key) < value]
+    if max(_number(offer, "reliability"), _number(offer, "reliability2")) < limits.reliability:
+        why.append(f"reliability below {limits.reliability:g}")
+    if rental["driver"] and driver_number(str(offer.get("driver_version") or "")) < driver_number(rental["driver"]):
+        why.append(f"driver {offer.get('driver_version')}, not {rental['driver']}")
+    if str(offer.get("gpu_name", "")).replace("_", " ") not in rental["vast_names"]:
+        why.append(f"a {offer.get('gpu_name')}")
+    if offer.get("num_gpus") != rental["devices"]:
+        why.append(f"{offer.get('num_gpus')} GPUs")
+    if offer.get("cpu_arch") not in ("amd64", None):
+        why.append(f"a {offer['cpu_arch']} processor")
+    if not isinstance(offer.get("id"), int):
+        why.append("no number")
+    if offer.get("rentable") is False or offer.get("rented") is True:
+        why.append("taken")
+    if offer.get("external") is True:
+        why.append("another marketplace's")
+    if limits.verified and not _is_verified(offer):
+        why.append("not verified")
+    price = priced(offer, rental, limits.hours)
+    if unpriced := [key for key in _PRICES if not _is_figure(offer.get(key)) or offer[key] < 0]:
+        why.append(f"no {', '.join(unpriced)}")
+    elif not 0 < price.hour <= limits.max_price:
+        why.append(f"${price.hour:.3f} an hour, more than {limits.max_price:g}")
+    return why
+
+
+def choices(offers: Iterable[Mapping[str, Any]], resolved: Mapping[str, Any], limits: Limits) -> list[Choice]:
+    """Return the offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
+    fitting = [
+        Choice(offer, priced(offer, resolved["rental"], limits.hours))
+        for offer in offers
+        if not unfit(offer, resolved, limits)
+    ]
+    return sorted(
+        fitting,
+        key=lambda one: (
+            one.price.hour,
+            -max(_number(one.offer, "reliability"), _number(one.offer, "reliability2")),
+            -_number(one.offer, "inet_down"),
+            one.number,
+        ),
+    )
+
+
+def none_fits(offers: Sequence[Mapping[str, Any]], resolved: Mapping[str, Any], limits: Limits) -> DrafthouseError:
+    """Return what to say where no offer fits: the cheapest price there is, or what each offer lacks."""
+    rental = resolved["rental"]
+    needed = (
+        f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
+        f" {rental['driver'] or 'of any version'}, for at most ${limits.max_price:g} an hour with disk and traffic"
+    )
+    if not offers:
+        do = "try again later, or allow more: --download-mbps, --reliability, --unverified, another profile"
+        return DrafthouseError(Problem("no offer at all", needed, do, "vast.ai"))
+    dear = [offer for offer in offers if len(unfit(offer, resolved, limits)) == 1]
+    prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
+    too_dear = [price for price in prices if price > limits.max_price]
+    if too_dear:
+        found = f"{len(offers)} offers, and the cheapest that would do costs ${too_dear[0]:.3f} an hour"
+        do = f"MAX_PRICE={too_dear[0] + 0.005:.2f}, or try again later"
+    else:
+        lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})
+        found = f"{len(offers)} offers, none of which fits: {'; '.join(lacks[:4])}"
+        do = "try again later, or another profile"
+    return DrafthouseError(Problem(found, needed, do, "vast.ai"))
+
+
+def offers_table(found: Sequence[Choice]) -> str:
+    """Return the offers that fit as a table, prices by part; the first one is the one that is rented."""
+    more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return table(HEAD, [_row(one) for one in found[:_SHOWN]], width=24) + more
+
+
+def _row(one: Choice) -> list[str]:
+    offer, price = one.offer, one.price
+    gpu = f"{offer.get('num_gpus')} x {offer.get('gpu_name')}"
+    reliable = max(_number(offer, "reliability"), _number(offer, "reliability2"))
+    money = [f"{value:.3f}" for value in (price.hour, price.box, price.disk, price.traffic)]
+    return [
+        str(one.number),
+        gpu,
+        str(offer.get("geolocation") or ""),
+        *money,
+        f"{price.total:.2f}",
+        f"{_number(offer, 'inet_down'):.0f}",
+        f"{reliable * 100:.1f}%",
+        str(offer.get("driver_version") or ""),
+    ]
+
+
+def _is_verified(offer: Mapping[str, Any]) -> bool:
+    return offer.get("verified") is True or offer.get("verification") == "verified"
+
+
+def _number(offer: Mapping[str, Any], key: str) -> float:
+    """Return a figure of an answer; 0 where it is missing or none, which every least value is above."""
+    value = offer.get(key)
+    return float(value) if _is_figure(value) else 0.0  # type: ignore[arg-type]  # _is_figure has looked
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

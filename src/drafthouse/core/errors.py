@@ -1,0 +1,94 @@
+"""What is said when something is wrong: where, what was found, what was needed, what to do.
+
+Every part of the house reports through these two types, so that an error reads the same
+from the resolver, a script, a module on a box and a playbook.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .plain_text import printable, printable_lines
+
+#: So many problems of one file are told one by one.
+FEW = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    ``where`` is a file and the path in it (``profiles/x.yml: engine.version``) or a name of the box.
+    """
+
+    found: str
+    needed: str
+    do: str
+    where: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
+        head = [f"where: {printable(self.where)}"] if self.where else []
+        facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
+        return [*head, *(f"{word}: {printable_lines(text)}" for word, text in facts)]
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the problem as plain data, for results that travel as JSON."""
+        return asdict(self)
+
+
+class DrafthouseError(Exception):
+    """One or more problems, all of them collected before anything is touched."""
+
+    def __init__(self, problems: Problem | Sequence[Problem]) -> None:
+        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
+        super().__init__(describe(self.problems))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Return the problems as a failed Ansible result: one line for its ``msg``, the whole beside it.
+
+        The callback of the house prints them in full, a fact a line.
+        """
+        first = self.problems[0].found.splitlines()[0]
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return {"msg": first + more, "problems": [problem.as_dict() for problem in self.problems]}
+
+
+class NotHere(DrafthouseError):
+    """What cannot be done on this machine, whatever a file says: a program, a system or hardware is missing."""
+
+
+def describe(problems: Iterable[Problem]) -> str:
+    """Return all problems as text, separated by an empty line."""
+    return "\n\n".join("\n".join(problem.lines()) for problem in problems)
+
+
+def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
+    """Return the first problems of a file and how many more there are: a file of wrong lines must not fill a screen."""
+    if len(problems) <= FEW:
+        return list(problems)
+    more = len(problems) - FEW
+    counted = Problem(
+        f"{more} more problem{'s' if more > 1 else ''}, {len(problems)} in all",
+        "none",
+        "correct those above first: the others are often of their kind",
+        where,
+    )
+    return [*problems[:FEW], counted]
+
+
+def nearest(word: object, words: Iterable[str]) -> str | None:
+    """Return the valid word that is most like ``word``, or None when nothing is near."""
+    close = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
+def did_you_mean(word: object, words: Iterable[str]) -> str:
+    """Return advice for a word that is not valid: the nearest one, or all of them."""
+    known = sorted(words)
+    close = nearest(word, known)
+    return f"write '{close}'" if close else f"use one of: {', '.join(known) or '(none)'}"

@@ -1,0 +1,78 @@
+"""Files that hold what was measured: whole or not there at all, and with room for them put aside before it is measured.
+
+A disk that fills up while a step is measured must cost neither that step nor what stands there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import DrafthouseError, Problem
+from .files import replace_file
+
+MIB = 1024**2
+#: What is put aside for the files of one step: a round of the longest suite takes a few MiB.
+ROOM_BYTES = 16 * MIB
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write a file so that a reader finds all of it or what was there before; the room put aside for it is used.
+
+    Raises DrafthouseError where it cannot be written; nothing half-written is left then.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    give_room_back(path)
+    try:
+        replace_file(path, data, None)
+    except OSError as error:
+        raise DrafthouseError(_unwritten(path, len(data), error)) from error
+    return path
+
+
+@contextlib.contextmanager
+def room_aside(path: Path, size: int = ROOM_BYTES) -> Iterator[None]:
+    """Have ``size`` bytes put aside in the block for the file that `write_whole` writes there, wherever that can be.
+
+    Raises DrafthouseError where they are not there.
+    """
+    room = _room_for(path)
+    try:
+        room.parent.mkdir(parents=True, exist_ok=True)
+        with room.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, size)
+    except OSError as error:
+        give_room_back(path)
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise DrafthouseError(_unwritten(path, size, error)) from error
+    try:
+        yield
+    finally:
+        give_room_back(path)
+
+
+def give_room_back(path: Path) -> None:
+    """Free what was put aside for a file."""
+    with contextlib.suppress(OSError):
+        _room_for(path).unlink(missing_ok=True)
+
+
+def _room_for(path: Path) -> Path:
+    return path.with_name(f".{path.name}.room")
+
+
+def _unwritten(path: Path, size: int, error: OSError) -> Problem:
+    place = next((folder for folder in path.parents if folder.exists()), Path("/"))
+    free = shutil.disk_usage(place).free
+    full = error.errno in _FULL
+    return Problem(
+        f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}",
+        f"room for {max(size / MIB, 0.1):,.1f} MiB" if full else "a folder that can be written",
+        f"{'make room there' if full else 'mend that'}, then run again: what is kept stays, and it goes on there",
+        str(path),
+    )

@@ -1,0 +1,81 @@
+"""At most one of our long jobs at a time: a run that lost its controller must not disturb the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import DrafthouseError, Problem
+
+_PATIENCE_S = 15.0
+_ENDED = Problem(
+    "this step was told to end while it worked; a newer run on the same box does that",
+    "one run at a time on a box, of which the box hears all the time",
+    "let the other run end, then run again: it goes on with what is there",
+)
+
+
+@contextmanager
+def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
+    """Hold ``lock`` (a file with our pid). Whoever holds it is an orphan of an earlier run, and is ended first.
+
+    Without ``end_others`` it is a run that works now, and DrafthouseError says so. A job runs apart from its
+    controller, so Ctrl-C or a lost connection leaves it running. Raises DrafthouseError when the other one does not
+    end.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as file:
+        end = time.monotonic() + _PATIENCE_S
+        while not _take(file.fileno()):
+            file.seek(0)
+            holder = file.read().strip()
+            if time.monotonic() > end or not holder.isdigit() or not end_others:
+                raise DrafthouseError(
+                    Problem(
+                        f"another run (pid {holder or 'unknown'}) still works on this box",
+                        "one at a time",
+                        "end it, then run again",
+                        str(lock),
+                    )
+                )
+            _end(int(holder))
+            time.sleep(0.2)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        before = signal.signal(signal.SIGTERM, _say_and_end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _say_and_end(number: int, _frame: object) -> None:
+    """Leave a module's result that says why, then end as the signal would have: at once, wherever the work stands."""
+    # Whoever reads this must not take the box back: it is the newer run's.
+    result = {"failed": True, "changed": False, "superseded": True, **DrafthouseError(_ENDED).result}
+    with contextlib.suppress(OSError):
+        os.write(1, f"\n{json.dumps(result)}\n".encode())
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)

@@ -1,0 +1,181 @@
+"""What this clone pinned at first use: the commit of a branch on the hub, the digest of an image's tag.
+
+The catalogue names commits and digests where they are known. Where it names something that can move (a branch, a tag,
+or `unresolved`), what it was at first use is written to `pins.json` in the clone, for all boxes, and holds from then
+on. Runs on the controller. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .documents import json_of
+from .errors import DrafthouseError, Problem
+from .kept_file import write_whole
+
+FILE = "pins.json"
+VARIABLE = "DRAFTHOUSE_PINS"
+SCHEMA = "drafthouse.pins/1"
+ACCEPT = "find out why it moved; to take what it is now, add -e repin=true once"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass
+class Pins:
+    """``hub``: {repository@what was asked for: commit}; ``images``: {name:tag: digest}; ``on``: when, by those names.
+
+    ``ids``: an image's own id on the first box, for one that came to another box without a registry.
+    """
+
+    hub: dict[str, str] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    on: dict[str, str] = field(default_factory=dict)
+
+
+def is_commit(revision: str) -> bool:
+    """Return whether ``revision`` names one commit and for ever the same one."""
+    return bool(_COMMIT.fullmatch(revision))
+
+
+def pins_file(root: Path) -> Path:
+    """Return where the pins of the clone at ``root`` are kept."""
+    return Path(os.environ.get(VARIABLE) or root / FILE)
+
+
+def hub_key(repo: str, asked: str) -> str:
+    """Return the name under which a repository's branch (or ``unresolved``) is pinned."""
+    return f"{repo}@{asked}"
+
+
+def read_pins(path: Path) -> Pins:
+    """Return what was pinned; nothing where there is no file.
+
+    Raises DrafthouseError for one that cannot be believed.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return Pins()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DrafthouseError(_damaged(path, str(error))) from error
+    try:
+        data = json_of(text)
+        pins = Pins(**{name: dict(data.get(name) or {}) for name in Pins.__dataclass_fields__})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DrafthouseError(_damaged(path, f"text that is no record of pins ({error})")) from error
+    wrong = [key for key, value in pins.hub.items() if not is_commit(str(value))]
+    wrong += [key for key, value in pins.images.items() if not _DIGEST.fullmatch(str(value))]
+    if data.get("schema") != SCHEMA or wrong:
+        found = f"no commit or digest for {', '.join(wrong)}" if wrong else f"schema {data.get('schema')!r}"
+        raise DrafthouseError(_damaged(path, found))
+    return pins
+
+
+def remember(path: Path, new: Pins, again: bool = False) -> bool:
+    """Write down what of ``new`` is not pinned yet; return whether that was anything. ``again``: pin it anew.
+
+    Raises DrafthouseError where something is pinned as something else: boxes that saw it before and after it moved.
+    """
+    with _alone(path):
+        pins = read_pins(path)
+        moved = [
+            Problem(
+                f"{key} is {value} here",
+                f"{old[key]}, as it was pinned {pins.on.get(key, 'before')}",
+                ACCEPT,
+                path.name,
+            )
+            for fresh, old in ((new.hub, pins.hub), (new.images, pins.images))
+            for key, value in fresh.items()
+            if old.get(key, value) != value and not again
+        ]
+        if moved:
+            raise DrafthouseError(moved)
+        before = (dict(pins.hub), dict(pins.images), dict(pins.ids))
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        changed = [key for key, value in new.hub.items() if pins.hub.get(key) != value]
+        changed += [key for key, value in new.images.items() if pins.images.get(key) != value]
+        pins.hub.update(new.hub)
+        pins.images.update(new.images)
+        pins.ids.update(new.ids)
+        pins.on.update(dict.fromkeys(changed, today))
+        if (pins.hub, pins.images, pins.ids) == before:
+            return False
+        write_whole(path, json.dumps({"schema": SCHEMA, **vars(pins)}, indent=1, sort_keys=True) + "\n")
+    return True
+
+
+def with_pins(resolved: dict[str, Any], pins: Pins) -> dict[str, Any]:
+    """Return a resolved profile that says what of it is pinned: ``pinned`` of each item of the hub, and of the image.
+
+    None where the catalogue names a commit or digest itself, or nothing was pinned yet. The plan says which it is.
+    """
+    for item in resolved["weights"]:
+        if item["source"] == "hub":
+            details = item["details"]
+            key = hub_key(details["repo"], details["revision"])
+            item["pinned"] = pins.hub.get(key)
+            if not is_commit(details["revision"]):
+                what = f"{details['repo']} at {details['revision']}"
+                resolved["warnings"].append(
+                    f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
+                    if item["pinned"]
+                    else f"unpinned: {what}; the first run pins its commit (pins.json)"
+                )
+    name = image_of(resolved)
+    resolved["image_digest"] = pins.images.get(name) if name else None
+    return resolved
+
+
+def image_of(resolved: Mapping[str, Any]) -> str | None:
+    """Return the image that a registry is asked for; None where no container runs the engine."""
+    if resolved["site"].get("runtime") != "docker":
+        return None
+    derived = resolved.get("derived_image")
+    name = derived["base"] if derived else resolved["engine"].get("image")
+    return str(name) if name else None
+
+
+def commit_pinned(item: Mapping[str, Any]) -> str | None:
+    """Return the commit that a hub item's files are of: the catalogue's own, or what was pinned; None before that."""
+    revision = str(item["details"]["revision"])
+    return revision if is_commit(revision) else item.get("pinned")
+
+
+def commit_words(item: Mapping[str, Any]) -> str:
+    """Return how a plan or report names the commit of a hub item, and where that is written."""
+    revision, pinned = str(item["details"]["revision"]), item.get("pinned")
+    if is_commit(revision):
+        return revision
+    if pinned:
+        return f"{pinned} ({revision} in the catalogue, pinned at first use)"
+    return f"{revision}: no commit yet, the first run pins what it finds"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other runs of this clone from writing meanwhile. Raises DrafthouseError where nothing can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f".{path.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"
+        raise DrafthouseError(Problem(found, needed, "make room, or mend its rights", str(path))) from error
+
+
+def _damaged(path: Path, found: str) -> Problem:
+    do = "restore it, or move it away: what it pinned is then pinned anew, as it is now"
+    return Problem(found, "the record of what this clone pinned at first use", do, str(path))

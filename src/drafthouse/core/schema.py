@@ -1,0 +1,220 @@
+"""Check plain data (read from YAML) against the shape it must have, and collect everything that is wrong.
+
+A shape is data too: a `Map` of named fields, a `Table` of entries under free names, a `List`, or a
+`Value`. Unknown keys are errors with the nearest valid word; nothing stops at the first problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import Problem, did_you_mean
+from .plain_text import hidden_character
+
+#: No number of ours is larger or, but for 0, smaller, whatever it counts: their squares and ratios stay finite.
+LEAST, MOST = 1e-100, 1e18
+_TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a word looks like: a regular expression for the whole of it, and the same for a person."""
+
+    pattern: str
+    needed: str
+
+    def fits(self, text: str) -> bool:
+        """Tell whether all of ``text`` has the form."""
+        return re.fullmatch(self.pattern, text) is not None
+
+
+@dataclass(frozen=True)
+class Value:
+    """One plain value; ``choices`` are its words, ``low`` and ``high`` its limits (inclusive)."""
+
+    type: type = str
+    required: bool = False
+    null: bool = False
+    """Whether nothing may stand there too, as in every shape below: programs write null for what is not known."""
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    form: Form | None = None
+
+
+@dataclass(frozen=True)
+class List:
+    """A list whose items all have one shape."""
+
+    items: Shape
+    required: bool = False
+    null: bool = False
+
+
+@dataclass(frozen=True)
+class Map:
+    """Named fields; every key must be one of them, unless ``others`` are left alone.
+
+    ``one_of``: exactly one of the fields is given.
+    """
+
+    fields: Mapping[str, Shape]
+    required: bool = False
+    one_of: bool = False
+    others: bool = False
+    null: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Entries of one shape under free names (the catalogue's ids), which may have to have a form."""
+
+    entries: Shape
+    required: bool = False
+    names: Form | None = None
+    null: bool = False
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Data that another place knows how to check."""
+
+    required: bool = False
+    null: bool = True
+
+
+Shape = Value | List | Map | Table | Anything
+
+
+@dataclass
+class Findings:
+    """Collects problems while a file is checked; ``file`` stands in front of every path."""
+
+    file: str
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, path: str, found: str, needed: str, do: str) -> None:
+        """Record one problem at ``path`` of the file."""
+        self.problems.append(Problem(found, needed, do, f"{self.file}: {path}" if path else self.file))
+
+
+def check(data: object, shape: Shape, findings: Findings, path: str = "") -> bool:
+    """Add to ``findings`` all that is wrong with ``data``; return whether it is as it should be."""
+    before = len(findings.problems)
+    if data is None and shape.null:
+        return True
+    if isinstance(shape, Map):
+        _check_map(data, shape, findings, path)
+    elif isinstance(shape, Table):
+        if _is_mapping(data, findings, path):
+            for name, entry in data.items():  # type: ignore[attr-defined]  # _is_mapping has looked
+                if not isinstance(name, str):
+                    findings.add(_join(path, name), f"a name that is {_show(name)}", "text", "put it in quotes")
+                    continue
+                if shape.names and not shape.names.fits(name):
+                    findings.add(_join(path, name), f"the key {name!r}", shape.names.needed, "correct the key")
+                check(entry, shape.entries, findings, _join(path, name))
+    elif isinstance(shape, List):
+        if isinstance(data, list):
+            for number, item in enumerate(data):
+                check(item, shape.items, findings, f"{path}[{number}]")
+        else:
+            findings.add(path, _show(data), "a list", "write it as a YAML list")
+    elif isinstance(shape, Value):
+        _check_value(data, shape, findings, path)
+    return len(findings.problems) == before
+
+
+def check_text(data: object, findings: Findings, path: str = "") -> None:
+    """Add to ``findings`` every text and key of ``data`` that would not stand as one line in a file or a terminal.
+
+    It looks at everything, also below what :class:`Anything` lets through.
+    """
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            check_text(key, findings, _join(path, key))
+            check_text(value, findings, _join(path, key))
+    elif isinstance(data, (list, tuple)):
+        for number, item in enumerate(data):
+            check_text(item, findings, f"{path}[{number}]")
+    elif isinstance(data, str) and (hidden := hidden_character(data)):
+        findings.add(
+            path,
+            f"{_plain(repr(data))}, which has the character {hidden}",
+            "one line of text without control characters",
+            "remove the character; a text over several lines of YAML is one line with '>-'",
+        )
+
+
+def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
+    if not _is_mapping(data, findings, path):
+        return
+    assert isinstance(data, Mapping)
+    for key, value in data.items():
+        if key in shape.fields:
+            check(value, shape.fields[key], findings, _join(path, key))
+        elif not shape.others:
+            findings.add(
+                _join(path, key),
+                f"the unknown key '{key}'",
+                f"one of: {', '.join(sorted(shape.fields))}",
+                did_you_mean(key, shape.fields),
+            )
+    for key, wanted in shape.fields.items():
+        if wanted.required and key not in data:
+            findings.add(_join(path, key), "nothing", f"the key '{key}'", f"add '{key}:' here")
+    given = [key for key in shape.fields if key in data]
+    if shape.one_of and len(given) != 1:
+        findings.add(
+            path,
+            f"{len(given)} of them ({', '.join(given) or 'none'})",
+            f"exactly one of: {', '.join(shape.fields)}",
+            "keep one",
+        )
+
+
+def _check_value(data: object, shape: Value, findings: Findings, path: str) -> None:
+    # bool is an int in Python, and an int is a fine float.
+    right = isinstance(data, shape.type) and not (isinstance(data, bool) and shape.type is not bool)
+    if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
+        right = True
+    if not right:
+        findings.add(path, _show(data), _TYPE_NAMES[shape.type], "correct the value")
+    elif shape.choices and data not in shape.choices:
+        findings.add(path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices))
+    elif isinstance(data, str) and shape.form and not shape.form.fits(data):
+        findings.add(path, _show(data), shape.form.needed, "correct the value")
+    elif isinstance(data, (int, float)) and not isinstance(data, bool) and not _is_sane(data):
+        findings.add(path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value")
+    elif isinstance(data, (int, float)) and not isinstance(data, bool):
+        if shape.low is not None and data < shape.low:
+            findings.add(path, _show(data), f"{shape.low:g} or more", "correct the value")
+        if shape.high is not None and data > shape.high:
+            findings.add(path, _show(data), f"{shape.high:g} or less", "correct the value")
+
+
+def _is_sane(number: float) -> bool:
+    return number == 0 or LEAST <= abs(number) <= MOST  # and not NaN
+
+
+def _is_mapping(data: object, findings: Findings, path: str) -> bool:
+    if isinstance(data, Mapping):
+        return True
+    findings.add(path, _show(data), "keys with values", "write it as a YAML mapping")
+    return False
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _show(data: object) -> str:
+    return "nothing" if data is None else _plain(repr(data)) if isinstance(data, str) else _plain(data)
+
+
+def _plain(data: Any) -> str:
+    text = str(data)
+    return text if len(text) <= 80 else f"{text[:77]}..."

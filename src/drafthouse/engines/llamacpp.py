@@ -1,0 +1,100 @@
+"""llama.cpp's server: its counters, and its flags of speculation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .base import SpecDecodeCounters, spec_decode_series
+from .pasted import Command, Speculation, json_value, whole_number
+
+_RENAMED = "2026-04 (PR 22397)"
+
+
+class LlamaCpp(SpecDecodeCounters):
+    """llama-server. It counts a request's tokens as that ends, and has no histograms."""
+
+    name = "llamacpp"
+    prefixes = ("llamacpp:",)
+    # Since 2026.8.10566.
+    series = spec_decode_series(
+        "llamacpp:",
+        output_tokens="llamacpp:tokens_predicted_total",
+        input_tokens="llamacpp:prompt_tokens_total",
+        output_seconds="llamacpp:tokens_predicted_seconds_total",
+        running="llamacpp:requests_processing",
+        waiting="llamacpp:requests_deferred",
+    )
+    # Its prompt tokens are without what its cache had.
+    traffic: ClassVar[Mapping[str, str]] = {
+        "llamacpp:prompt_tokens": "input_tokens",
+        "llamacpp:tokens_predicted": "output_tokens",
+        "llamacpp:requests_processing": "running",
+        "llamacpp:requests_deferred": "running",
+    }
+    tokenizes = True
+    # It has counters of drafts with and without speculation; a lookup that finds nothing looks like none.
+    slots = "/slots"
+    programs: ClassVar[Mapping[str, str]] = {
+        "llama-server": "",
+        "llama-speculative": "",
+        "llama-speculative-simple": "",
+        "llama-cli": "",
+        "llama-completion": "",
+    }
+    images = (
+        (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:server.*", ("llama-server",)),
+        (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:light.*", ("llama-cli",)),
+        (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:full.*", ("llama-server",)),
+    )
+    forms = ("llama-server", "llama-speculative", "llama-cli")
+
+    def speculates(self, text: str) -> bool | None:
+        """Return whether a slot speculates, None where it does not tell (--no-slots)."""
+        try:
+            said = [slot["speculative"] for slot in json.loads(text)]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return any(said) if said else None
+
+    def read_speculation(self, command: Command) -> Speculation | None:
+        """Take the ``--spec-…`` flags out of a command; see `Engine.read_speculation`."""
+        words: dict[str, Any] = {one.name: one.value for one in command.given if one.name.startswith("spec-")}
+        command.given = [one for one in command.given if not one.name.startswith("spec-")]
+        if not words or words.get("spec-type") == "none":
+            return None
+        draft = str(words.get("spec-draft-model") or words.get("spec-draft-hf") or "")
+        method = str(words.get("spec-type") or "")
+        if not method:
+            method = "draft-simple" if draft else "ngram-mod" if "spec-default" in words else "ngram-simple"
+            why = "a draft model alone drafts nothing now; the way to speculate is named" if draft else "none was named"
+            command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
+        types = method.split(",")
+        for old, new in _of_type(types[0], words):
+            words[new] = words.pop(old)
+        names = command.engine["methods"].get(method, {}).get("names", {})
+        count = str(names.get("num_speculative_tokens", "--spec-draft-n-max")).removeprefix("--")
+        tokens = whole_number(words[count], f"--{count}") if count in words else None
+        if draft and not any(kind.startswith("draft-") for kind in types):
+            why = f"--spec-type {method} does not use it; add draft-simple to use both"
+            command.note(draft, draft, why, "kept", _RENAMED)
+        words.pop("spec-type", None)
+        spoken = {"--spec-type": method, **{f"--{key}": value for key, value in words.items()}}
+        known = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{count}")
+        return Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
+
+
+def _of_type(kind: str, words: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return which flags go by another name with this --spec-type: each lookup has its own since PR 22397."""
+    pairs = []
+    for name in words:
+        if (
+            kind == "ngram-mod"
+            and name in ("spec-draft-n-max", "spec-draft-n-min")
+            and not words.get("spec-draft-model")
+        ):
+            pairs.append((name, name.replace("spec-draft", "spec-ngram-mod")))
+        elif name.startswith("spec-ngram-simple-") and kind.startswith("ngram-map-k"):
+            pairs.append((name, name.replace("ngram-simple", kind)))
+    return pairs

@@ -1,0 +1,129 @@
+"""TensorRT-LLM: its two ways to count, its YAML, and how that says what is drafted with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ..core.errors import Problem
+from ..core.prometheus_text import Sample
+from .base import Drafted, Engine, Series, by_field, by_place
+from .pasted import Command, Data, Speculation, whole_number
+from .trtllm_config import check_config, warnings_of
+
+_BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
+_COUNTERS = "trtllm_spec_decode_*"
+_SINCE = "1.3.0rc19"
+
+
+class TensorRTLLM(Engine):
+    """trtllm-serve. It counts twice (`tensorrt_llm/metrics/collector.py`), at /prometheus/metrics.
+
+    That is there only with `return_perf_metrics: true`.
+
+    - By request and position, since 1.3.0rc19 (PR 12636): `trtllm_spec_decode_drafted_tokens_total` and
+      `trtllm_spec_decode_accepted_tokens_total`, with the label `token_position`. A draft has a token at position 0,
+      so what was drafted there is the number of drafts. Written as a request ends.
+    - By iteration (PR 12545), with `enable_iter_perf_stats: true`: `trtllm_spec_decode_num_draft_tokens_total` and
+      `trtllm_spec_decode_num_accepted_tokens_total`, without the number of drafts.
+
+    Neither has a line before it first moved, so that a server without them may draft all the same (every 1.2 does).
+    """
+
+    name = "trtllm"
+    # With an underscore as trtllm-serve writes it, with a colon behind NVIDIA Dynamo.
+    prefixes = ("trtllm_", "trtllm:")
+    shows_zeros = False
+    no_sign = (
+        f"the server has neither {_COUNTERS} counters (TensorRT-LLM has them since {_SINCE}, with return_perf_metrics) "
+        "nor avg_decoded_tokens_per_iter in its answers (gpt-oss's own chat format leaves it out)"
+    )
+    see_drafts = f"{_COUNTERS}, since TensorRT-LLM {_SINCE}"
+    # Its queue and its KV cache it shows only with statistics of every iteration, which the catalogue leaves off.
+    series = Series(
+        drafts="trtllm_spec_decode_drafted_tokens_total",
+        drafts_where='token_position="0"',
+        draft_tokens="trtllm_spec_decode_drafted_tokens_total",
+        accepted_tokens="trtllm_spec_decode_accepted_tokens_total",
+        accepted_at="trtllm_spec_decode_accepted_tokens_total",
+        position="token_position",
+        output_tokens="trtllm_generation_tokens_total",
+        input_tokens="trtllm_prompt_tokens_total",
+        ttft="trtllm_time_to_first_token_seconds",
+        tpot="trtllm_time_per_output_token_seconds",
+        queue="trtllm_request_queue_time_seconds",
+    )
+    traffic: ClassVar[Mapping[str, str]] = {"trtllm_request_success": "requests", "trtllm:request_success": "requests"}
+    programs: ClassVar[Mapping[str, str]] = {"trtllm-serve": ""}
+    python_modules = ("tensorrt_llm.commands.serve",)
+    images = ((r"nvcr\.io/nvidia/tensorrt-llm/release", ()),)
+    python_package = (
+        "tensorrt_llm",
+        "its server's command: trtllm-serve MODEL --extra_llm_api_options FILE",
+        "put the keyword arguments into that YAML file, under the same names",
+    )
+    forms = ("trtllm-serve",)
+    _FIELDS: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "spec_decode_drafted_tokens": (_BY_REQUEST, "draft_tokens"),
+        "spec_decode_accepted_tokens": (_BY_REQUEST, "accepted_tokens"),
+        "spec_decode_num_draft_tokens": (_BY_ITERATION, "draft_tokens"),
+        "spec_decode_num_accepted_tokens": (_BY_ITERATION, "accepted_tokens"),
+    }
+
+    def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
+        """Return the counts by request, which knows the drafts, before those by iteration; never both added."""
+        found = by_field(samples, self._FIELDS, self.prefixes, "token_position")
+        family = next((one for one in (_BY_REQUEST, _BY_ITERATION) if any(key[0] == one for key in found)), None)
+        if family is None:
+            return None
+        drafts, accepted = (found.get((family, field), {}) for field in ("draft_tokens", "accepted_tokens"))
+        by_request = family == _BY_REQUEST
+        return Drafted(
+            num_drafts=drafts.get(0, 0) if by_request else None,
+            draft_tokens=sum(drafts.values()),
+            accepted_tokens=sum(accepted.values()),
+            per_position=by_place(accepted) if by_request else [],
+            family=family,
+        )
+
+    def config_problems(self, data: Mapping[str, Any], version: str, where: str) -> list[Problem]:
+        """Return what this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
+        return check_config(data, version, where)
+
+    def config_warnings(self, data: Mapping[str, Any]) -> list[str]:
+        """Return what it accepts in its YAML with a warning in its log."""
+        return warnings_of(data)
+
+    def shows_counters(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether its YAML asks for them, as that of versions which have them does."""
+        return bool(config.get("return_perf_metrics"))
+
+    def read_speculation(self, command: Command) -> Speculation | None:
+        """Take `speculative_config` out of the settings of the YAML; see `Engine.read_speculation`."""
+        key = f"{command.engine['speculation'].get('key', 'speculative_config')}."
+        words: Data = {n.removeprefix(key): value for n, value in command.config.items() if n.startswith(key)}
+        command.config = {name: value for name, value in command.config.items() if not name.startswith(key)}
+        if not words:
+            return None
+        kind = str(words.get("decoding_type", "AUTO"))
+        methods = command.engine["methods"]
+        method = next(
+            (
+                name
+                for name, entry in methods.items()
+                if _plain(kind) in (_plain(name), _plain(entry.get("value", name)))
+            ),
+            kind,
+        )
+        by_word = {word: neutral for neutral, word in methods.get(method, {}).get("names", {}).items()}
+        said = {by_word[word]: value for word, value in words.items() if word in by_word}
+        tokens = said.get("num_speculative_tokens", words.get("max_draft_len"))
+        draft = str(said.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
+        if tokens is not None:
+            tokens = whole_number(tokens, f"{key}max_draft_len")
+        known = (*by_word, "decoding_type", "max_draft_len", "speculative_model_dir")
+        return Speculation(method, draft, tokens, words).sorted(command.option_names(method), known, prefix=key)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "").replace("-", "")

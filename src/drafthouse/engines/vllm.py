@@ -1,0 +1,218 @@
+"""vLLM: its counters, its log, and the ways to write its speculation (one JSON flag, dotted flags, older ones)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.versions import known
+from .base import LogLine, SpecDecodeCounters, spec_decode_series
+from .pasted import Command, Data, Given, Speculation, apply_keys, json_value, whole_number
+
+_LOOKUP_WORDS = ("[ngram]", "ngram")
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
+_OWN = ("method", "model", "num_speculative_tokens")
+_LOG_LINE = re.compile(r"SpecDecoding metrics: (.*)")
+_LOG_FIELD = {
+    "accepted": re.compile(r"Accepted: (\d+) tokens"),
+    "drafted": re.compile(r"Drafted: (\d+) tokens"),
+    "positions": re.compile(r"Per-position acceptance rate: ([\d.]+(?:, [\d.]+)*)"),
+    "length": re.compile(r"Mean acceptance length: ([\d.]+)"),
+}
+
+
+class VLLM(SpecDecodeCounters):
+    """vLLM's OpenAI server. Names: `vllm/v1/metrics/loggers.py`; TPOT by request is in 0.15.1, and not yet in 0.9.2."""
+
+    name = "vllm"
+    prefixes = ("vllm:",)
+    series = spec_decode_series(
+        "vllm:",
+        output_tokens="vllm:generation_tokens_total",
+        input_tokens="vllm:prompt_tokens_total",
+        running="vllm:num_requests_running",
+        waiting="vllm:num_requests_waiting",
+        kv_cache="vllm:kv_cache_usage_perc",
+        ttft="vllm:time_to_first_token_seconds",
+        tpot="vllm:request_time_per_output_token_seconds",
+        queue="vllm:request_queue_time_seconds",
+    )
+    traffic: ClassVar[Mapping[str, str]] = {
+        "vllm:request_success": "requests",
+        "vllm:prompt_tokens": "input_tokens",
+        "vllm:generation_tokens": "output_tokens",
+        "vllm:num_requests_running": "running",
+        "vllm:num_requests_waiting": "running",
+    }
+    tokenizes = True
+    programs: ClassVar[Mapping[str, str]] = {"vllm": "serve"}
+    python_modules = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+    images = (
+        (r"(?:.*/)?vllm/vllm-openai", ("vllm", "serve")),
+        (r"(?:.*/)?vllm-openai", ("vllm", "serve")),
+    )
+    python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
+    forms = ("vllm serve", "python -m vllm.entrypoints.openai.api_server", "LLM(...) in Python")
+    flags_in_file = True
+
+    def log_lines(self, text: str) -> list[LogLine]:
+        """Return its lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
+
+        A line gives accepted and drafted tokens exactly and rounded rates. The number of drafts follows from
+        them: accepted / (sum of the per-position rates), which has the most digits; without positions
+        accepted / (mean length - 1). Lines where nothing was accepted say nothing about the drafts, unless
+        the positions give the length of a draft.
+        """
+        return [line for line in map(_log_line, _LOG_LINE.findall(text)) if line]
+
+    def take_speculation(self, command: Command) -> None:
+        """Take ``--speculative-config`` out of the flags, as one table; see `Engine.take_speculation`.
+
+        The JSON, dotted keys and separate flags may be mixed; DrafthouseError where they contradict each other.
+        """
+        rest: list[Given] = []
+        raw: Data = {}
+        said: dict[str, str] = {}
+        for one in command.given:
+            head, dot, key = one.name.partition(".")
+            if head != "speculative-config":
+                rest.append(one)
+                continue
+            items = {key: json_value(one.value)} if dot else _json(one)
+            for name, value in items.items():
+                *parents, last = name.replace("-", "_").split(".")
+                place = raw
+                for parent in parents:
+                    place = place.setdefault(parent, {})
+                if last in place and str(place[last]) != str(value):
+                    raise DrafthouseError(_two(last, place[last], said.get(last, "?"), value, one.spelled))
+                place[last] = value
+                said[last] = one.spelled
+        command.given, raw = rest, _one_method(raw, said)
+        lookups = {name for name in command.before if name.startswith("ngram-prompt-lookup")}
+        if lookups == {"ngram-prompt-lookup-max"} and "prompt_lookup_min" not in raw:
+            raw["prompt_lookup_min"] = 1
+            why = "it was 1 where only the maximum was given; today it would be the maximum"
+            command.note("(no minimum)", "prompt_lookup_min: 1", why, "chosen", "0.8.3")
+        command.taken = raw
+
+    def read_speculation(self, command: Command) -> Speculation | None:
+        """Make one `Speculation` of the table that was taken; see `Engine.read_speculation`."""
+        raw = command.taken
+        if not raw:
+            return None
+        draft = str(raw.get("model") or "").rstrip("/")
+        method = str(raw.get("method") or "")
+        if not method:
+            method = command.guess(draft)
+            why = "read from what the draft is; the engine guesses it from the draft's name, so it is written out now"
+            command.note("(no method)", f"method: {method}", why, "chosen")
+        tokens = raw.get("num_speculative_tokens")
+        if tokens is not None:
+            tokens = whole_number(tokens, "num_speculative_tokens")
+        names = command.option_names(method)
+        own = {key: value for key, value in raw.items() if key in names}
+        old = {key: value for key, value in raw.items() if key not in names}
+        settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
+        options = command.engine["methods"].get(method, {}).get("options", {})
+        batch = old.get("disable_by_batch_size")
+        if batch is not None and tokens and known(command.version, options.get(_SCHEDULE, {"until": "0"})):
+            most = whole_number(batch, "disable_by_batch_size")
+            settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
+            version = command.changes.pop().version
+            why = "rows of [first batch size, last, K]; the last row holds for all above it (0.25.0)"
+            command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
+        words: Data = {"method": method}
+        if draft:
+            words["model"] = draft
+        if tokens is not None:
+            words["num_speculative_tokens"] = tokens
+        words.update({key: value for key, value in settings.items() if key not in words})
+        return Speculation(method, draft, tokens, words).sorted(names, _OWN)
+
+
+def _log_line(text: str) -> LogLine | None:
+    found = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
+    if not found["accepted"] or not found["drafted"]:
+        return None
+    accepted, drafted = int(found["accepted"].group(1)), int(found["drafted"].group(1))
+    positions = found["positions"]
+    rates = [float(rate) for rate in positions.group(1).split(", ")] if positions else []
+    length = float(found["length"].group(1)) if found["length"] else 1.0
+    drafts: float | None = None
+    kept = math.fsum(rates)
+    if accepted and kept:
+        drafts = accepted / kept
+    elif accepted and length > 1:
+        drafts = accepted / (length - 1)
+    elif rates:
+        drafts = drafted / len(rates)
+    return LogLine(drafts, drafted, accepted, rates)
+
+
+def _two(key: str, one: object, where: str, other: object, there: str) -> Problem:
+    what = "two methods at once" if key in ("method", "model") else f"two values of {key}"
+    return Problem(
+        f"{what}: {one} ({where}) and {other} ({there})",
+        "one way to speculate",
+        f"remove {where} or {there}",
+        "speculation",
+    )
+
+
+def _one_method(raw: Data, said: Mapping[str, str]) -> Data:
+    """Write the method out where the model names a lookup, and refuse two methods at once."""
+    if raw.get("model") in _LOOKUP_WORDS:
+        if raw.get("method", "ngram") not in _LOOKUP_WORDS:
+            raise DrafthouseError(
+                _two("method", raw["method"], said["method"], f"a lookup ({raw['model']})", said["model"])
+            )
+        raw = {"method": "ngram", **{key: value for key, value in raw.items() if key not in ("model", "method")}}
+    if raw.get("method") in _LOOKUP_WORDS:
+        raw["method"] = "ngram"
+    lookups = [key for key in raw if key.startswith("prompt_lookup_")]
+    if raw.get("model") and (raw.get("method") in ("ngram", "suffix") or (lookups and raw.get("method") is None)):
+        key = "method" if raw.get("method") else lookups[0]
+        raise DrafthouseError(_two("model", raw["model"], said["model"], f"an n-gram lookup ({raw[key]})", said[key]))
+    if lookups and not raw.get("method"):
+        raw = {"method": "ngram", **raw}
+    return raw
+
+
+def _json(given: Given) -> Data:
+    """Return the JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
+    try:
+        data: Any = json.loads(given.value) if isinstance(given.value, str) else None
+        reason = f"{type(given.value).__name__} instead of text"
+    except json.JSONDecodeError as error:
+        data, reason = None, json_fault(error)
+    else:
+        reason = f"{type(data).__name__}, not keys with values" if data is not None else reason
+    if not isinstance(data, dict):
+        raise DrafthouseError(
+            Problem(
+                f"text that is not JSON ({reason})",
+                'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
+                "correct it; the whole JSON stands in one pair of single quotes",
+                given.spelled,
+            )
+        )
+    return data
+
+
+def json_fault(error: json.JSONDecodeError) -> str:
+    """Return line, column and words of a fault in JSON, the same from every Python.
+
+    A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
+    of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
+    """
+    comma = re.compile(r",\s*").match(error.doc, error.pos) if error.msg.startswith("Illegal trailing comma") else None
+    place = comma.end() if comma else error.pos
+    before = error.doc[:place].rstrip()
+    trailing = before.endswith(",") and error.doc[place : place + 1] in ("}", "]")
+    same = json.JSONDecodeError("a comma before the closing bracket" if trailing else error.msg, error.doc, place)
+    return f"line {same.lineno}, column {same.colno}: {same.msg}"

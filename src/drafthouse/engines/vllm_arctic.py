@@ -1,0 +1,19 @@
+"""vLLM with Snowflake's ArcticInference: the same server, with a method of the plugin's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .pasted import Data
+from .vllm import VLLM
+
+
+class VLLMWithArctic(VLLM):
+    """It shows and reads all that vLLM does."""
+
+    name = "vllm-arctic"
+    like = VLLM.name
+
+    def claims(self, taken: Data, environment: Mapping[str, str]) -> bool:
+        """Tell whether a command switches the plugin on, or drafts with its method."""
+        return taken.get("method") == "arctic" or "ARCTIC_INFERENCE_ENABLED" in environment

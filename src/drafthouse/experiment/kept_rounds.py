@@ -1,0 +1,75 @@
+"""What of an experiment is kept on the box: which steps are missing, which round comes next, and whether it is over.
+
+``<result_dir>/rounds.json`` holds what was decided after the last judged round (`more_rounds.py`). Without it results
+that are there are an earlier version's, and whole. Standard library only: a box is looked at before it has numpy.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.documents import json_of
+from ..profiles.experiment_plan import steps_of_round
+from .more_rounds import SCHEMA, settings_of
+
+_ENDS_S = 15  # how long a job may take to end
+
+
+def note_file(resolved: Mapping[str, Any]) -> Path:
+    """Return where the last decision is kept."""
+    return Path(resolved["result_dir"], "rounds.json")
+
+
+def read_note(resolved: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the last decision, None where there is none that can be read."""
+    try:
+        note = json_of(note_file(resolved).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+
+
+def end_measuring(resolved: Mapping[str, Any]) -> str:
+    """Return the shell's words that end the measuring of a further round, where a run was stopped and left it working.
+
+    A report of the rounds before it serves an arm, which the measuring would see as an engine that died. Where the last
+    decision was to measure no more nothing is looked for. Whoever takes the lock ends such a job, too
+    (`core/locks.py`).
+    """
+    note, lock = shlex.quote(str(note_file(resolved))), shlex.quote(f"{resolved['site']['home']}/benchmark.lock")
+    return (
+        f"if grep -qs '\"next\": [0-9]' {note} && [ -s {lock} ] && ! flock -n {lock} true; then"
+        f' kill "$(cat {lock})"; flock -w {_ENDS_S} {lock} true; fi'
+    )
+
+
+def steps_until(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+    """Return the steps of the rounds up to ``last``, in the order they are measured."""
+    return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number)]
+
+
+def missing_steps(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+    """Return those of the steps up to round ``last`` that were not measured yet."""
+    folder = Path(resolved["result_dir"])
+    return [step for step in steps_until(resolved, last) if not (folder / step["file"]).exists()]
+
+
+def look(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how far the experiment is: whether it is ``over``, else the ``last`` round to measure and its ``steps``.
+
+    Over is what was judged to need no further round, under the settings that the profile has now: with a larger
+    budget it is judged again, and goes on where that allows it.
+    """
+    folder = Path(resolved["result_dir"])
+    there = all((folder / f"{arm}.json").exists() for arm in resolved["arms"])
+    note = read_note(resolved)
+    last = resolved["experiment"]["rounds"]
+    over = there and note is None
+    if note is not None:
+        same = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
+        over = bool(there and same and note["next"] is None)
+        last = note["next"] if same and note["next"] else note["done"]
+    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last)}

@@ -1,0 +1,110 @@
+"""Whether an experiment goes on with another round: what the evidence asks for, and what time and money allow. Pure.
+
+That the evidence asks for one is `rounds.wants_more`'s word; here it is held against the budget, the most rounds, and
+the end of a rented box. What is decided is plain data, kept beside the results as ``rounds.json``: a run that was
+stopped, and one with another budget, go on from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.progress import shown_time
+from ..profiles.budget import limit_s
+
+SCHEMA = "drafthouse.rounds/1"
+
+
+def costs_by_round(steps: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+    """Return what each round took in seconds, the starts of its servers included; a load ladder is not in it.
+
+    An earlier version did not keep how long a start took: of its steps only the measuring counts.
+    """
+    found: dict[int, float] = {}
+    for step in steps:
+        number = int(step["settings"]["first_round"])
+        found[number] = found.get(number, 0.0) + float(step.get("cost_s", step["duration_s"]))
+    return found
+
+
+def settings_of(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a decision was made under; with others it is made anew."""
+    return {"budget": experiment["budget"], "most_rounds": experiment["most_rounds"]}
+
+
+def decide(
+    experiment: Mapping[str, Any],
+    costs: Mapping[int, float],
+    judgement: Mapping[str, Any],
+    wanted: str | None,
+    left_s: float | None = None,
+) -> dict[str, Any]:
+    """Return what comes after the rounds in ``costs``: ``next`` is the next round's number, None at the end.
+
+    ``wanted`` is why the evidence asks for another round (None: it does not), ``left_s`` how long a box that ends by
+    itself still lives. ``why`` says either why it goes on or why it does not. A round is bought only where the last
+    one's cost fits into what is left.
+    """
+    done, rounds = max(costs), experiment["rounds"]
+    first_s = sum(seconds for number, seconds in costs.items() if number <= rounds)
+    spent_s = sum(seconds for number, seconds in costs.items() if number > rounds)
+    next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
+    against = _against(experiment, done, next_s, limit - spent_s, left_s)
+    goes_on = wanted is not None and against is None
+    return {
+        "schema": SCHEMA,
+        "done": done,
+        "next": done + 1 if goes_on else None,
+        "wanted": wanted,
+        "why": wanted if goes_on else against if wanted else "the evidence asks for no further round",
+        "first_s": round(first_s, 1),
+        "spent_s": round(spent_s, 1),
+        "next_s": round(next_s, 1),
+        "limit_s": round(limit, 1),
+        "word": judgement["word"],
+        "sentence": judgement["sentence"],
+        "settings": settings_of(experiment),
+        "judged": True,
+    }
+
+
+def _against(
+    experiment: Mapping[str, Any], done: int, next_s: float, budget_left_s: float, left_s: float | None
+) -> str | None:
+    """Return what forbids another round, or None."""
+    if done >= experiment["most_rounds"]:
+        if experiment["most_rounds"] == experiment["rounds"]:
+            return "no further round is allowed (experiment.budget)"
+        return f"{done} rounds are all that experiment.most_rounds allows"
+    takes = f"another round takes about {shown_time(next_s)}"
+    if next_s > budget_left_s:
+        return f"{takes}, and {shown_time(max(budget_left_s, 0))} of the budget are left (experiment.budget)"
+    if left_s is not None and next_s > left_s:
+        return f"{takes}, and the box ends in {shown_time(max(left_s, 0))}"
+    return None
+
+
+def interim_text(note: Mapping[str, Any], most: int, price_per_hour: float | None = None, currency: str = "") -> str:
+    """Return what a person is told after a round: the verdict so far, what is bought and why, and what Ctrl-C does.
+
+    Of the last round only why it was the last, where the evidence had asked for another one; '' otherwise.
+    """
+    done = note["done"]
+    if note["next"] is None:
+        return f"after {done} rounds: no more, though {note['wanted']}: {note['why']}" if note["wanted"] else ""
+
+    def cost(seconds: float) -> str:
+        money = "" if price_per_hour is None else f" ({seconds * price_per_hour / 3600:.2f} {currency}".rstrip() + ")"
+        return f"about {shown_time(seconds)}{money}"
+
+    left_s = note["limit_s"] - note["spent_s"]
+    return "\n".join(
+        [
+            f"interim verdict after {done} rounds: {note['sentence']}",
+            f"  round {note['next']} follows, of {most} at most: {note['why']}",
+            f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
+            "  Ctrl-C keeps this verdict: playbooks/report.yml writes its report and serves the better arm;"
+            " site.yml goes on with the next round",
+        ]
+    )

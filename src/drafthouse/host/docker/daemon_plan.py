@@ -1,0 +1,118 @@
+"""What Docker's daemon.json is to become: what is ours in it, what we would like, and what NVIDIA's toolkit adds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import DrafthouseError, Problem
+from . import daemon_json
+from .daemon_json import DAEMON_JSON, Record
+
+_COMMAND_S = 60.0
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the file shall say. ``data_root`` "" leaves it to the user; ``max_file`` 0 leaves logs alone."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data_root: str = ""
+    max_size: str = ""
+    max_file: int = 0
+    nvidia: bool = False
+    reload_safe: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The file before and after, and what in it will be ours."""
+
+    before: str
+    after: str
+    record: Record
+    left: tuple[str, ...]
+    needed: bool  # False: only what we would like differs
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether the file is to be written."""
+        return self.before != self.after
+
+
+def make_plan(
+    text: str, record: Record, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
+) -> Plan:
+    """Return what the file shall become. ``ctk`` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
+    current = daemon_json.parse(text, where)
+    needs: dict[str, Any] = dict(wishes.settings)
+    if wishes.data_root:
+        needs["data-root"] = wishes.data_root
+    likes: dict[str, Any] = {}
+    if wishes.max_file:
+        likes |= daemon_json.rotation(current, record, wishes.max_size, wishes.max_file, driver)
+    if wishes.nvidia and wishes.reload_safe:
+        # NVIDIA/nvidia-container-toolkit#48: with systemd's cgroup driver `systemctl daemon-reload` takes the
+        # GPUs away from running containers; this is the workaround that NVIDIA names for Docker.
+        likes["exec-opts"] = ["native.cgroupdriver=cgroupfs"]
+    first = daemon_json.merge(current, needs, likes, record, where=where)
+    if wishes.nvidia and ctk:
+        configured = nvidia_configured(ctk, daemon_json.render(first.settings, text), where)
+        nvidia = daemon_json.nvidia_needs(first.settings, configured)
+        needs = _joined(needs, nvidia)
+        first = daemon_json.merge(current, needs, likes, record, where=where)
+    without = daemon_json.merge(current, needs, {}, record, where=where)
+    added = {keys for keys, value in without.record.values.items() if not _held(record, keys, value)}
+    return Plan(text, daemon_json.render(first.settings, text), first.record, first.left, bool(added))
+
+
+def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Any]:
+    """Return the settings that nvidia-ctk makes of ``text``, tried on a copy."""
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
+        copy = Path(folder) / "daemon.json"
+        copy.write_text(text, "utf-8")
+        done = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
+        if done.returncode != 0:
+            raise DrafthouseError(
+                Problem(
+                    f"nvidia-ctk refuses: {last_line(done.stderr or done.stdout)}",
+                    "the container engine configured for NVIDIA GPUs",
+                    "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
+                    where,
+                )
+            )
+        return daemon_json.parse(copy.read_text("utf-8"), where)
+
+
+def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
+    """Run a program; one that is not there has failed."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+    except OSError as error:
+        return subprocess.CompletedProcess(list(command), 127, "", str(error))
+
+
+def last_line(text: str) -> str:
+    """Return what a program said last, as a message shows it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(one)
+    for key, value in other.items():
+        has = made.get(key)
+        made[key] = _joined(has, value) if isinstance(has, Mapping) and isinstance(value, Mapping) else value
+    return made
+
+
+def _held(record: Record, keys: daemon_json.Keys, value: Any) -> bool:
+    return keys in record.values and daemon_json.same(record.values[keys], value)

@@ -1,0 +1,398 @@
+"""What container engine a box has, and whether ours can be installed beside or instead of it.
+
+`look` reads the box and changes nothing; `decide` is pure: what was seen and what is wished in, what to
+install or all the reasons against it out. Standard library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.docker_api import SOCKET, DockerApi, EngineError
+from ...core.errors import DrafthouseError, Problem
+from ...host import box_facts as box
+from ...serving.runtimes import LABEL
+
+# The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
+OLDEST = (20, 10)
+_DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-compose-plugin")
+# What a distribution calls the parts; those it does not have are left out. Recommends are not installed
+# (git among them), so the client is named: Debian 13 splits it off.
+_DISTRIBUTION_PACKAGES = ("docker.io", "docker-cli", "docker-compose-v2", "docker-compose")
+_WATCHED = (
+    *_DOCKER_PACKAGES,
+    *_DISTRIBUTION_PACKAGES,
+    "podman-docker",
+    "nvidia-container-toolkit",
+    "containerd",
+    "runc",
+)
+_COMMAND_S = 60.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is on a box."""
+
+    systemd: bool = True
+    os_id: str = ""
+    os_like: str = ""
+    version: str = ""
+    codename: str = ""
+    architecture: str = ""
+    answer: Mapping[str, Any] = field(default_factory=dict)  # of /version on the engine's socket
+    rootless_answer: bool = False  # what answers there runs without root
+    command: str = ""  # where `docker` really lies
+    command_is_podman: bool = False
+    snap: bool = False
+    rootless_users: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+    candidates: Mapping[str, str] = field(default_factory=dict)
+    unfinished: bool = False  # dpkg was interrupted
+    apparmor_missing: bool = False
+    gpus: int = 0
+    gpu_devices: int = 0
+    missing_users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows from what was seen. ``why`` are lines for a person."""
+
+    engine: str  # "left alone", "installed" or "to install"
+    install: tuple[str, ...] = ()
+    repository: bool = False
+    nvidia: bool = False
+    nvidia_install: bool = False
+    gpu_visible: bool = False
+    complete: bool = True  # False: apt knows none of the packages yet; only a real run can tell
+    why: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the decision as plain data for Ansible's result."""
+        return asdict(self)
+
+
+def decide(seen: Seen, source: str, nvidia: str) -> Decision:
+    """Return what to install; DrafthouseError holds every reason why that cannot be.
+
+    ``source`` is `docker` or `distribution`, ``nvidia`` `auto`, `always` or `never`.
+    """
+    problems = [*_unfit(seen), *_other_engines(seen)]
+    wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(seen.gpus or seen.gpu_devices))
+    why = []
+    if seen.rootless_users:
+        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} stays as it is: it is that user's alone")
+    installed = [name for name in ("docker-ce", "docker.io") if name in seen.packages]
+    version = str(seen.answer.get("Version", ""))
+    if seen.answer:
+        engine = "left alone"
+        why.append(f"Docker {version} answers and is left alone")
+        if not problems and _numbers(version) < OLDEST:
+            problems.append(_too_old(version))
+    elif installed and not seen.unfinished:
+        engine = "installed"
+        why.append(f"{installed[0]} {seen.packages[installed[0]]} is installed; it is started")
+    else:
+        engine = "to install"
+    if seen.missing_users:
+        problems.append(_no_such_users(seen.missing_users))
+    if engine == "to install":
+        problems += _unknown_release(seen, source)
+    if problems:
+        raise DrafthouseError(problems)
+    install: list[str] = []
+    if engine == "to install":
+        named = _DOCKER_PACKAGES if source == "docker" else _of_distribution(seen)
+        install = [*named, *(["apparmor"] if seen.apparmor_missing else [])]
+    has_toolkit = "nvidia-container-toolkit" in seen.packages
+    return Decision(
+        engine=engine,
+        install=tuple(install),
+        repository=bool(install) and source == "docker",
+        nvidia=wants_nvidia,
+        nvidia_install=wants_nvidia and not has_toolkit,
+        gpu_visible=bool(seen.gpus),
+        complete=all(seen.candidates.get(name) for name in install),
+        why=tuple(why),
+    )
+
+
+def leaving(seen: Seen, containers: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the packages to remove; DrafthouseError where that would end what is not ours.
+
+    ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
+    """
+    theirs = [container for container in containers if LABEL not in (container.get("Labels") or {})]
+    if theirs:
+        names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
+        raise DrafthouseError(
+            Problem(
+                f"containers that are not ours run: {names}",
+                "none, because they would end with the engine",
+                "stop them, then run again; or leave container_engine=true out, and Docker stays",
+                "container_engine",
+            )
+        )
+    ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
+    return tuple(name for name in ours if name in seen.packages)
+
+
+def running_containers() -> list[dict[str, Any]]:
+    """Return the containers that run, as Docker's API lists them; none where no engine answers."""
+    if not _runs("docker.service"):
+        return []
+    try:
+        return [dict(container) for container in DockerApi(timeout_s=20.0).call("GET", "/containers/json") or []]
+    except (OSError, EngineError):
+        return []
+
+
+def look(users: Sequence[str] = ()) -> Seen:
+    """Return what there is on this box."""
+    release = _os_release()
+    answer, rootless = _answer()
+    command = _real_command()
+    names = [*_WATCHED, "apparmor"]
+    return Seen(
+        systemd=Path("/run/systemd/system").is_dir(),
+        os_id=release.get("ID", ""),
+        os_like=release.get("ID_LIKE", ""),
+        version=release.get("VERSION_ID", ""),
+        codename=release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", ""),
+        architecture=_said("dpkg", "--print-architecture").strip() or platform.machine(),
+        answer=answer,
+        rootless_answer=rootless,
+        command=command,
+        command_is_podman=_is_podman(command),
+        snap=_is_snap(command),
+        rootless_users=_rootless_users(),
+        packages=_installed(names),
+        candidates=_candidates(names),
+        unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_said("dpkg", "--audit").strip()),
+        apparmor_missing=_apparmor_missing(),
+        gpus=len(box.nvidia_smi()),
+        gpu_devices=len(box.read_box((), (), "")["nvidia_pci_devices"]),
+        missing_users=tuple(user for user in users if not _said("getent", "passwd", user)),
+    )
+
+
+# --- reasons against --------------------------------------------------------------------------------
+
+
+def _unfit(seen: Seen) -> list[Problem]:
+    if seen.systemd:
+        return []
+    return [
+        Problem(
+            "a box without systemd, as a rented container is",
+            "systemd, which starts and restarts the engine",
+            "use the process runtime here (drafthouse_box_kind: rental, drafthouse_runtime: process)",
+            "container_engine",
+        )
+    ]
+
+
+def _other_engines(seen: Seen) -> list[Problem]:
+    if any(part.get("Name") == "Podman Engine" for part in seen.answer.get("Components") or []):
+        return [_podman(f"Podman behind {SOCKET}")]
+    if seen.snap:
+        return [
+            Problem(
+                f"Docker from a snap ({seen.command or '/snap/docker'})",
+                "an engine that sees the whole file system and the NVIDIA toolkit; a snap's own is confined",
+                "save what it holds, then `snap remove docker` and run again; or use the process runtime",
+                "container_engine",
+            )
+        ]
+    if seen.rootless_answer:
+        return [
+            Problem(
+                f"a rootless engine behind {SOCKET}",
+                "an engine that runs as root: only that one filters ports and hands out GPUs as the profile expects",
+                f"let the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
+                "container_engine",
+            )
+        ]
+    if seen.command_is_podman and not seen.answer:
+        return [_podman(f"a 'docker' command that is Podman's ({seen.command})")]
+    return []
+
+
+def _podman(found: str) -> Problem:
+    return Problem(
+        found,
+        "Docker's own engine: Podman answers in its name, and neither daemon.json nor the firewall's rules reach it",
+        "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime",
+        "container_engine",
+    )
+
+
+def _too_old(version: str) -> Problem:
+    return Problem(
+        f"Docker {version}",
+        f"{'.'.join(map(str, OLDEST))} or newer",
+        "upgrade it when its containers may stop; an engine that works is never replaced by itself",
+        "container_engine",
+    )
+
+
+def _no_such_users(users: Sequence[str]) -> Problem:
+    return Problem(
+        f"no user {', '.join(users)} on the box",
+        "users that exist: none is made here",
+        "make them first, or take them out of container_engine_users",
+        "container_engine_users",
+    )
+
+
+def _unknown_release(seen: Seen, source: str) -> list[Problem]:
+    if source != "docker" or docker_distribution(seen):
+        return []
+    return [
+        Problem(
+            f"{seen.os_id or 'an unknown system'} {seen.version}",
+            "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
+            "set container_engine_source=distribution, or install an engine yourself: one that works is left alone",
+            "container_engine_source",
+        )
+    ]
+
+
+def docker_distribution(seen: Seen) -> str:
+    """Return the folder of Docker's repository for this box, `debian` or `ubuntu`; "" where there is none."""
+    if not seen.codename:
+        return ""
+    if seen.os_id in ("debian", "ubuntu"):
+        return seen.os_id
+    return "ubuntu" if "ubuntu" in seen.os_like.split() else ""
+
+
+def _of_distribution(seen: Seen) -> list[str]:
+    """Return the distribution's names for engine, client and compose. Only the first is needed in any case."""
+    engine, client, *compose = _DISTRIBUTION_PACKAGES
+    named = [engine]
+    if seen.candidates.get(client):
+        named.append(client)
+    # docker-compose is the plugin from version 2 on; the first one was a program in Python.
+    plugin = next((name for name in compose if _numbers(seen.candidates.get(name, "")) >= (2, 0)), None)
+    return [*named, plugin] if plugin else named
+
+
+# --- looking ----------------------------------------------------------------------------------------
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_COMMAND_S, check=False,
+            stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        lines = Path("/etc/os-release").read_text("utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
+
+
+def _answer() -> tuple[dict[str, Any], bool]:
+    """Return what answers on the engine's socket, and whether that runs without root."""
+    # A stopped engine is not woken through its socket: it may be broken, and a look changes nothing.
+    if not _runs("docker.service") and _runs("docker.socket"):
+        return {}, False
+    api = DockerApi(timeout_s=20.0)
+    try:
+        version = dict(api.call("GET", "/version"))
+        options = api.info().get("SecurityOptions") or []
+    except (OSError, EngineError, DrafthouseError, TypeError, ValueError):
+        return {}, False
+    return version, any("rootless" in str(option) for option in options)
+
+
+def _runs(unit: str) -> bool:
+    return _said("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
+
+
+def _real_command() -> str:
+    found = shutil.which("docker", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/snap/bin")
+    if not found:
+        return ""
+    # A snap's command is a link to /usr/bin/snap, which tells less than where it lies.
+    return found if found.startswith("/snap/") else os.path.realpath(found)
+
+
+def _is_podman(command: str) -> bool:
+    if not command:
+        return False
+    if "podman" in Path(command).name:
+        return True
+    try:
+        with Path(command).open("rb") as file:
+            head = file.read(2048)
+    except OSError:
+        return False
+    return head.startswith(b"#!") and b"podman" in head
+
+
+def _is_snap(command: str) -> bool:
+    return command.startswith(("/snap/", "/var/lib/snapd/")) or Path("/snap/docker/current").exists()
+
+
+def _rootless_users() -> tuple[str, ...]:
+    """Return the users whose own dockerd runs, by name or number."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().strip() == "dockerd" and (owner := folder.stat().st_uid) != 0:
+                found.add(_said("getent", "passwd", str(owner)).partition(":")[0] or str(owner))
+        except OSError:
+            continue  # ended since it was listed
+    return tuple(sorted(found))
+
+
+def _installed(names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those of ``names`` that are wholly installed."""
+    lines = _said("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines()
+    fields = (line.split() for line in lines)
+    return {words[0]: words[2] for words in fields if len(words) == 3 and words[1] == "ii"}
+
+
+def _candidates(names: Sequence[str]) -> dict[str, str]:
+    """Return the version that apt would install of each of ``names``, without those it does not know."""
+    found, name = {}, ""
+    for line in _said("apt-cache", "policy", *names).splitlines():
+        if line and not line.startswith(" "):
+            name = line.rstrip(":")
+        elif match := re.match(r"\s+Candidate: (\S+)", line):
+            found[name] = match[1]
+    return {name: version for name, version in found.items() if version != "(none)"}
+
+
+def _apparmor_missing() -> bool:
+    """Tell whether the kernel enforces AppArmor and its loader is not there: no container would start."""
+    try:
+        enabled = Path("/sys/module/apparmor/parameters/enabled").read_text().strip() == "Y"
+    except OSError:
+        return False
+    return enabled and not shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version, without Debian's epoch."""
+    plain = version.partition(":")[2] or version
+    return tuple(int(number) for number in re.findall(r"\d+", plain.partition("+")[0].partition("-")[0])[:2])

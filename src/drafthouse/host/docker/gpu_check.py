@@ -1,0 +1,155 @@
+"""A container that runs, and sees the GPU where there is one: the proof that an engine works.
+
+No registry is asked. The image is made of the box's own shell, or of its `nvidia-smi`'s needs, with the
+libraries that they are linked with: they fit the box's kernel and processor by nature, and no program has to
+be brought along for each processor. Driver and `nvidia-smi` come into the container from NVIDIA's toolkit,
+which is what is to be proven. The image and the container are removed again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.docker_api import DockerApi, EngineError, output_of
+from ...core.errors import DrafthouseError, Problem
+
+IMAGE = "drafthouse-check"
+_WORD = "a container runs"
+_MERGED = ("bin", "lib", "lib32", "lib64", "sbin")
+# nvidia-smi opens these by name; they are found beside the C library.
+_ALSO = ("libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
+# Where the toolkit puts the driver's libraries: on Debian and Ubuntu, and elsewhere.
+_LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu:/usr/lib64"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the container printed and how long it all took in seconds."""
+
+    output: str
+    gpus: int
+    seconds: float
+
+
+def prove(gpu: bool, timeout_s: float = 60.0) -> Proof:
+    """Run the container; DrafthouseError says why it did not run or what it did not see."""
+    begun = time.monotonic()
+    api = DockerApi(timeout_s=timeout_s)
+    tag = f"{IMAGE}:{os.getpid()}"
+    try:
+        api.call("POST", "/images/create", _image(), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
+        try:
+            status, output = _run(api, tag, gpu)
+        finally:
+            api.call("DELETE", f"/images/{tag}", force="true")
+    except (OSError, EngineError) as error:
+        raise DrafthouseError(_no_container(str(error), gpu)) from error
+    seen = re.findall(r"^GPU \d+: ", output, re.MULTILINE)
+    if status != 0 or (gpu and not seen) or (not gpu and _WORD not in output):
+        raise DrafthouseError(_no_container(f"status {status}: {output.strip() or '(it printed nothing)'}", gpu))
+    return Proof(output.strip(), len(seen), round(time.monotonic() - begun, 1))
+
+
+def _run(api: DockerApi, image: str, gpu: bool) -> tuple[int, str]:
+    """Run the image once; return its status and all that it printed."""
+    host: dict[str, Any] = {"NetworkMode": "none"}
+    if gpu:
+        host["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu", "utility"]]}]  # what `--gpus all` asks for
+    command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]
+    made = api.call(
+        "POST",
+        "/containers/create",
+        {
+            "Image": image,
+            "Cmd": command,
+            "Env": ["PATH=/usr/bin:/usr/local/nvidia/bin", f"LD_LIBRARY_PATH={_LIBRARIES}"],
+            "HostConfig": host,
+        },
+    )["Id"]
+    try:
+        api.call("POST", f"/containers/{made}/start")
+        ended = api.call("POST", f"/containers/{made}/wait")
+        raw = api.call("GET", f"/containers/{made}/logs", stdout="1", stderr="1")
+        return int(ended["StatusCode"]), output_of(raw if isinstance(raw, bytes) else raw.encode())
+    finally:
+        api.call("DELETE", f"/containers/{made}", force="true")
+
+
+def _image() -> bytes:
+    """Return a root file system as a tar: a shell, the C library and its loader, and the folders that are needed."""
+    shell = os.path.realpath(shutil.which("sh") or "/bin/sh")
+    libraries = linked(_ldd(shell))
+    c_library = next((Path(path).parent for path in libraries if Path(path).name.startswith("libc.so")), None)
+    if c_library:
+        libraries += [str(c_library / name) for name in _ALSO if (c_library / name).exists()]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for folder in ("etc", "proc", "sys", "dev", "tmp", "run", "var", "usr"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for name in _MERGED:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            tar.addfile(entry)
+        # libnvidia-container looks for this to know where libraries belong.
+        _add(tar, "etc/debian_version", b"13\n", 0o644)
+        _add(tar, "usr/bin/sh", Path(shell).read_bytes(), 0o755)
+        for path in dict.fromkeys(libraries):
+            _add(tar, _placed(path), Path(path).read_bytes(), 0o755)
+    return packed.getvalue()
+
+
+def _placed(path: str) -> str:
+    """Return where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
+    name = path.lstrip("/")
+    return f"usr/{name}" if name.partition("/")[0] in _MERGED else name
+
+
+def linked(ldd: Iterable[str]) -> list[str]:
+    """Return the files that a program needs, from the lines that `ldd` prints; nothing for a static one."""
+    found = []
+    for line in ldd:
+        match = re.match(r"\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)", line)
+        if match:
+            found.append(match[1])
+    return found
+
+
+def _ldd(program: str) -> Sequence[str]:
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.splitlines()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), mode
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _no_container(found: str, gpu: bool) -> Problem:
+    if not gpu:
+        return Problem(
+            f"a container that does not run: {found}",
+            "an engine that runs containers",
+            "look with `journalctl -u docker -u containerd -n 50`",
+            "container_engine",
+        )
+    advice = "look with `nvidia-smi` on the box and `nvidia-ctk --version`, then `docker info` for the runtimes"
+    if "mismatch" in found:
+        advice = "the driver's library is newer than its kernel module: reboot the box"
+    elif "could not select device driver" in found:
+        advice = "the engine knows no NVIDIA runtime: set container_engine_nvidia=always and run again"
+    return Problem(
+        f"a container that does not see the GPU: {found}", "`nvidia-smi -L` in a container", advice, "container_engine"
+    )

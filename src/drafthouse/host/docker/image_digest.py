@@ -1,0 +1,104 @@
+"""Whether an image is the one that its tag was at the first pull, asked of the container engine and of the registry.
+
+A tag is a name that its maker may give to other bytes at any time; the digest is the hash of the bytes' own manifest
+(https://docs.docker.com/reference/cli/docker/image/pull/, "Pull an image by digest"). Runs on the box. Standard
+library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from ...core.docker_api import DockerApi, EngineError
+from ...core.errors import DrafthouseError, Problem
+from ...core.pins import ACCEPT
+
+_ASK_S = 60.0
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image on the box: its own ``id``, and the ``digests`` under which registries know it (none if loaded)."""
+
+    id: str
+    digests: tuple[str, ...]
+
+
+def on_box(name: str, api: DockerApi | None = None) -> Image | None:
+    """Return the image of that name, None where the box has none. Raises DrafthouseError where the engine refuses."""
+    try:
+        found: dict[str, Any] = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/images/{name}/json")
+    except EngineError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise DrafthouseError(_no_answer(name, error.words)) from error
+    except OSError as error:
+        raise DrafthouseError(_no_answer(name, str(error))) from error
+    # The repository of this name first: one image may have come from several.
+    named = sorted(found.get("RepoDigests") or [], key=lambda entry: _base(entry) != _base(name))
+    return Image(str(found["Id"]), tuple(entry.rpartition("@")[2] for entry in named))
+
+
+def in_registry(name: str, api: DockerApi | None = None) -> str:
+    """Return the digest that a tag has in its registry now; '' where the registry does not say (it wants a login)."""
+    try:
+        answer = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/distribution/{name}/json")
+        return str(answer["Descriptor"]["digest"])
+    except (OSError, EngineError, KeyError, TypeError):
+        return ""
+
+
+def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> dict[str, Any]:
+    """Return ``present``, ``digest`` and ``id`` of an image, and what to ``pull`` where the box lacks it.
+
+    ``wanted``: the digest it was pinned with, '' at first use. ``wanted_id``: the id that image had, for one that came
+    here without a registry. Raises DrafthouseError where the tag means other bytes now, here or in the registry.
+    """
+    image = on_box(name, api)
+    if image is None:
+        now = in_registry(name, api) if wanted and "@" not in name else ""
+        if now and now != wanted:
+            raise DrafthouseError(_moved(name, now, wanted, "in its registry"))
+        # By the digest: between the question and the pull a tag may move once more.
+        pull = f"{_parts(name)[0]}@{wanted}" if wanted and "@" not in name else name
+        return {"present": False, "digest": wanted, "id": "", "pull": pull}
+    if wanted and wanted not in image.digests and (image.digests or image.id != (wanted_id or image.id)):
+        raise DrafthouseError(_moved(name, (image.digests or (image.id,))[0], wanted, "on the box"))
+    return {"present": True, "digest": wanted or (image.digests or ("",))[0], "id": image.id, "pull": ""}
+
+
+def name_it(pulled: str, name: str, api: DockerApi | None = None) -> None:
+    """Give an image that was pulled by its digest its tag. Raises DrafthouseError."""
+    repository, tag = _parts(name)
+    try:
+        (api or DockerApi(timeout_s=_ASK_S)).call("POST", f"/images/{pulled}/tag", repo=repository, tag=tag)
+    except (OSError, EngineError) as error:
+        raise DrafthouseError(_no_answer(name, str(error))) from error
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return repository and tag of ``host:5000/some/name:tag``; without a tag it is `latest`, as for Docker itself."""
+    folder, slash, last = name.rpartition("/")
+    base, _, tag = last.partition(":")
+    return f"{folder}{slash}{base}", tag or "latest"
+
+
+def _base(name: str) -> str:
+    """Return the last word of an image's repository, without its tag or digest."""
+    return _parts(name.partition("@")[0])[0].rpartition("/")[2]
+
+
+def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
+    return Problem(
+        f"{name} is {now} {where}",
+        f"{wanted}, which it was when it was first pulled (pins.json)",
+        ACCEPT,
+        "image",
+    )
+
+
+def _no_answer(name: str, words: str) -> Problem:
+    do = "look with `systemctl status docker` and `journalctl -u docker -n 50`"
+    return Problem(f"a container engine that does not answer about {name}: {words}", "its answer", do, "image")

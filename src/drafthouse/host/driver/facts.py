@@ -1,0 +1,209 @@
+"""Read what a box says about its NVIDIA driver, without changing anything.
+
+Standard library only: it runs on a bare box. ``sys`` and ``proc`` are where those file systems are.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_VENDOR = "10de"
+_DISPLAY = ("0300", "0302")  # VGA and 3D controllers
+_BRIDGE = "0680"  # what an NVSwitch calls itself
+_SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+# Where Ubuntu and Debian keep the certificate that DKMS signs modules with.
+_MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
+# They hold the devices open for others, and are started again with a new driver.
+_SERVANTS = ("nvidia-persistenced", "nvidia-smi", "nv-fabricmanager", "nv-hostengine")
+_LSPCI_LINE = re.compile(
+    r"^(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s.*?\[(?P<class>[0-9a-f]{4})\]:\s"
+    r"(?P<name>.*)\s\[(?P<vendor>[0-9a-f]{4}):(?P<id>[0-9a-f]{4})\]",
+    re.IGNORECASE,
+)
+
+
+def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> dict[str, Any]:
+    """Return the facts as plain data, as `policy.choose` takes them.
+
+    ``managed_by``: the file that our own role puts down before it touches a package.
+    """
+    devices = _pci(Path(sys))
+    loaded = _loaded(Path(proc))
+    return {
+        "os": os_release(_text(Path("/etc/os-release"))),
+        "architecture": platform.machine(),
+        "kernel": _text(Path(proc) / "sys/kernel/osrelease").strip() or platform.release(),
+        "pci": [device for device in devices if device["class"] in _DISPLAY],
+        "nvswitches": sum(device["class"] == _BRIDGE for device in devices),
+        "smi": _smi(),
+        "loaded": loaded,
+        "modules": _modules(Path(proc)),
+        "module_on_disk": _said("modinfo", "-F", "version", "nvidia").strip(),
+        "secure_boot": _secure_boot(Path(sys)),
+        "module_key_enrolled": _module_key_enrolled(),
+        "packages": _packages(),
+        "users": _users(Path(proc)) if loaded else [],
+        "runfile": bool(shutil.which("nvidia-uninstall")),
+        "managed": bool(managed_by) and Path(managed_by).exists(),
+        "is_root": os.geteuid() == 0,
+    }
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Return {id, version_id, name} of an os-release file; empty where it says nothing."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    plain = {key: value.strip().strip("\"'") for key, value in values.items()}
+    return {
+        "id": plain.get("ID", ""),
+        "version_id": plain.get("VERSION_ID", ""),
+        "name": plain.get("PRETTY_NAME", ""),
+    }
+
+
+def read_lspci(text: str) -> list[dict[str, str]]:
+    """Return the NVIDIA devices in the output of `lspci -nn -D`, of every class."""
+    found = []
+    for line in text.splitlines():
+        match = _LSPCI_LINE.match(line)
+        if match and match["vendor"].lower() == _VENDOR:
+            address = match["address"].lower()
+            name = re.search(r"\[([^\]]+)\]\s*$", match["name"])
+            found.append(
+                {
+                    "address": address if address.count(":") == 2 else f"0000:{address}",
+                    "id": match["id"].lower(),
+                    "class": match["class"].lower(),
+                    "name": name[1] if name else "",
+                    "driver": "",
+                }
+            )
+    return found
+
+
+def _pci(sys: Path) -> list[dict[str, str]]:
+    """Return NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
+    listed = {device["address"]: device for device in read_lspci(_said("lspci", "-nn", "-D"))}
+    for folder in sorted((sys / "bus/pci/devices").glob("*")):
+        vendor, number, kind = (
+            _text(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
+        )
+        if vendor != _VENDOR:
+            continue
+        driver = folder / "driver"
+        listed[folder.name] = {
+            "address": folder.name,
+            "id": number,
+            "class": kind[:4],
+            "name": listed.get(folder.name, {}).get("name", ""),
+            "driver": driver.readlink().name if driver.is_symlink() else "",
+        }
+    return [listed[address] for address in sorted(listed)]
+
+
+def _smi() -> dict[str, Any]:
+    argv = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return {"status": None, "output": "", "error": ""}
+    except subprocess.TimeoutExpired:
+        return {"status": 124, "output": "", "error": "nvidia-smi did not answer within 60 s"}
+    return {"status": done.returncode, "output": done.stdout[:4000], "error": done.stderr[:4000]}
+
+
+def _loaded(proc: Path) -> dict[str, Any]:
+    """Return {version, open} of the module that the kernel runs; {} where it runs none."""
+    text = _text(proc / "driver/nvidia/version")
+    found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
+    return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
+
+
+def _modules(proc: Path) -> list[str]:
+    names = {line.split()[0] for line in _text(proc / "modules").splitlines() if line.strip()}
+    return sorted(names & {"nouveau", "nvidia", "nvidia_drm", "nvidia_uvm", "nvidia_modeset"})
+
+
+def _secure_boot(sys: Path) -> bool:
+    """Return whether the firmware checks signatures; False where there is no UEFI."""
+    try:
+        content = (sys / _SECURE_BOOT).read_bytes()
+    except OSError:
+        return False
+    return len(content) == 5 and content[4] == 1  # four bytes of attributes, then the value
+
+
+def _module_key_enrolled() -> bool:
+    """Return whether a key that DKMS signs with is one of those that the firmware trusts."""
+    for path in _MODULE_KEYS:
+        if Path(path).exists() and "already enrolled" in _said("mokutil", "--test-key", path, any_status=True):
+            return True
+    return False
+
+
+def _packages() -> dict[str, dict[str, Any]]:
+    """Return the installed packages that matter here: {name: {version, held}}."""
+    form = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
+    found: dict[str, dict[str, Any]] = {}
+    for line in _said("dpkg-query", "-W", "-f", form).splitlines():
+        status, name, version = line.split("\t")
+        plain = name.partition(":")[0]
+        if status[1:2] == "i" and re.search(r"nvidia|^cuda-drivers|^libcuda1|^linux-image-", plain):
+            found[plain] = {"version": version, "held": status.startswith("h")}
+    return found
+
+
+def _users(proc: Path) -> list[dict[str, Any]]:
+    """Return the processes that hold one of NVIDIA's devices open: [{pid, command}]."""
+    found = []
+    for folder in sorted(proc.glob("[0-9]*")):
+        command = _text(folder / "comm").strip()
+        if command not in _SERVANTS and any(_opens(link) for link in _links(folder / "fd")):
+            found.append({"pid": int(folder.name), "command": command or "a process"})
+    return found
+
+
+def _opens(target: str) -> bool:
+    return bool(re.match(r"/dev/nvidia(\d|ctl|-uvm|-modeset)", target))
+
+
+def _links(folder: Path) -> list[str]:
+    targets = []
+    try:
+        for link in folder.iterdir():
+            try:
+                targets.append(str(link.readlink()))
+            except OSError:  # closed since it was listed
+                continue
+    except OSError:  # ended, or another user's
+        pass
+    return targets
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _said(*argv: str, any_status: bool = False) -> str:
+    """Return what a program prints, or '' where it is missing or fails."""
+    return said(argv, any_status)
+
+
+def said(argv: Sequence[str], any_status: bool = False) -> str:
+    """Run a program that only reads and return its output; '' where it is missing, fails or takes over 60 s."""
+    try:
+        done = subprocess.run(
+            list(argv), capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + (done.stderr if any_status else "") if any_status or done.returncode == 0 else ""

@@ -1,0 +1,275 @@
+"""Choose what to do about a box's NVIDIA driver: leave it, install one, only start the machine again, or refuse.
+
+Pure: facts of the box (`driver_facts`), wishes (the role's variables) and the table of GPUs
+(`profiles/catalog/gpus.yml`) go in; a plan comes out, or every reason why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...core.errors import DrafthouseError, Problem
+from .packages import from_where, held
+from .plan import Card, Data, Plan, Smi, Wishes, branch_of, read_smi, recognise
+
+
+def choose(facts: Data, wishes: Wishes, gpus: Data) -> Plan:
+    """Return the plan for a box; DrafthouseError holds every reason against touching it."""
+    devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
+    if not devices:
+        raise DrafthouseError(_no_gpu(facts))
+    cards = recognise(devices, gpus)
+    shown = [str(card) for card in cards]
+    smi = read_smi(facts["smi"])
+    if smi.works and branch_of(smi.version) >= wishes.branch:
+        why = f"driver {smi.version} works, and branch {wishes.branch} or newer is enough"
+        return Plan("leave", why, shown, wishes.branch, warnings=_of_cards(cards))
+    problems: list[Problem] = []
+    is_open = _kernel_modules(cards, wishes, problems)
+    waiting = _waiting_for_reboot(facts, smi, wishes)
+    if waiting:
+        plan = Plan("reboot", waiting, shown, wishes.branch, is_open, reboot=True)
+        if wishes.reboot == "never":
+            problems.append(_reboot_needed(waiting))
+    else:
+        plan = Plan("install", _reason(facts, smi, wishes), shown, wishes.branch, is_open)
+        plan.reboot = bool(facts["loaded"]) or "nouveau" in facts["modules"]
+        from_where(plan, facts, wishes, problems)
+        _not_ours_to_replace(facts, wishes, problems)
+        plan.unhold = held(facts)
+        _secure_boot(plan, facts, wishes, problems)
+    _in_use(facts, wishes, plan, problems)
+    if not facts["is_root"]:
+        problems.append(Problem("a user who is not root", "root, for packages and modules", "run the play with become"))
+    plan.warnings += _of_cards(cards) + _of_switches(facts)
+    if problems:
+        raise DrafthouseError(problems)
+    return plan
+
+
+def _no_gpu(facts: Data) -> Problem:
+    given_away = [f"{device['address']}" for device in facts["pci"]]
+    if given_away:
+        return Problem(
+            f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(given_away)})",
+            "a GPU that this machine uses itself",
+            "take it out of vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
+        )
+    return Problem(
+        "no NVIDIA GPU on the PCI bus",
+        "a display or 3D controller of vendor 10de",
+        "see what `lspci -nn | grep 10de` shows; seat the card, or in a virtual machine hand it through; "
+        "a box without a GPU does not belong into this group of the inventory",
+    )
+
+
+def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
+    """Return whether the open kernel modules are to be installed; add what the cards and the wishes make impossible."""
+    usable = [card for card in cards if card.cuda13]
+    older = [card for card in cards if not card.cuda13]
+    if not usable:
+        problems.append(
+            Problem(
+                f"only GPUs that CUDA 13 has dropped: {_named(older)}",
+                "a GPU of the Turing generation or newer: the engines stand on CUDA 13",
+                "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
+                "for engines that are built on CUDA 12",
+            )
+        )
+        return False
+    for card in usable:
+        if card.first_branch > wishes.branch:
+            problems.append(
+                Problem(
+                    f"{card}, which branch {wishes.branch} does not know",
+                    f"branch {card.first_branch} or newer",
+                    f"nvidia_driver_branch={card.first_branch}",
+                )
+            )
+    required = [card for card in usable if card.open == "required"]
+    if wishes.open == "true":
+        return True
+    if wishes.open == "false":
+        if required:
+            problems.append(
+                Problem(
+                    f"nvidia_driver_open is false, and there is {_named(required)}",
+                    "the open kernel modules: the proprietary ones do not bind to it",
+                    "nvidia_driver_open=auto",
+                )
+            )
+        return False
+    unknown = [card for card in usable if not card.generation]
+    if unknown:
+        problems.append(
+            Problem(
+                f"a GPU that profiles/catalog/gpus.yml does not know: {_named(unknown)}",
+                "whether it takes the open kernel modules",
+                "add its PCI id there with its source; until then say nvidia_driver_open=true (Turing and newer) "
+                "or nvidia_driver_open=false",
+            )
+        )
+        return False
+    if required and older:
+        problems.append(
+            Problem(
+                f"{_named(required)}, which needs the open kernel modules, beside {_named(older)}, "
+                "which cannot use them",
+                "cards that one driver serves",
+                "take the older card out, or give it up: nvidia_driver_open=true",
+            )
+        )
+    if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
+        problems.append(
+            Problem(
+                f"{_named(older)}, which branch {wishes.branch} has dropped",
+                "a branch that serves all cards, or the older card given up",
+                "nvidia_driver_branch=580, or take the card out, or nvidia_driver_open=true",
+            )
+        )
+    return not older
+
+
+def _named(cards: Iterable[Card]) -> str:
+    return ", ".join(str(card) for card in cards)
+
+
+def _waiting_for_reboot(facts: Data, smi: Smi, wishes: Wishes) -> str:
+    """Return why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
+    loaded = facts["loaded"] or {}
+    on_disk = str(facts["module_on_disk"])
+    if smi.mismatch:
+        there = on_disk or smi.library
+        if branch_of(there) >= wishes.branch:
+            return (
+                f"driver and library are of two versions: the kernel runs {loaded.get('version') or 'another one'}, "
+                f"{there} is installed"
+            )
+        return ""
+    # nvidia-smi belongs to the installed libraries: without it only half of a driver is there.
+    if smi.works or facts["smi"].get("status") is None or branch_of(on_disk) < wishes.branch:
+        return ""
+    if loaded and branch_of(str(loaded.get("version", ""))) >= wishes.branch:
+        return ""  # it runs and does not answer: the wrong kind of module, or a broken one
+    holder = "nouveau" if "nouveau" in facts["modules"] else (loaded.get("version") or "no driver")
+    return f"driver {on_disk} is installed for this kernel, which runs {holder}"
+
+
+def _reboot_needed(why: str) -> Problem:
+    return Problem(
+        why,
+        "the machine started again, so that kernel and libraries are of one version",
+        "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again",
+    )
+
+
+def _reason(facts: Data, smi: Smi, wishes: Wishes) -> str:
+    loaded = facts["loaded"] or {}
+    if smi.works:
+        return f"driver {smi.version} is older than branch {wishes.branch}"
+    if smi.mismatch:
+        return f"a mixed installation (library {smi.library or 'of another version'}) older than branch {wishes.branch}"
+    if loaded:
+        kind = "open" if loaded.get("open") else "proprietary"
+        return f"driver {loaded.get('version')} ({kind}) is loaded and shows no GPU ({smi.text or 'no nvidia-smi'})"
+    if "nouveau" in facts["modules"]:
+        return "nouveau runs the GPU, which has no CUDA"
+    return f"no working driver ({smi.text})" if smi.text else "no driver"
+
+
+def _not_ours_to_replace(facts: Data, wishes: Wishes, problems: list[Problem]) -> None:
+    if facts["runfile"]:
+        problems.append(
+            Problem(
+                "a driver that NVIDIA's .run file installed (there is nvidia-uninstall)",
+                "a driver that is good enough, or none: packages over it would leave two halves",
+                "nvidia-uninstall, reboot, then run again",
+            )
+        )
+    holding = held(facts)
+    if holding and not facts["managed"] and not wishes.force:
+        problems.append(
+            Problem(
+                f"driver packages that somebody holds at their version: {', '.join(holding)}",
+                "packages that may be replaced",
+                f"apt-mark unhold {' '.join(holding)}; or let the role do it: nvidia_driver_force=true",
+            )
+        )
+
+
+def _secure_boot(plan: Plan, facts: Data, wishes: Wishes, problems: list[Problem]) -> None:
+    if not facts["secure_boot"] or facts["module_key_enrolled"]:
+        return
+    on_ubuntu = facts["os"]["id"] == "ubuntu"
+    if wishes.source == "distribution" and on_ubuntu:
+        return  # Canonical has signed them
+    found = "Secure Boot is on, and no key with which this machine signs modules is enrolled"
+    make = "update-secureboot-policy --new-key" if on_ubuntu else "dkms generate_mok"
+    enrol = (
+        f"switch Secure Boot off in the firmware, or enrol a key: `{make}`, `mokutil --import` it, reboot and "
+        "confirm it on the screen"
+    )
+    if wishes.secure_boot == "warn":
+        plan.warnings.append(f"{found}: the kernel will refuse the driver. {enrol[0].upper()}{enrol[1:]}")
+        return
+    signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution" if on_ubuntu else ""
+    problems.append(
+        Problem(
+            found,
+            "a kernel that will load the driver's modules",
+            f"{enrol}{signed}; or install all the same and enrol afterwards: nvidia_driver_secure_boot=warn",
+        )
+    )
+
+
+def _in_use(facts: Data, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
+    users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
+    if not users or wishes.force:
+        return
+    more = f" and {len(users) - 6} more" if len(users) > 6 else ""
+    hurt = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
+    problems.append(
+        Problem(
+            f"processes use the GPU: {', '.join(users[:6])}{more}",
+            f"none, because {hurt}",
+            "stop them, or say that they may break: nvidia_driver_force=true",
+        )
+    )
+
+
+def _of_cards(cards: Iterable[Card]) -> list[str]:
+    return [f"{card}: CUDA 13 has dropped it, engines will not use it" for card in cards if not card.cuda13]
+
+
+def _of_switches(facts: Data) -> list[str]:
+    if not facts.get("nvswitches"):
+        return []
+    return [
+        f"{facts['nvswitches']} NVSwitch devices: CUDA answers 802 (system not yet initialized) until a fabric manager "
+        "of the driver's own version runs; this role does not install it (nvidia-fabricmanager; B200: nvlink5)"
+    ]
+
+
+def settle(facts: Data, wishes: Wishes, rebooted: bool) -> dict[str, Any]:
+    """Return what is left to do after the installation, {version, reboot}; raise where it cannot be good.
+
+    ``rebooted``: the machine was started again already, so that a second time would not help.
+    """
+    smi = read_smi(facts["smi"])
+    if smi.works and branch_of(smi.version) >= wishes.branch:
+        return {"version": smi.version, "reboot": False}
+    said = smi.text or "there is no nvidia-smi"
+    locked = facts["secure_boot"] and not facts["module_key_enrolled"]
+    if rebooted or (locked and wishes.secure_boot == "warn"):
+        do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
+        if locked:
+            do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
+        raise DrafthouseError(
+            Problem(f"the driver is installed and does not answer ({said})", "an nvidia-smi that shows the GPU", do)
+        )
+    if wishes.reboot == "never":
+        holder = "nouveau" if "nouveau" in facts["modules"] else (facts["loaded"] or {}).get("version", "")
+        running = f"the kernel still runs {holder}" if holder else "the kernel has not loaded it"
+        raise DrafthouseError(_reboot_needed(f"the driver is installed, and {running} ({said})"))
+    return {"version": "", "reboot": True}

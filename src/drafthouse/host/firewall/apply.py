@@ -1,0 +1,294 @@
+"""The firewall of the box we run on: what is there, and what our program on it is told to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.errors import DrafthouseError, Problem
+from ...core.files import replace_file
+from . import rules as firewall
+
+PROGRAM = "/usr/local/sbin/drafthouse-firewall"
+UNITS = "/etc/systemd/system"
+KEPT = "/etc/drafthouse/firewall"
+RUN = "/run/drafthouse-firewall"
+_TOOLS = ("iptables", "ip6tables")
+_LONGEST_S = 90
+_TAKEN_BACK = 4  # our program's exit status where there is nothing on trial any more
+# Where the administrator's programs lie; a login without them on PATH is common.
+_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+
+
+class TakenBack(DrafthouseError):
+    """A confirmation that came after the box had taken the rules back."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a program printed, and its exit status; 127 where it is missing."""
+
+    status: int
+    out: str
+    error: str = ""
+
+    @property
+    def why(self) -> str:
+        """Return the last line of what it complained about."""
+        return ((self.error.strip() or self.out.strip()).splitlines() or [f"exit status {self.status}"])[-1]
+
+
+def tell(*argv: str) -> Said:
+    """Run a program of the box to its end; a missing one is an answer too."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS])
+    program = shutil.which(argv[0], path=path)
+    if program is None:
+        return Said(127, "", f"{argv[0]} is not there")
+    try:
+        done = subprocess.run(
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST_S, check=False,
+            env={**os.environ, "PATH": path, "LC_ALL": "C"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Said(124, "", f"{argv[0]} did not end within {_LONGEST_S} s")
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def families() -> tuple[int, ...]:
+    """Return the IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
+    return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
+
+
+def saved(family: int) -> Said:
+    """Return `iptables-save` of the filter table."""
+    return tell(f"{_TOOLS[family == 6]}-save", "-t", "filter")
+
+
+def has_systemd() -> bool:
+    """Tell whether systemd runs this box (the same sign that sd_booted(3) takes)."""
+    return Path("/run/systemd/system").is_dir()
+
+
+def means(answers: Mapping[int, Said]) -> firewall.Means:
+    """Look at what this box filters with."""
+    missing = tuple(tool for family, tool in zip((4, 6), _TOOLS, strict=True) if _status(answers, family) == 127)
+    failing = next((said.why for said in answers.values() if said.status not in (0, 127)), "")
+    backend, source = _docker_backend()
+    return firewall.Means(
+        root=os.geteuid() == 0,
+        missing=missing,
+        failing=failing,
+        docker_backend=backend,
+        docker_backend_from=source,
+        own_nftables=_nftables() if missing else (),
+    )
+
+
+def _status(answers: Mapping[int, Said], family: int) -> int:
+    return answers[family].status if family in answers else 0
+
+
+def _docker_backend() -> tuple[str, str]:
+    """Return Docker's firewall backend and where that is said."""
+    arguments, where = _dockerd_arguments()
+    if (backend := firewall.docker_backend("", arguments)) != "iptables":
+        return backend, where
+    file = Path(_value_of("--config-file", arguments) or "/etc/docker/daemon.json")
+    return firewall.docker_backend(text(file), []), str(file)
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str:
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    return words[words.index(option) + 1] if option in words[:-1] else ""
+
+
+def _dockerd_arguments() -> tuple[list[str], str]:
+    """Return how dockerd runs; where it does not, how systemd would start it."""
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        # An engine inside a container has a network, and a firewall, of its own.
+        if text(comm).strip() == "dockerd" and _network(comm.parent) == _network(Path("/proc/self")):
+            return text(comm.with_name("cmdline")).split("\0"), "dockerd's command line"
+    if has_systemd():
+        return tell("systemctl", "show", "--property=ExecStart", "docker.service").out.split(), "docker.service"
+    return [], ""
+
+
+def _network(process: Path) -> str:
+    """Return which network namespace a process is in, '' where that is not ours to know."""
+    try:
+        return str((process / "ns/net").readlink())
+    except OSError:
+        return ""
+
+
+def _nftables() -> tuple[str, ...]:
+    """Return nftables' tables of this box, as `family name`."""
+    return tuple(line.removeprefix("table ") for line in tell("nft", "list", "tables").out.splitlines())
+
+
+def text(path: str | Path) -> str:
+    """Return what a file has, '' where it is missing or ours not to read."""
+    try:
+        return Path(path).read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def session() -> firewall.Session | None:
+    """Return the SSH connection that we run in: sudo drops its variable, an ancestor of ours still has it."""
+    process = os.getpid()
+    while process > 1:
+        for word in text(Path(f"/proc/{process}/environ")).split("\0"):
+            name, _, value = word.partition("=")
+            if name == "SSH_CONNECTION" and (found := firewall.session(value)):
+                return found
+        # The name in parentheses may have spaces and parentheses of its own.
+        process = int((text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split() or ["", "0"])[1])
+    return None
+
+
+def ssh_ports(running: firewall.Session | None) -> set[int]:
+    """Return the ports that SSH answers on: the running connection's, and sshd's own; 22 where nobody knows."""
+    told = [line.split() for line in tell("sshd", "-T").out.splitlines()]
+    found = {int(words[1]) for words in told if words[0] == "port"}
+    return found | ({running.server_port} if running else set()) or {22}
+
+
+def kept(family: int) -> str:
+    """Return the confirmed rules of one family as they stand in their file, '' where there are none."""
+    return text(Path(f"{KEPT}/rules.v{family}"))
+
+
+def pending() -> bool:
+    """Tell whether rules are on trial."""
+    return Path(f"{RUN}/token").exists()
+
+
+def write(path: str, content: str, mode: int) -> None:
+    """Write a file of root's as a whole or not at all."""
+    replace_file(Path(path), content, mode)
+
+
+def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
+    """Return which of our files are missing, differ, or may be read by whom they shall not."""
+    return [
+        path
+        for path, content in files.items()
+        if text(Path(path)) != content or Path(path).stat().st_mode & 0o777 != modes[path]
+    ]
+
+
+def start_trial(
+    wanted: Mapping[int, Sequence[str]], running: firewall.Session | None, token: str, seconds: int
+) -> None:
+    """Put ``wanted`` on trial, with the running SSH connection kept whatever they say.
+
+    They are taken back by themselves after ``seconds``. Raises DrafthouseError where they could not be put in place.
+    """
+    Path(RUN).mkdir(mode=0o700, exist_ok=True)
+    for family in firewall.FAMILIES:
+        lines = wanted[family]
+        write(f"{RUN}/next/rules.v{family}", firewall.restore_text(lines), 0o600)
+        on_trial = [*firewall.own_connection(running, family), *lines]
+        write(f"{RUN}/trial/rules.v{family}", firewall.restore_text(on_trial), 0o600)
+    write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
+    said = tell(PROGRAM, "try", token, str(seconds))
+    if said.status != 0:
+        raise DrafthouseError(
+            Problem(
+                f"the rules could not be put in place: {said.why}",
+                "an iptables that takes them, both families; what was there before is in force again",
+                "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
+                " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
+            )
+        )
+
+
+def confirm(token: str, running: firewall.Session | None) -> None:
+    """Keep what is on trial. Raises DrafthouseError where this is no new connection, TakenBack where it is late."""
+    if running is not None and text(Path(f"{RUN}/connection")) == json.dumps(str(running)):
+        raise DrafthouseError(
+            Problem(
+                "the connection that put the rules in place is still the one in use: it proves nothing",
+                "a new SSH connection under the new rules",
+                "let Ansible close it: no ControlMaster of your own that survives `ssh -O stop`",
+            )
+        )
+    said = tell(PROGRAM, "confirm", token)
+    if said.status != 0:
+        raise (TakenBack if said.status == _TAKEN_BACK else DrafthouseError)(
+            Problem(
+                f"the rules were not kept: {said.why}",
+                "a confirmation while they are on trial",
+                "run again; where the box is slow to reach, with a longer firewall_confirm_seconds",
+            )
+        )
+
+
+def enabled(units: Sequence[str]) -> bool:
+    """Tell whether all units start with the box, and those that stay active are."""
+    states = tell("systemctl", "is-enabled", *units).out.split()
+    return states == ["enabled"] * len(units) and tell("systemctl", "is-active", _early(units)).status == 0
+
+
+def _early(units: Sequence[str]) -> str:
+    return next(unit for unit in units if "-early" in unit)
+
+
+def enable(units: Sequence[str]) -> None:
+    """Let the units start with the box. Raises DrafthouseError."""
+    # One reload, after the links are there: only then do Docker's own restarts start ours.
+    for argv in (
+        ["systemctl", "--no-reload", "enable", *units],
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "start", _early(units)],
+    ):
+        said = tell(*argv)
+        if said.status != 0:
+            raise DrafthouseError(
+                Problem(
+                    f"`{' '.join(argv)}`: {said.why}",
+                    "units that put the rules back when the box or Docker starts",
+                    f"look at `systemctl status {_early(units)}`; the rules themselves are in force",
+                )
+            )
+
+
+def remove(program: str, units: Sequence[str]) -> None:
+    """Take away our chains, files and units, and nothing else. Raises DrafthouseError."""
+    if not Path(PROGRAM).exists():
+        write(PROGRAM, program, 0o755)  # a run that was killed may have left chains without it
+    if has_systemd() and any(Path(f"{UNITS}/{unit}").exists() for unit in units):
+        tell("systemctl", "--no-reload", "disable", *units)
+        tell("systemctl", "stop", *units)
+    said = tell(PROGRAM, "remove")
+    if said.status != 0:
+        raise DrafthouseError(
+            Problem(
+                f"our chains could not be removed: {said.why}",
+                f"nothing that begins with {firewall.INPUT[:11]} in iptables-save",
+                "look whether a rule of yours jumps to them, remove it, and run again",
+            )
+        )
+    for unit in units:
+        Path(f"{UNITS}/{unit}").unlink(missing_ok=True)
+    shutil.rmtree(KEPT, ignore_errors=True)
+    with contextlib.suppress(OSError):  # others of our roles may keep something beside it
+        Path(KEPT).parent.rmdir()
+    shutil.rmtree(RUN, ignore_errors=True)
+    Path(PROGRAM).unlink(missing_ok=True)
+    if has_systemd():
+        tell("systemctl", "daemon-reload")
+
+
+def leftovers(units: Sequence[str]) -> list[str]:
+    """Return what of our files is on the box."""
+    paths = [PROGRAM, KEPT, *(f"{UNITS}/{unit}" for unit in units)]
+    return [path for path in paths if Path(path).exists()]

@@ -1,0 +1,372 @@
+"""From wishes to the exact rules of both IP families, and from `iptables-save` text to what is ours. Pure.
+
+The rules stand in two chains of our own. ``DRAFTHOUSE-INPUT`` is jumped to from ``INPUT``: it guards what a
+process of the box listens on, docker-proxy too, which answers on ``[::]``. ``DRAFTHOUSE-DOCKER`` is jumped to
+from ``DOCKER-USER`` where Docker made that chain: a published port is rewritten before ``FORWARD`` sees it, so
+it is told by its original destination port (https://docs.docker.com/engine/network/packet-filtering-firewalls/).
+The rules are written the way iptables-save prints them (tried with 1.8.9 and 1.8.11, nft and legacy).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...core.errors import DrafthouseError, Problem
+
+FAMILIES = (4, 6)
+INPUT, DOCKER = "DRAFTHOUSE-INPUT", "DRAFTHOUSE-DOCKER"
+OURS = (DOCKER, INPUT)
+PARENT_OF = {INPUT: "INPUT", DOCKER: "DOCKER-USER"}
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10, 600
+_MOST_CONNECTIONS = 65535
+_MOST_RATE = 2500  # new connections a second; four times as many at once is the most that hashlimit takes
+_BURST = 4
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# What the kernel takes for a name (15 bytes), with iptables' own wildcard at its end.
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}|[A-Za-z0-9_.:@-]{1,14}\+")
+_JUMP = re.compile(r"-A (\S+) -j (\S+)")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What shall hold: who may reach the ports (TCP), beside the box itself and its containers.
+
+    ``closed`` are those of the ports that nobody else may reach: the engine's, where a gateway stands in front of it.
+    ``connections`` and ``rate`` (new ones a second) are what one client may have at a port; 0: as many as it likes.
+    """
+
+    ports: tuple[int, ...]
+    allow: tuple[Network, ...] = ()
+    docker_interfaces: tuple[str, ...] = ()
+    closed: tuple[int, ...] = ()
+    connections: int = 0
+    rate: int = 0
+
+
+@dataclass(frozen=True)
+class Session:
+    """The SSH connection that we run in, as sshd tells it in ``SSH_CONNECTION``."""
+
+    client: str
+    client_port: int
+    server: str
+    server_port: int
+
+    @property
+    def family(self) -> int:
+        """Return 4 or 6."""
+        return ipaddress.ip_address(self.client).version
+
+
+@dataclass(frozen=True)
+class Ours:
+    """What is ours in one family's filter table: rules by chain, the chains that jump to us and at which place."""
+
+    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    jumps: Sequence[tuple[str, str, int]] = ()  # (from, to, place in its chain, counted from 1)
+    docker_user: bool = False
+
+
+def wishes(
+    ports: Sequence[int],
+    allow_cidrs: Sequence[str],
+    docker_interfaces: Sequence[str],
+    ssh_ports: Iterable[int],
+    closed_ports: Sequence[int] = (),
+    connections: int = 0,
+    rate: int = 0,
+) -> Wishes:
+    """Return the wishes, checked; raises DrafthouseError with all that is wrong.
+
+    ``ssh_ports`` are the ports that SSH answers on: a wish to filter one of them is refused.
+    """
+    ports = [*ports, *closed_ports]
+    problems = [
+        Problem(f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
+        for port in ports
+        if not 1 <= port <= 65535
+    ]
+    problems += [
+        Problem(
+            f"port {port} for the API, where SSH answers",
+            "a port that is not SSH's: closing it would lock you out",
+            "choose another port for the API; where SSH answers elsewhere, name that port in firewall_ssh_port",
+            "firewall_port",
+        )
+        for port in sorted(set(ports) & set(ssh_ports))
+    ]
+    networks: list[Network] = []
+    for text in allow_cidrs:
+        try:
+            networks.append(ipaddress.ip_network(text))
+        except ValueError as error:
+            problems.append(_not_a_network(text, error))
+    problems += [
+        Problem(
+            f"'{name}'",
+            "the name of an interface: up to 15 letters and digits, a + at its end for all that begin so",
+            "write docker0, or the bridge that `ip -brief link` shows",
+            "firewall_docker_interfaces",
+        )
+        for name in docker_interfaces
+        if not _INTERFACE.fullmatch(name)
+    ]
+    problems += [
+        Problem(f"{value}", f"a number from 0 (no limit) to {most}", "correct it", where)
+        for where, value, most in (
+            ("firewall_client_connections", connections, _MOST_CONNECTIONS),
+            ("firewall_client_rate", rate, _MOST_RATE),
+        )
+        if not 0 <= value <= most
+    ]
+    if problems:
+        raise DrafthouseError(problems)
+    # One order, whatever order they were written in: a new order is no change.
+    allow = sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen))
+    bridges = tuple(sorted(set(docker_interfaces)))
+    return Wishes(tuple(sorted(set(ports))), tuple(allow), bridges, tuple(sorted(set(closed_ports))), connections, rate)
+
+
+def _not_a_network(text: str, error: ValueError) -> Problem:
+    """Say what is wrong with ``text``, and what was probably meant."""
+    try:
+        meant = f"write {ipaddress.ip_network(text, strict=False)} for the whole network, or one address alone"
+    except ValueError:
+        meant = "write it like 203.0.113.0/24, 203.0.113.7 or 2001:db8:1::/48; a name is not an address"
+    return Problem(f"'{text}': {error}", "an IPv4 or IPv6 network or address", meant, "firewall_allow_cidrs")
+
+
+def trial_problems(seconds: int) -> list[Problem]:
+    """Return what is wrong with the time (in seconds) after which unconfirmed rules are taken back."""
+    if SHORTEST_TRIAL_S <= seconds <= LONGEST_TRIAL_S:
+        return []
+    return [
+        Problem(
+            f"{seconds} seconds",
+            f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, and not too long to wait for",
+            "leave it at 60",
+            "firewall_confirm_seconds",
+        )
+    ]
+
+
+def rules(wished: Wishes, family: int) -> list[str]:
+    """Return the rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
+    sources = [_source(network) for network in wished.allow if network.version == family]
+    allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
+    return [rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)] + [
+        rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port, family)
+    ]
+
+
+def _source(network: Network) -> str:
+    # iptables-save prints nothing for "from anywhere".
+    return f"-s {network} " if network.prefixlen else ""
+
+
+def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
+    came_in = f"--ctorigdstport {port} --ctdir ORIGINAL"
+    # DNAT: only what came in to a published port. What containers ask of other machines' same port is not ours.
+    published = f"-p tcp -m conntrack --ctstate DNAT {came_in}"
+    accepted = [*sources, *(f"-i {name} " for name in wished.docker_interfaces)]
+    return [
+        *(f"-A {DOCKER} {who}{published} -j ACCEPT" for who in accepted),
+        f"-A {DOCKER} {published} -j DROP",
+        # A neighbour can route to the container's own address, past the published port; Docker itself closes
+        # that from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
+        *(
+            f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {came_in} -j DROP"
+            for name in wished.docker_interfaces
+        ),
+    ]
+
+
+def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
+    to_port = f"-p tcp -m tcp --dport {port}"
+    near = ["-i lo ", *(f"-i {name} " for name in wished.docker_interfaces)]
+    return [
+        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in near),
+        *(_client_rules(wished, to_port, port, family) if sources else ()),
+        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in sources),
+        f"-A {INPUT} {to_port} -j DROP",
+    ]
+
+
+def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
+    """Return what keeps one client from taking all there is: who has too many is refused, who is too quick has to wait.
+
+    A client is an address; over IPv6 the /64 that every customer has of their own. Only a connection's first packet is
+    looked at, and one that is dropped is sent again a second later.
+    """
+    new = f"-A {INPUT} {to_port} --tcp-flags FIN,SYN,RST,ACK SYN"
+    mask, srcmask = (32, "") if family == 4 else (64, "--hashlimit-srcmask 64 ")
+    found = []
+    if wished.connections:
+        above = f"-m connlimit --connlimit-above {wished.connections} --connlimit-mask {mask} --connlimit-saddr"
+        found.append(f"{new} {above} -j REJECT --reject-with tcp-reset")
+    if wished.rate:
+        above = f"--hashlimit-above {wished.rate}/sec --hashlimit-burst {wished.rate * _BURST}"
+        # The kernel keeps a table's settings for as long as a rule has its name: another rate is another table.
+        by = f"--hashlimit-mode srcip --hashlimit-name drafthouse-{port}-{wished.rate} {srcmask}"
+        found.append(f"{new} -m hashlimit {above} {by}-j DROP")
+    return found
+
+
+def own_connection(session: Session | None, family: int) -> list[str]:
+    """Return the rule that keeps the running SSH connection, whatever else is on trial; none for the other family."""
+    if session is None or session.family != family:
+        return []
+    source = ipaddress.ip_network(session.client)
+    ports = f"--sport {session.client_port} --dport {session.server_port}"
+    return [f"-A {INPUT} -s {source} -p tcp -m tcp {ports} -j ACCEPT"]
+
+
+def restore_text(lines: Sequence[str]) -> str:
+    """Return the body of an iptables-restore transaction that makes our chains exactly ``lines``."""
+    # With --noflush naming a chain empties it, and no other.
+    return "".join(f"{line}\n" for line in [*(f":{chain} - [0:0]" for chain in OURS), *lines])
+
+
+def ours(saved: str) -> Ours:
+    """Read one family's `iptables-save -t filter`."""
+    found: dict[str, list[str]] = {}
+    jumps: list[tuple[str, str, int]] = []
+    places: dict[str, int] = {}
+    docker_user = False
+    for line in saved.splitlines():
+        if line.startswith(":"):
+            chain = line[1:].split()[0]
+            docker_user = docker_user or chain == PARENT_OF[DOCKER]
+            if chain in OURS:
+                found[chain] = []
+        elif line.startswith("-A "):
+            chain = line.split()[1]
+            places[chain] = places.get(chain, 0) + 1
+            jump = _JUMP.fullmatch(line)
+            if chain in OURS:
+                found.setdefault(chain, []).append(line)
+            elif jump and jump[2] in OURS:
+                jumps.append((chain, jump[2], places[chain]))
+    return Ours(found, tuple(jumps), docker_user)
+
+
+def in_place(found: Ours, wanted: Sequence[str]) -> bool:
+    """Tell whether our chains hold exactly ``wanted``, and each is jumped to once, before anything else."""
+    by_chain = {chain: [line for line in wanted if line.split()[1] == chain] for chain in OURS}
+    jumps = [(PARENT_OF[INPUT], INPUT, 1)]
+    if found.docker_user:
+        jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
+    return {chain: list(lines) for chain, lines in found.rules.items()} == by_chain and sorted(found.jumps) == sorted(
+        jumps
+    )
+
+
+def shown(found: Ours) -> str:
+    """Return what is ours as text, for a diff."""
+    jumps = [f"-A {parent} -j {chain}  # place {place}" for parent, chain, place in found.jumps]
+    return "".join(
+        f"{line}\n" for line in [*jumps, *(line for chain in sorted(found.rules) for line in found.rules[chain])]
+    )
+
+
+def would_be(found: Ours, wanted: Sequence[str]) -> Ours:
+    """Return what would be ours after ``wanted`` was put in place where ``found`` is now."""
+    jumps = [(PARENT_OF[chain], chain, 1) for chain in reversed(OURS) if chain == INPUT or found.docker_user]
+    by_chain = {chain: [line for line in wanted if line.split()[1] == chain] for chain in OURS}
+    return Ours(by_chain, tuple(jumps), found.docker_user)
+
+
+def session(text: str | None) -> Session | None:
+    """Read ``SSH_CONNECTION``: client, its port, server, its port. None where it is missing or no such thing."""
+    words = (text or "").split()
+    try:
+        client, server = (words[0].split("%")[0], words[2].split("%")[0])
+        found = Session(client, int(words[1]), server, int(words[3]))
+        return found if found.family in FAMILIES else None
+    except (IndexError, ValueError):
+        return None
+
+
+def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
+    """Return which firewall Docker writes its rules with: ``iptables`` unless its file or command line says otherwise.
+
+    ``nftables`` exists since Docker 29.0.0 (https://docs.docker.com/engine/network/firewall-nftables/).
+    """
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    for option, value in itertools.pairwise(words):
+        if option in ("--firewall-backend", "-firewall-backend"):
+            return value
+    try:
+        settings = json.loads(daemon_json or "{}")
+    except ValueError:
+        return "iptables"  # Docker does not start with it: nothing of it is in force
+    return str(settings.get("firewall-backend") or "iptables") if isinstance(settings, dict) else "iptables"
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the box filters with, as it was found."""
+
+    root: bool = True
+    missing: tuple[str, ...] = ()  # programs of iptables that are not there
+    failing: str = ""  # what iptables-save said when it did not work
+    docker_backend: str = "iptables"
+    docker_backend_from: str = ""
+    own_nftables: tuple[str, ...] = ()  # tables that were not made by iptables
+
+
+def refusals(means: Means) -> list[Problem]:
+    """Return why this box's firewall is not one that we can write rules for."""
+    problems = []
+    if not means.root:
+        problems.append(
+            Problem(
+                "a user that is not root",
+                "root: only it may read and write firewall rules",
+                "set ansible_become=true, or ansible_user=root",
+            )
+        )
+    if means.docker_backend == "nftables":
+        problems.append(
+            Problem(
+                "Docker writes its rules with nftables: without its DOCKER-USER chain no rule of ours"
+                " is asked about a published port",
+                "Docker's iptables backend, its default",
+                "remove firewall-backend there and restart Docker,"
+                " or close the port yourself and set firewall_state=absent",
+                means.docker_backend_from,
+            )
+        )
+    if means.missing and means.own_nftables:
+        problems.append(
+            Problem(
+                f"no {' and no '.join(means.missing)}, and nftables rules of its own: {', '.join(means.own_nftables)}",
+                "iptables for both IP families: two sets of rules side by side are a trap",
+                "close the port in those nftables rules and set firewall_state=absent,"
+                " or apt-get install iptables and keep both in mind",
+            )
+        )
+    elif means.missing:
+        problems.append(
+            Problem(
+                f"no {' and no '.join(means.missing)}",
+                "iptables for both IP families; its nft variant will do",
+                "apt-get install iptables",
+            )
+        )
+    elif means.failing and means.root:
+        problems.append(
+            Problem(
+                f"iptables does not work here: {means.failing}",
+                "iptables-save and ip6tables-save that list the filter table",
+                "see whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
+            )
+        )
+    return problems

@@ -1,0 +1,42 @@
+"""Who holds the port of an engine, where it is none of ours. Standard library only: it runs on the box."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import Problem
+from ..serving.runtimes import published_ports
+from .box_facts import listener_of
+
+# Docker's program at a published port comes a moment before its container runs, and outlives it by one.
+_PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
+
+
+def taken(port: int | str, listener: Mapping[str, Any], host: str, where: str = "") -> Problem:
+    """Return the problem of a port that somebody else listens on; ``listener`` is what `box_facts.listener_of` says."""
+    who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
+    return Problem(
+        f"port {port} is taken ({who})",
+        f"port {port} free on {host}, for the engine",
+        "end that program, or set another one: -e drafthouse_port=8100",
+        where,
+    )
+
+
+def stranger_at(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:
+    """Return the problem where a program that is none of ours listens on ``port``; ``home`` is ours on the box.
+
+    Docker's own program, at a port that no running container of ours publishes, is a stranger only where it stays for
+    ``proxy_s`` seconds: that of a container of ours that just ended is gone by then.
+    """
+    until = time.monotonic() + proxy_s
+    while True:
+        listener = listener_of(port, str(Path(home) / "supervisor" / "supervisord.pid"), published_ports())
+        if listener is None or listener["ours"]:
+            return None
+        if _PROXY not in listener["command"].partition(" ")[0] or time.monotonic() > until:
+            return taken(port, listener, host)
+        time.sleep(_AGAIN_S)

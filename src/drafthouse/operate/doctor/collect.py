@@ -1,0 +1,399 @@
+"""Everything that the doctor reads on a box, part by part, without changing anything.
+
+Standard library only, Python 3.10: it runs with whatever Python the box has, also where our own environment is gone.
+Programs that only a workstation has (Docker's, iptables, systemctl) are asked on no rental.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...addons.monitoring_ready import wait_for_monitoring
+from ...addons.watchdog.journal import FOLDER as WATCHDOG
+from ...addons.watchdog.journal import STATE
+from ...addons.watchdog.switch import is_held, is_measured
+from ...core.docker_api import DockerApi, EngineError
+from ...core.errors import DrafthouseError, Problem
+from ...core.tcp_table import listeners
+from ...host.box_facts import read_box
+from ...host.docker.gpu_check import prove
+from ...host.driver.facts import read_driver, said
+from ...host.firewall import apply as firewall_box
+from ...host.venv import STAMP
+from ...operate.support_facts import redactor_of
+from ...serving.restore import drift
+from ...serving.runtimes import LABEL, runtime_of
+from ...serving.supervisor import Supervisor
+from .deadline import read_watch
+from .probe import ask, ask_gateway, read_served_key
+from .weights import read_weights
+
+Data = dict[str, Any]
+Wants = Mapping[str, Any]
+
+_UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
+_DOCKER_S = 20.0
+_LOOK_AGAIN_S = 30.0  # two of Prometheus's looks: of an engine just started it may know only the one before
+_NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
+_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
+_LIBCUDA = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
+_PROGRAM = re.compile(r"^\[program:(?P<name>[^\]]+)\]\n(?P<body>(?:(?!\[).*\n)*)", re.MULTILINE)
+_SCRIPT = re.compile(r"/serve/(?P<profile>[^/]+)/(?P<arm>[^/]+)/serve\.sh\"?(?: --port (?P<port>\d+))?")
+_DIST = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
+# What a box that is ill may answer with. Anything else is a fault of ours, and shall be seen as one.
+_ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
+
+
+def read(wants: Wants, given: Mapping[str, Any]) -> Data:
+    """Return the facts for ``wants``; ``given`` has parts, sys, proc, timeout_s, prove_container, firewall.
+
+    ``unread`` of the result names the parts of which something could not be read, each with a problem.
+    """
+    facts: Data = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "nobody was asked to knock"}}
+    for part, look in _PARTS.items():
+        if given["parts"] and part not in given["parts"]:
+            continue
+        try:
+            facts |= look(wants, given, facts)
+        except DrafthouseError as error:
+            facts["unread"][part] = error.problems[0].as_dict()
+        except _ILL as error:
+            facts["unread"][part] = _unread(error).as_dict()
+    return facts
+
+
+def _unread(error: BaseException) -> Problem:
+    return Problem(
+        f"{type(error).__name__}: {error}",
+        "something that can be read",
+        "connect as root (ansible_user, ansible_become); look whether the disk or the container engine is ill",
+    )
+
+
+# --- GPU --------------------------------------------------------------------------------------------
+
+
+def _gpu(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    return {
+        **_box(wants),
+        "driver": _driver(wants, given, facts),
+        "environment": _environment(wants),
+        "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
+    }
+
+
+def _driver(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    if wants["hardware"]["kind"] != "gpu":
+        return {"smi": {}, "loaded": {}, "module_on_disk": "", "packages": {}}
+    return facts.get("driver") or read_driver(given["sys"], given["proc"])
+
+
+def _box(wants: Wants) -> Data:
+    site = wants["site"]
+    pidfile = f"{site['home']}/supervisor/supervisord.pid"
+    return {
+        "box": read_box([site["home"], site["models_dir"]], wants["ports"], pidfile, redactor_of(Path(site["home"])))
+    }
+
+
+# --- the runtime ------------------------------------------------------------------------------------
+
+
+def _runtime(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    found: Data = {"driver": _driver(wants, given, facts)}
+    if wants["site"]["runtime"] == "docker":
+        return {**found, "docker": _docker(wants, bool(given["prove_container"]))}
+    logs = Path(wants["site"]["home"]) / "logs"
+    return {
+        **found,
+        "environment": _environment(wants),
+        "logs": {
+            "bounds": {name: _setting(body, "stdout_logfile_maxbytes") for name, body in _programs(wants).items()},
+            "bytes": sum(path.stat().st_size for path in logs.glob("*") if path.is_file()),
+        },
+    }
+
+
+def _environment(wants: Wants) -> Data:
+    """Return what is known of the engine's environment of the process runtime; nothing where it runs in an image."""
+    found: Data = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
+    home = Path(wants["engine"]["home"])
+    if wants["site"]["runtime"] != "process" or not (home / STAMP).is_file():
+        return found
+    found |= {"made": True, "image": str(json.loads((home / STAMP).read_text("utf-8")).get("image", ""))}
+    try:
+        done = subprocess.run([str(home / "bin/python"), "-V"], capture_output=True, text=True, timeout=30, check=False)
+        found |= {"python": done.returncode == 0, "error": done.stderr.strip()[:200]}
+    except (OSError, subprocess.TimeoutExpired) as error:
+        found["error"] = str(error)
+    for folder in home.glob("lib/python3*/site-packages/*.dist-info"):
+        match = _DIST.match(folder.name)
+        if match:
+            found["versions"][re.sub(r"[-_.]+", "-", match["name"]).lower()] = match["version"]
+    return found
+
+
+def _docker(wants: Wants, prove_it: bool) -> Data:
+    api = DockerApi(timeout_s=_DOCKER_S)
+    try:
+        info = api.info()
+    except DrafthouseError as error:
+        return {"error": error.problems[0].found, "root": ""}
+    gpu = wants["hardware"]["kind"] == "gpu"
+    containers = [_container(api, entry["Id"]) for entry in _ours(api)]
+    running = next((one for one in containers if one["running"]), None)
+    folders = info.get("CDISpecDirs") or _CDI_FOLDERS
+    found: Data = {
+        "error": "",
+        "version": str(info.get("ServerVersion", "")),
+        "runtimes": sorted(info.get("Runtimes") or {}),
+        "root": str(info.get("DockerRootDir", "")),
+        "image": _image(api, str(wants["engine"]["image"])),
+        "containers": containers,
+        "toolkit": _toolkit() if gpu else "",
+        "cdi": _cdi(folders) if gpu else {},
+        "inside": {},
+    }
+    if gpu and running:
+        output = said(("docker", "exec", running["name"], "nvidia-smi", "-L"), any_status=True)
+        found["inside"] = {"container": running["name"], "output": output[:2000]}
+    if gpu and prove_it:
+        try:
+            found["proof"] = {"gpus": prove(gpu=True).gpus}
+        except DrafthouseError as error:
+            found["proof"] = {"problem": error.problems[0].as_dict()}
+    return found
+
+
+def _ours(api: DockerApi) -> list[Data]:
+    return list(api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or [])
+
+
+def _container(api: DockerApi, number: str) -> Data:
+    told = api.call("GET", f"/containers/{number}/json")
+    labels = told["Config"]["Labels"]
+    scripts = (_SCRIPT.search(f"{mount.get('Source', '')}/serve.sh") for mount in told["Mounts"])
+    script = next((match for match in scripts if match), None)
+    return {
+        "name": told["Name"].lstrip("/"),
+        "arm": labels[LABEL],
+        "profile": script["profile"] if script else "",
+        "port": _number(str(labels.get("drafthouse_at", "")).rpartition(" ")[2]),
+        "running": told["State"]["Status"] == "running",
+        "status": told["State"]["Status"],
+        "image": told["Config"]["Image"],
+        "image_id": told["Image"],
+        "log": told["HostConfig"]["LogConfig"],
+    }
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _image(api: DockerApi, name: str) -> Data | None:
+    try:
+        return {"id": api.call("GET", f"/images/{name}/json")["Id"]}
+    except EngineError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+def _toolkit() -> str:
+    found = re.search(r"version (\S+)", said(("nvidia-ctk", "--version")))
+    return found[1] if found else ""
+
+
+def _cdi(folders: Sequence[str]) -> dict[str, str]:
+    """Return the specifications of NVIDIA's GPUs, by file, with the driver that each was made of."""
+    found = {}
+    for folder in folders:
+        for path in sorted(Path(folder).glob("*")):
+            text = path.read_text("utf-8", errors="replace") if path.suffix in (".yaml", ".yml", ".json") else ""
+            version = _LIBCUDA.search(text)
+            if "nvidia.com/gpu" in text and version:
+                found[str(path)] = version[1]
+    return found
+
+
+def _weights(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    return {"weights": read_weights(wants["weights"])}
+
+
+# --- the box ----------------------------------------------------------------------------------------
+
+
+def _of_the_box(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    site = wants["site"]
+    paths = [site["home"], site["models_dir"], f"{site['home']}/logs", (facts.get("docker") or {}).get("root", "")]
+    there = [path for path in dict.fromkeys(paths) if path and Path(path).is_dir()] or ["/"]
+    return {
+        **({} if "box" in facts else _box(wants)),
+        "disk": {path: _space(path) for path in there},
+        "firewall": _firewall(wants, bool(given["firewall"])),
+        "deadline": read_watch(),
+        "listening": {str(port): listening(port) for port in [*wants["ports"], *wants["monitoring"]["ports"].values()]},
+    }
+
+
+def _space(path: str) -> Data:
+    """Return free bytes and inodes; file systems that count no inodes never run out of them."""
+    space = os.statvfs(path)
+    return {"free": space.f_bavail * space.f_frsize, "inodes": space.f_favail if space.f_files else 1}
+
+
+def _clock() -> Data:
+    synchronised = None
+    if firewall_box.has_systemd():
+        told = said(("timedatectl", "show", "--property=NTPSynchronized", "--value")).strip()
+        synchronised = {"yes": True, "no": False}.get(told)
+    return {"time": time.time(), "synchronised": synchronised, "controller": None}
+
+
+def _firewall(wants: Wants, wanted: bool) -> Data:
+    why = ""
+    if wants["site"]["box_kind"] == "rental":
+        why = "a rental is its provider's to filter"
+    elif not wanted:
+        why = "firewall_state is absent"
+    elif os.geteuid() != 0:
+        why = "only root may read the rules"
+    if why:
+        return {"not_here": why}
+    families = {}
+    for family in firewall_box.families():
+        told = firewall_box.saved(family)
+        kept = [line for line in firewall_box.kept(family).splitlines() if line.startswith("-A ")]
+        families[str(family)] = {"saved": told.out, "error": told.why if told.status else "", "kept": kept}
+    systemd = firewall_box.has_systemd()
+    return {
+        "not_here": "",
+        "families": families,
+        "pending": firewall_box.pending(),
+        "enabled": not systemd or firewall_box.enabled(_UNITS),
+    }
+
+
+def listening(port: int, proc: str = "/proc") -> list[str]:
+    """Return the addresses on which somebody listens on a TCP port, as people write them."""
+    return sorted({_address(digits) for digits, listens, _ in listeners(Path(proc)) if listens == port})
+
+
+def _address(digits: str) -> str:
+    """Return an address of /proc/net/tcp: words of 32 bits, each in the processor's own order."""
+    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    address = ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words))
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+# --- the server -------------------------------------------------------------------------------------
+
+
+def _server(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    trouble, key = read_served_key(wants)
+    if is_measured(Path(wants["site"]["home"])):
+        return {"measured": True, "key": trouble}
+    return {
+        "measured": False,
+        "served": _served(wants, facts),
+        "drift": drift(wants["site"]["home"]),
+        "key": trouble,
+        "asked": ask(wants, key, float(given["timeout_s"])),
+        "gateway": ask_gateway(wants, key, wants["certificate"]) if wants["gateway"] else {},
+        "monitoring": _monitoring(wants["monitoring"]),
+        "watchdog": _watchdog(Path(wants["site"]["home"]) / WATCHDOG) if wants["watchdog"] else {},
+    }
+
+
+def _monitoring(wished: Mapping[str, Any]) -> Data:
+    """Return what is wrong with it, as a problem or None, and how many rules it has evaluated."""
+    if not wished["prometheus"]:
+        return {}
+    given = {"grafana": wished["grafana"], "log": "`make logs ONLY=prometheus`", "timeout_s": _LOOK_AGAIN_S}
+    try:
+        return {"problem": None, "rules": wait_for_monitoring(wished["prometheus"], wished["jobs"], **given).rules}
+    except DrafthouseError as error:
+        return {"problem": error.problems[0].as_dict(), "rules": 0}
+
+
+def _watchdog(folder: Path) -> Data:
+    """Return whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
+    try:
+        written = (folder / STATE).stat().st_mtime
+    except OSError:
+        written = None
+    return {"runs": is_held(folder / "lock"), "written": written}
+
+
+def _served(wants: Wants, facts: Data) -> list[Data]:
+    """Return the arms that are there, of any profile: {arm, profile, port, running, since, why}."""
+    runtime = runtime_of(wants["site"])
+    if wants["site"]["runtime"] == "docker":
+        docker = facts.get("docker") or _docker(wants, False)
+        found = [
+            {**{key: one[key] for key in ("arm", "profile", "port")}, "status": one["status"]}
+            for one in docker.get("containers", [])
+        ]
+    else:
+        found = []
+        for name, body in _programs(wants).items():
+            if script := _SCRIPT.search(body):
+                port = _number(script["port"] or "")
+                found.append({"arm": name, "profile": script["profile"], "port": port, "status": ""})
+    for one in found:
+        state = runtime.state(one["arm"])
+        why = one["status"] if one["status"] == "paused" else state.why
+        one |= {"running": state.running, "since": state.started, "why": why}
+    return found
+
+
+def _programs(wants: Wants) -> dict[str, str]:
+    """Return the programs of our supervisord's configuration, each with its settings as they are written."""
+    text = Supervisor(Path(wants["site"]["home"]) / "supervisor").written()
+    return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
+
+
+def _setting(body: str, name: str) -> str:
+    found = re.search(rf"^{name} = (.*)$", body, re.MULTILINE)
+    return found[1] if found else ""
+
+
+# --- the way from outside ---------------------------------------------------------------------------
+
+
+def _outside(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+    session = firewall_box.session()
+    return {"addresses": _addresses(), "client": session.client if session else ""}
+
+
+def _addresses() -> list[str]:
+    """Return the box's global IPv6 addresses, but for those of bridges to its own containers."""
+    try:
+        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+    except OSError:
+        return []
+    kept = [row[0] for row in rows if row[3] == "00" and not _NOT_OUTSIDE.match(row[5])]
+    return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]
+
+
+_PARTS: Mapping[str, Callable[[Wants, Mapping[str, Any], Data], Data]] = {
+    "gpu": _gpu,
+    "runtime": _runtime,
+    "weights": _weights,
+    "box": _of_the_box,
+    "server": _server,
+    "outside": _outside,
+}

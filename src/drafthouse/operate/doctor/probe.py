@@ -1,0 +1,186 @@
+"""What the doctor asks a server and a gateway, from the box itself: with the key, without it, and what moves meanwhile.
+
+Standard library only, Python 3.10: it runs with whatever Python the box has. Nothing of an answer is kept but numbers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...addons.gateway_ready import asked, read_key, trust_of, wait_for_gateway
+from ...core.errors import DrafthouseError
+from ...core.http import opener
+from ...core.redact import redactor
+from ...engines.registry import dialect_of, engine_of
+from ...serving.runtimes import runtime_of
+from .paths import ask_gateway_paths, ask_paths
+
+Data = dict[str, Any]
+
+_LOOK_S = 10.0
+_GATEWAY_S = 3.0
+_ERROR_LETTERS = 200
+_CHAT = "/v1/chat/completions"
+# The lines that `spec_metrics.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
+_SPECULATION = "spec_decode"
+
+
+def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
+    """Return what is wrong with the API key's file, as a problem or None, and the key, which stays in this process."""
+    try:
+        return {"problem": None}, read_key(wants["key_file"])
+    except DrafthouseError as error:
+        return {"problem": error.problems[0].as_dict()}, ""
+
+
+def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
+    """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
+    base = f"http://{wants['site']['host']}:{wants['site']['port']}"
+    found: Data = {"chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None}
+    found["health"] = _got(base + wants["engine"]["health"], "")[0]
+    if found["health"]["status"] is None:
+        # One that hangs is not waited for three times.
+        return {**found, "without_key": found["health"], "with_key": {**found["health"], "models": []}}
+    # llama.cpp shows its models to everybody. What is asked here is no whole request: it costs nobody any tokens.
+    found["without_key"] = _got(f"{base}{_CHAT}", "", body=b"{}")[0]
+    if found["health"]["status"] == 200:
+        found["paths"] = ask_paths(wants["open_paths"], base, key)
+    with_key, text = _got(f"{base}/v1/models", key)
+    found["with_key"] = {**with_key, "models": _models(text)}
+    if not key or found["health"]["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
+        return found
+    engine = engine_of(wants["engine"]["id"])
+    if engine.slots:
+        found["speculates"] = engine.speculates(_got(base + engine.slots, key)[1])
+    metrics = base + wants["engine"]["metrics"]
+    found["before"], found["counters_error"] = _counters(metrics, key)
+    for body in wants["asks"]:
+        found["chats"].append(_chat(f"{base}{_CHAT}", key, body, timeout_s))
+        found["after"], found["counters_error"] = _counters(metrics, key)
+        if not found["chats"][-1]["tokens"] or _drafting(found["after"]) != _drafting(found["before"]):
+            break
+    return found
+
+
+def _drafting(text: str) -> list[str]:
+    return [line for line in text.splitlines() if _SPECULATION in line]
+
+
+def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Data, str]:
+    """Return {status, error} of one request, and the text of its answer. The key is in neither."""
+    timeout_s = _LOOK_S if timeout_s is None else timeout_s
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 (our own address)
+    try:
+        with opener().open(request, timeout=timeout_s) as answer:
+            return {"status": int(answer.status), "error": ""}, answer.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        said = error.read().decode("utf-8", "replace")
+        return {"status": error.code, "error": _without(said, key)}, ""
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        return {"status": None, "error": _without(str(reason), key)}, ""
+
+
+def _without(text: str, key: str) -> str:
+    return (text.replace(key, "(key)") if key else text).strip()[:_ERROR_LETTERS]
+
+
+def _models(text: str) -> list[str]:
+    try:
+        return [str(entry["id"]) for entry in json.loads(text)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _counters(url: str, key: str) -> tuple[str, str]:
+    """Return the lines about drafting, and why there are none; first without the key, as `counters` does."""
+    for given in ("", key):
+        answer, text = _got(url, given)
+        if answer["status"] == 200:
+            lines = [line for line in text.splitlines() if dialect_of(line)]
+            return "\n".join([*lines[:1], *_drafting("\n".join(lines[1:]))]) + "\n", ""
+        if answer["status"] not in (401, 403):
+            break
+    return "", f"{answer['status'] or ''} {answer['error']}".strip()
+
+
+def _chat(url: str, key: str, body: Mapping[str, Any], timeout_s: float) -> Data:
+    begun = time.monotonic()
+    answer, text = _got(url, key, timeout_s, json.dumps(body).encode())
+    try:
+        said = json.loads(text) if text else {}
+        tokens = int((said.get("usage") or {}).get("completion_tokens") or 0)
+        timings = said.get("timings") or {}
+        choice = (said.get("choices") or [{}])[0]
+    except (ValueError, AttributeError, LookupError, TypeError):
+        return {**answer, "error": "an answer that is no chat completion", "tokens": 0, "seconds": 0.0, **_nothing()}
+    return {
+        **answer,
+        "tokens": tokens,
+        "seconds": round(time.monotonic() - begun, 3),
+        # llama.cpp leaves it out where nothing was drafted; without any timings it tells nothing.
+        "draft_n": int(timings.get("draft_n") or 0) if timings else None,
+        "per_iteration": choice.get("avg_decoded_tokens_per_iter"),
+    }
+
+
+def _nothing() -> Data:
+    return {"draft_n": None, "per_iteration": None}
+
+
+def ask_gateway(wants: Mapping[str, Any], key: str, certificate: str) -> Data:
+    """Return what is wrong with the gateway, as a problem or None, and when its certificate ends (unix seconds).
+
+    ``certificate``: the file of the one that was made on the box; '' where a public authority has signed it.
+    """
+    gateway, site = wants["gateway"], wants["site"]
+    found: Data = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
+    try:
+        wait_for_gateway(
+            runtime_of({"runtime": site["runtime"], "home": f"{site['home']}/gateway"}),
+            "gateway",
+            port=gateway["port"],
+            name=gateway["name"],
+            certificate=certificate,
+            key=key,
+            timeout_s=_GATEWAY_S,
+        )
+        trust = trust_of(certificate)
+        found["paths"] = ask_gateway_paths(
+            wants["open_paths"],
+            wants["engine"]["health"],
+            lambda method, path: asked(gateway["port"], gateway["name"], trust, path, method=method),
+        )
+    except DrafthouseError as error:
+        problem = error.problems[0].as_dict()
+        # The last lines of its log may be among the words.
+        found["problem"] = {**problem, "found": redactor([key])(problem["found"])}
+    try:
+        found["not_after"] = _ends(gateway["port"], gateway["name"], certificate)
+    except (OSError, ValueError) as error:
+        found["tls_error"] = str(error)
+    return found
+
+
+def _ends(port: int, name: str, certificate: str) -> float:
+    """Return when the certificate that is shown ends; raises OSError where it cannot be trusted (any more)."""
+    if certificate and not Path(certificate).is_file():
+        raise FileNotFoundError(f"no certificate at {certificate}")
+    with (
+        socket.create_connection(("127.0.0.1", port), _LOOK_S) as plain,
+        trust_of(certificate).wrap_socket(plain, server_hostname=name or "127.0.0.1") as secure,
+    ):
+        shown = secure.getpeercert() or {}
+    return float(ssl.cert_time_to_seconds(str(shown["notAfter"])))

@@ -1,0 +1,36 @@
+"""Whether weights still lie as they were verified: what their notes say, one stat a file. Nothing is read or asked.
+
+Standard library only, Python 3.10: it runs with whatever Python the box has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...weights.integrity import is_as_verified, read_note
+
+Data = dict[str, Any]
+
+
+def read_weights(items: Iterable[Mapping[str, Any]]) -> dict[str, Data]:
+    """Return by id: there, link, files (how many were verified), changed, complete, repo, asked, commit."""
+    return {item["id"]: _one(Path(item["path"])) for item in items}
+
+
+def _one(path: Path) -> Data:
+    note = read_note(path)
+    folder = path.parent if path.is_file() else path
+    return {
+        "there": path.exists(),
+        # Into the hub's own cache, which others may use too: what lies there has a note of its own.
+        "link": os.path.realpath(path) if path.is_symlink() else "",
+        "files": len(note.files),
+        "changed": sorted(name for name, known in note.files.items() if not is_as_verified(folder / name, known)),
+        "complete": note.complete,
+        "repo": note.repo or "",
+        "asked": note.asked or "",
+        "commit": note.commit or "",
+    }

@@ -1,0 +1,111 @@
+"""Why a change is not served, and what became of the server before it: the two reasons of a run that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..analysis.gates import FAILED
+from ..analysis.verdict_text import CANNOT_SAY
+from ..core.errors import Problem
+from ..core.format import listing
+from ..serving.restore import shown
+
+Data = Mapping[str, Any]
+#: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
+SUPERSEDED = "superseded"
+# Characters of a reason in the history.
+_LONGEST = 300
+# A line of a log with one of these is the reason sooner than the one below it: two streams end in any order.
+_TELLING = re.compile(r"error|exception|invalid|fail|fatal|cannot|unable|no such|not found|out of memory|killed", re.I)
+
+
+def reason_of(failed: Data) -> Problem:
+    """Return why a task failed: its first problem in our words, else Ansible's own message.
+
+    ``failed`` is the task's result, also that of a loop.
+    """
+    for one in (failed, *(failed.get("results") or [])):
+        for problem in one.get("problems") or []:
+            return Problem(**{name: str(problem.get(name) or "") for name in ("found", "needed", "do", "where")})
+    said = next((str(one["msg"]) for one in (*(failed.get("results") or []), failed) if one.get("msg")), "")
+    return Problem(said.strip() or "a task that failed without a word", "a task that ends well", "look above")
+
+
+def brief(found: str) -> str:
+    """Return what was found in one line, for the history: its first line, and of a log the reason."""
+    lines = [line.strip() for line in found.splitlines() if line.strip()]
+    if not lines:
+        return found
+    reason = next((line for line in reversed(lines[1:]) if _TELLING.search(line)), lines[-1])
+    return " ".join(dict.fromkeys([lines[0], reason]))[:_LONGEST]
+
+
+def is_superseded(failed: Data) -> bool:
+    """Tell whether a newer run on the same box ended the task: the server is that run's by now."""
+    return any(one.get(SUPERSEDED) for one in (failed, *(failed.get("results") or [])))
+
+
+def both(why: Problem, task: str, resolved: Data, back: Data) -> list[Problem]:
+    """Return what to say: why the change is refused, and what became of the last good server.
+
+    ``back`` is the result of bringing it back.
+    """
+    engine = resolved["engine"]
+    change = f"{resolved['profile']} ({engine['id']} {engine['version']})"
+    where = f"{why.where}: {task}" if why.where and task else why.where or task
+    refused = Problem(f"{change} is not served: {why.found}", why.needed, why.do, where)
+    if back.get("failed"):
+        second = reason_of(back)
+        return [refused, Problem(f"nor is what served before it: {second.found}", second.needed, second.do)]
+    facts = back.get("release") or {}
+    if not facts:
+        return [refused]
+    return [
+        refused,
+        Problem(
+            f"the last good server is back: {shown(facts)}; it answers again after {float(back['seconds']):.1f} s",
+            "the change itself",
+            "mend the reason above and run again; make history shows what served when",
+        ),
+    ]
+
+
+def gate_problems(report: Data, profile: str, serve_arm: str) -> list[Problem]:
+    """Return why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
+
+    ``report`` is what `drafthouse.core.report` returned. Of wrong answers the speculative arm alone can be guilty:
+    whoever asked for the baseline by ``serve_arm`` is refused it for none.
+    """
+    found = [
+        Problem(
+            f"an invalid comparison: {reason}",
+            "two arms that differ in speculation only, and answered everything",
+            "mend that, then run again with -e remeasure=true",
+            report["directory"],
+        )
+        for reason in (report["reasons"] if report["invalid"] else [])
+    ]
+    if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
+        found.append(
+            Problem(
+                f"no verdict: {report['sentence']}",
+                "a verdict, before another server takes the place of the one that serves",
+                "measure again when it is quiet with -e remeasure=true, or say which arm is to serve: "
+                f"make {profile} ARGS='-e serve_arm=speculative' (or baseline)",
+                report["directory"],
+            )
+        )
+    gates = [gate for gate in report.get("gates") or [] if gate["word"] == FAILED]
+    if gates and serve_arm != "baseline":
+        found.append(
+            Problem(
+                f"a gate fails: {listing([str(gate['said']) for gate in gates])}",
+                "output that is as right as the baseline's",
+                "choose another draft, method or version; without speculation it may be served: "
+                f"make {profile} ARGS='-e serve_arm=baseline'",
+                report["directory"],
+            )
+        )
+    return found

@@ -1,0 +1,83 @@
+"""A support bundle on the controller: what a box gave and what the clone knows, redacted once more, as one file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import platform
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.format import name_of
+from ..experiment.plan_text import plan_text
+from ..report.archive import DATED, folders
+
+_LEFT_OUT = ("suites", "box")
+
+
+def contents(
+    resolved: Mapping[str, Any],
+    host: str,
+    checks: Sequence[Mapping[str, Any]],
+    of_box: Mapping[str, str],
+    reports: Path,
+    clone: Path,
+) -> dict[str, str]:
+    """Return all texts of a bundle by name; not redacted yet."""
+    found = {
+        "plan.txt": plan_text(resolved) + "\n",
+        "resolved.json": _json({key: value for key, value in resolved.items() if key not in _LEFT_OUT}),
+        "box.json": _json(resolved.get("box") or {}),
+        "doctor.json": _json({"checks": list(checks)}),
+        "controller.txt": _controller(clone),
+        **of_box,
+    }
+    for arm, data in resolved["arms"].items():
+        found |= {f"rendered/{arm}/{file['path']}": file["content"] for file in data["files"]}
+    for folder in folders(reports, resolved["profile"]):
+        # `<time>-<host>`: a host's name may end as another one's does.
+        if DATED.sub("", folder.name, count=1) == f"-{name_of(host)}":
+            found["report.json"] = (folder / "report.json").read_text("utf-8")
+            break
+    return found
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, sort_keys=True, default=str, ensure_ascii=False) + "\n"
+
+
+def _controller(clone: Path) -> str:
+    """Return versions of what ran the playbook; no name of a user, of a machine or of a folder."""
+    words = ["git", "-C", str(clone), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        commit = done.stdout.strip() or "no git"
+    except (OSError, subprocess.TimeoutExpired):
+        commit = "no git"
+    from ansible.release import __version__  # noqa: PLC0415 (the controller has it; nothing else of this file needs it)
+
+    system = f"{platform.system()} {platform.machine()}"
+    return f"clone {commit}\nansible-core {__version__}\npython {platform.python_version()}\nsystem {system}\n"
+
+
+def write(folder: Path, host: str, texts: Mapping[str, str], redact: Callable[[str], str], now: float) -> Path:
+    """Write the bundle, for its owner alone, and return its path."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = f"support-{name_of(host)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for path, text in sorted(texts.items()):
+            data = redact(text).encode()
+            entry = tarfile.TarInfo(f"{name}/{path}")
+            entry.size, entry.mode, entry.mtime = len(data), 0o600, int(now)
+            tar.addfile(entry, io.BytesIO(data))
+    target = folder / f"{name}.tar.gz"
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(gzip.compress(packed.getvalue(), mtime=0))
+    return target

@@ -1,0 +1,165 @@
+"""What of a box goes into a support bundle: logs' ends, what serves and how, versions. Secrets leave it redacted alone.
+
+Files are taken by name, from a list; folders of keys (``secrets``, ``gateway/tls``) are on none of it. Standard library
+only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ..core.first_process import first_environment
+from ..core.redact import known_secrets, redactor
+from ..host.driver.facts import read_driver, said
+from ..serving.runtimes import LABEL, PREFIX, ContainerRuntime
+
+#: The last lines of each log, and the most bytes that are read of one file.
+LINES, BYTES = 500, 512 * 1024
+#: Our units, as systemctl takes them.
+UNITS = "drafthouse-*.service"
+#: The labels of our containers: engines, gateway, monitoring.
+LABELS = (LABEL, "drafthouse.gateway", "drafthouse.monitoring")
+_LOGS = (
+    "logs/*.log",
+    "gateway/logs/*.log",
+    "supervisor/supervisord.log",
+    "gateway/supervisor/supervisord.log",
+    "watchdog/logs/*.log",
+    "watchdog/supervisor/supervisord.log",
+    "monitoring/logs/*.log",
+    "monitoring/supervisor/supervisord.log",
+    "served/history.jsonl",
+    "watchdog/journal*.jsonl",
+)
+_FILES = (
+    "serve/*/*/*",
+    "supervisor/supervisord.conf",
+    "gateway/Caddyfile",
+    "gateway/serve.sh",
+    "gateway/supervisor/supervisord.conf",
+    "gateway/tls/certificate.pem",
+    "watchdog/order.json",
+    "watchdog/state.json",
+    "watchdog/serve.sh",
+    "watchdog/supervisor/supervisord.conf",
+    "monitoring/*.yml",
+    "monitoring/dcgm.csv",
+    "monitoring/programs/*/serve.sh",
+    "monitoring/grafana/*/*",
+    "monitoring/supervisor/supervisord.conf",
+    "run/*.json",
+)
+_OF_THE_SYSTEM = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
+_KEYS = ("secrets/*", "gateway/tls/key.pem")
+_KEYS_OF_USERS = (
+    ".cache/huggingface/token",
+    ".cache/huggingface/stored_tokens",
+    ".huggingface/token",
+    ".config/vastai/vast_api_key",
+    ".vast_api_key",
+)
+# Of the kernel's log: what the GPU's driver and the end of memory say.
+_KERNEL = ("NVRM", "Xid", "Out of memory", "oom-kill", "oom_reaper", "I/O error", "No space left")
+
+
+def gather(
+    home: Path, engine_home: Path, root: Path = Path("/"), environ: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    """Return the texts by their names in the bundle, all of them redacted. What is not there is left out."""
+    redact = redactor_of(home, environ)
+    return {name: redact(text) for name, text in _texts(home, engine_home, root) if text}
+
+
+def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """Return what takes out of a text all that this box knows to be secret."""
+    given = {**first_environment(), **(os.environ if environ is None else environ)}
+    return redactor(known_secrets(given, key_files(home)))
+
+
+def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
+    """Return the files that hold a secret each: those of our home, and those of the tools that a user has."""
+    own = [path for pattern in _KEYS for path in sorted(home.glob(pattern)) if path.is_file()] if home else []
+    return [*own, *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
+
+
+def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str]]:
+    for path in _found(home, _LOGS):
+        yield f"box/{path.relative_to(home)}", tail(path)
+    for path in _found(home, _FILES):
+        yield f"box/{path.relative_to(home)}", _read(path)
+    for name in _OF_THE_SYSTEM:
+        yield f"box/system{name}", _read(root / name.lstrip("/"))
+    yield "box/versions.txt", _versions(home, engine_home)
+    yield "box/nvidia-smi.txt", said(("nvidia-smi",), any_status=True)
+    yield "box/kernel.txt", "\n".join(_of_kernel(said(("dmesg",)).splitlines())[-LINES:])
+    yield from _of_systemd()
+    yield from _of_docker()
+
+
+def _found(home: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """Yield plain files of ours; a link could lead to a key."""
+    for pattern in patterns:
+        for path in sorted(home.glob(pattern)):
+            if path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(home.resolve()):
+                yield path
+
+
+def tail(path: Path, lines: int = LINES, most: int = BYTES) -> str:
+    """Return the last lines of a file, whole ones: of a secret that a cut went through nothing could tell the rest."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - most))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    if size > most:
+        text = text.partition("\n")[2]
+    return "".join(text.splitlines(keepends=True)[-lines:])
+
+
+def _read(path: Path) -> str:
+    """Return a small text file; a larger one is none of those that are meant."""
+    try:
+        return path.read_text("utf-8", errors="replace") if path.stat().st_size <= BYTES else ""
+    except OSError:
+        return ""
+
+
+def _versions(home: Path, engine_home: Path) -> str:
+    facts = read_driver()
+    lines = [f"kernel {platform.release()}", f"python {sys.version.split()[0]} ({sys.executable})"]
+    lines += [f"package {name} {one['version']}{' held' * one['held']}" for name, one in facts["packages"].items()]
+    for title, folder in (("venv", home / "venv"), ("engine", engine_home)):
+        names = sorted(
+            path.name.removesuffix(".dist-info") for path in folder.glob("lib/python3*/site-packages/*.dist-info")
+        )
+        lines += [f"{title} {name}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _of_kernel(lines: list[str]) -> list[str]:
+    return [line for line in lines if any(word in line for word in _KERNEL)]
+
+
+def _of_systemd() -> Iterator[tuple[str, str]]:
+    """Yield the journal's last lines of each unit of ours: what systemd keeps running writes to no file."""
+    listed = said(("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS))
+    for name in [line.split()[0] for line in listed.splitlines() if line.strip()]:
+        words = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
+        yield f"box/systemd/{name}.log", said(words)
+
+
+def _of_docker() -> Iterator[tuple[str, str]]:
+    if not Path("/var/run/docker.sock").exists():
+        return
+    yield "box/docker/version.txt", said(("docker", "version"), any_status=True)
+    for label in LABELS:
+        listed = said(("docker", "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}"))
+        for name in listed.split():
+            yield f"box/docker/{name}.json", said(("docker", "inspect", name))
+            yield f"box/docker/{name}.log", ContainerRuntime().tail(name.removeprefix(PREFIX), LINES)

@@ -1,0 +1,213 @@
+"""What an arm is: its command, its flags, its engine's YAML, its environment and its container.
+
+`baseline` and `speculative` differ in the speculation settings alone. What a method requires of the engine is
+in both; `stock` leaves it out, and is the engine as an article or its own defaults start it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.shell import Flag, compact_json, flag
+from ..core.versions import known, spelled
+
+Data = dict[str, Any]
+ARMS = ("baseline", "speculative")
+STOCK = "stock"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The checked parts of a profile, from which its arms are made."""
+
+    name: str
+    site: Data
+    hardware: Data
+    engine: Data
+    version: str
+    target: Data
+    draft: Data | None
+    method: Data
+    method_options: Data
+    tokens: int
+    serve: Data
+    image: str | None
+
+    def required(self, what: str) -> Data:
+        """Return what the method requires of ``serve`` options or of the ``environment``."""
+        return dict(self.method.get("requires", {}).get(what) or {})
+
+    def model_path(self, model: Mapping[str, Any]) -> str:
+        """Return where a model lies on the box: a folder, or the one file."""
+        if "path" in model["source"]:
+            return str(model["source"]["path"])
+        folder = f"{self.site['models_dir']}/{model['folder']}"
+        return f"{folder}/{model['file']}" if "file" in model else folder
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests; an engine without a flag for it goes by the folder."""
+        if "name" in self.engine["launch"]:
+            return str(self.target["served_name"])
+        return self.model_path(self.target).rsplit("/", 1)[-1]
+
+    @property
+    def key_file(self) -> str:
+        """Where the API key lies on the box."""
+        return f"{self.site['home']}/secrets/api_key"
+
+    @property
+    def opened(self) -> bool:
+        """Whether the engine itself is for those that the firewall lets in; a gateway stands in front otherwise."""
+        return bool(self.site.get("allow_cidrs") and not self.site.get("gateway"))
+
+    @property
+    def folder(self) -> str:
+        """The folder on the box of this profile's rendered files, one folder an arm below it."""
+        return f"{self.site['home']}/serve/{self.name}"
+
+    def served(self, arm: str) -> Data:
+        """Return the ``serve`` options of an arm."""
+        return self.serve if arm == STOCK else {**self.serve, **self.required("serve")}
+
+    def speculation(self) -> Data:
+        """Return the settings of the method in the engine's own words."""
+        method, spellings = self.method, self.method.get("spelled", {})
+        own = str(method.get("value", method["id"]))
+        neutral: Data = {"method": spelled(self.version, own, spellings.get("value", ()))}
+        if self.draft:
+            neutral["model"] = self.model_path(self.draft)
+        neutral["num_speculative_tokens"] = self.tokens
+        words: Data = {}
+        for key, value in neutral.items():
+            if key in method["names"] and (word := spelled(self.version, method["names"][key], spellings.get(key, ()))):
+                words[word] = value
+        for key, value in self.method_options.items():
+            option = method["options"][key]
+            words[spelled(self.version, option["name"], option.get("spelled", ()))] = value
+        return words
+
+
+def build_arm(parts: Parts, arm: str) -> Data:
+    """Return one arm as plain data: command, flags, speculation_flags, config, environment, container."""
+    launch = parts.engine["launch"]
+    flags, speculation = _flags(parts, arm)
+    environment = {
+        **launch.get("environment", {}),
+        **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
+        **_switches(parts, arm),
+        **({} if arm == STOCK else parts.required("environment")),
+    }
+    return {
+        "command": list(launch["command"]),
+        "flags": [*flags, *speculation],
+        "speculation_flags": speculation,
+        "config": _config(parts, arm),
+        "environment": environment,
+        "container": _container(parts, arm),
+    }
+
+
+def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
+    """Return the flags that all arms have, and those of speculation."""
+    launch, engine = parts.engine["launch"], parts.engine
+    path = parts.model_path(parts.target)
+    flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
+    if "name" in launch:
+        flags.append([launch["name"], parts.served_name])
+    for key, value in parts.served(arm).items():
+        option = engine["options"][key]
+        if "flag" in option:
+            flags.append(
+                flag(spelled(parts.version, option["flag"], option.get("spelled", ())), _word(parts, key, value))
+            )
+    flags += [list(words) for words in launch.get("always", [])]
+    if "key_file" in launch:
+        flags.append([launch["key_file"], parts.key_file])
+    flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
+    form = engine["speculation"]["form"]
+    if form == "yaml" or arm != "speculative":
+        return flags, []
+    words = parts.speculation()
+    if form == "json":
+        return flags, [[engine["speculation"]["flag"], compact_json(words)]]
+    return flags, [flag(name, value) for name, value in words.items()]
+
+
+def _listen(parts: Parts) -> str:
+    """Return the address to listen on: every one where the firewall lets somebody in, else the site's own."""
+    opened = parts.opened and parts.site["runtime"] == "process"
+    return "0.0.0.0" if opened else str(parts.site["host"])  # noqa: S104
+
+
+def _switches(parts: Parts, arm: str) -> Data:
+    """Return the options that are environment variables; a switch is 1, or not there."""
+    found = {parts.engine["options"][key].get("environment"): value for key, value in parts.served(arm).items()}
+    return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
+
+
+def _word(parts: Parts, key: str, value: Any) -> Any:
+    """Return an option's value as this version spells it (parser names change)."""
+    choice = parts.engine["options"][key].get("choices", {}).get(value) if isinstance(value, str) else None
+    return spelled(parts.version, value, choice.get("spelled", ())) if choice else value
+
+
+def _config(parts: Parts, arm: str) -> Data | None:
+    """Return the engine's YAML: ``{flag, file, data, notes}``; None where it reads none."""
+    config = parts.engine["launch"].get("config")
+    if config is None:
+        return None
+    always = config.get("always", {})
+    data: Data = {key: entry["value"] for key, entry in always.items() if known(parts.version, entry)}
+    notes = []
+    for key, value in parts.served(arm).items():
+        option = parts.engine["options"][key]
+        if "yaml" not in option:
+            continue
+        *parents, last = option["yaml"].split(".")
+        place = data
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = _word(parts, key, value)
+        refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability"))
+        if refused:
+            notes.append(f"{option['yaml']} {value}: {refused['reason']}.")
+    required = parts.method.get("requires", {})
+    if arm != STOCK and required.get("serve"):
+        keys = ", ".join(parts.engine["options"][key].get("yaml", key) for key in required["serve"])
+        notes.append(f"{keys}: needed by {parts.method['id']}, so in both arms: {required['reason']}.")
+    if arm == "speculative" and parts.engine["speculation"]["form"] == "yaml":
+        data[parts.engine["speculation"]["key"]] = parts.speculation()
+    return {"flag": config["flag"], "file": config["files"][arm], "data": data, "notes": notes}
+
+
+def _container(parts: Parts, arm: str) -> Data | None:
+    """Return the container that runs this arm's serve script in the engine's image; None without an image."""
+    if parts.image is None:
+        return None
+    wanted = parts.engine.get("container", {})
+    folder = f"{parts.folder}/{arm}"
+    site = parts.site
+    mounts = [f"{folder}:{folder}:ro", f"{site['models_dir']}:{site['models_dir']}:ro"]
+    cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}" if "cache" in wanted else None
+    if cache:
+        mounts.append(f"{cache}:{wanted['cache']}:rw")
+    if "key_file" in parts.engine["launch"] or "key_environment" in parts.engine["launch"]:
+        mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
+    return {
+        "image": parts.image,
+        "entrypoint": ["/bin/bash", f"{folder}/serve.sh"],
+        # Inside, the server must listen on the container's own address: the last --host is the one that counts.
+        "command": [parts.engine["launch"]["host"], "0.0.0.0"],  # noqa: S104
+        # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
+        "published": ["0.0.0.0", "[::]"] if parts.opened else [site["host"]],  # noqa: S104
+        "port": site["port"],
+        "gpus": parts.hardware["kind"] == "gpu",
+        "environment": dict(wanted.get("environment", {})),
+        "ipc": wanted.get("ipc"),
+        "ulimits": dict(wanted.get("ulimits", {})),
+        "cache": cache,
+        "mounts": mounts,
+    }

@@ -1,0 +1,212 @@
+"""Read `profiles/` and `profiles/catalog/` and check their shape (not yet whether they fit together).
+
+The result is plain data. Reading and checking are apart from resolving, so that `resolve` stays pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.requirement_lines import hashes_by_pin, read_lock
+from ..core.schema import Findings, Shape, check, check_text
+from ..core.versions import is_version
+from ..core.yaml_documents import read_yaml
+from .forms import NAME, PROFILE_NAME, PROGRAM
+from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
+
+Data = dict[str, Any]
+ENGINE_FOLDER = "profiles/catalog/engines"
+
+_VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
+
+
+@dataclass
+class House:
+    """All that is written down: the catalogue's three tables and every profile, as plain data."""
+
+    hardware: Data
+    models: Data
+    engines: Data
+    profiles: Data
+    # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
+    hashes: Data = field(default_factory=dict)
+    # What was wrong in a profile's own file; only using that profile is an error.
+    broken: dict[str, list[Problem]] = field(default_factory=dict)
+
+
+def profile_names(root: Path) -> list[str]:
+    """Return the names of all profiles of the clone at ``root``, in order."""
+    return sorted(path.stem for path in (root / "profiles").glob("*.yml"))
+
+
+def load_house(root: Path) -> House:
+    """Read and check the catalogue and the profiles of the clone at ``root``.
+
+    Raises DrafthouseError with every problem of the catalogue. A profile with problems is kept in
+    ``broken``: it must not stop another one.
+    """
+    problems: list[Problem] = []
+    tables: dict[str, Data] = {}
+    for name, shape in (("hardware", HARDWARE), ("models", MODELS)):
+        tables[name], found = _read(root, f"profiles/catalog/{name}.yml", shape)
+        problems += found
+    tables["engines"], found = _engines(root)
+    problems += found
+    hashes, found = _hashes(root)
+    problems += found
+    if not problems:
+        problems = _dangling(tables)
+    if problems:
+        raise DrafthouseError(problems)
+    house = House(tables["hardware"], tables["models"], tables["engines"], {}, hashes)
+    for name in profile_names(root):
+        profile, found = _read(root, f"profiles/{name}.yml", PROFILE)
+        if not PROFILE_NAME.fits(name):
+            found.append(Problem("the file's name", PROFILE_NAME.needed, "rename it", f"profiles/{name}.yml"))
+        if found:
+            house.broken[name] = found
+        house.profiles[name] = profile
+    return house
+
+
+def _engines(root: Path) -> tuple[Data, list[Problem]]:
+    """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
+    files = {path.stem: f"{ENGINE_FOLDER}/{path.name}" for path in sorted((root / ENGINE_FOLDER).glob("*.yml"))}
+    if not files:
+        return {}, [Problem("no engine", "a file for each", "restore it: git checkout -- profiles", ENGINE_FOLDER)]
+    read = {name: _document(root, file) for name, file in files.items()}
+    entries = {name: data for name, (data, problems) in read.items() if not problems}
+    found = [problem for _, problems in read.values() for problem in problems]
+    engines: Data = {}
+    for name, entry in entries.items():
+        engines[name] = _like(entry, entries)
+        found += _checked(engines[name], ENGINE, files[name], versions=True)
+        if not NAME.fits(name):
+            found.append(Problem("the file's name", NAME.needed, "rename it", files[name]))
+    return engines, found
+
+
+def _hashes(root: Path) -> tuple[Data, list[Problem]]:
+    """Return what is known of the versions that the catalogue names without a lock."""
+    relative = "profiles/catalog/packages.txt"
+    try:
+        return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
+    except OSError as error:
+        found, do = error.strerror or str(error), f"restore it: git checkout -- {relative}"
+        return {}, [Problem(found, "the hashes of what the catalogue pins", do, relative)]
+
+
+def _dangling(tables: Data) -> list[Problem]:
+    """Return the words of the catalogue that name an entry which is not there."""
+    findings: list[Findings] = []
+
+    def look(file: str, path: str, word: object, words: Iterable[str]) -> None:
+        known = sorted(words)
+        if word not in known:
+            one = Findings(f"profiles/catalog/{file}.yml")
+            one.add(path, f"{word!r}, which is not there", f"one of: {', '.join(known)}", did_you_mean(word, known))
+            findings.append(one)
+
+    for key, model in tables["models"].items():
+        if "derived" in model["source"]:
+            look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], tables["models"])
+    for key, engine in tables["engines"].items():
+        program = next(iter(engine["launch"]["command"]), "")
+        if not PROGRAM.fits(program):
+            one = Findings(f"{ENGINE_FOLDER}/{key}.yml")
+            one.add("launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
+            findings.append(one)
+        if files := (engine["launch"].get("config") or {}).get("files"):
+            for arm in ("baseline", "speculative", "stock"):
+                look(f"engines/{key}", "launch.config.files", arm, files)
+        for name, method in engine["methods"].items():
+            for option in method.get("requires", {}).get("serve") or {}:
+                look(f"engines/{key}", f"methods.{name}.requires.serve", option, engine["options"])
+    return [problem for one in findings for problem in one.problems]
+
+
+def load_gpus(root: Path) -> Data:
+    """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
+    relative = "profiles/catalog/gpus.yml"
+    gpus, problems = _read(root, relative, GPUS)
+    if not problems:
+        findings = Findings(relative)
+        named = [(f"cards.{name}", entry) for name, entry in gpus["cards"].items()]
+        named += [(f"ranges[{number}]", entry) for number, entry in enumerate(gpus["ranges"])]
+        for path, entry in named:
+            if entry["generation"] not in gpus["generations"]:
+                found = f"the unknown generation '{entry['generation']}'"
+                findings.add(path, found, "one of generations", did_you_mean(entry["generation"], gpus["generations"]))
+        problems = findings.problems
+    if problems:
+        raise DrafthouseError(problems)
+    return gpus
+
+
+def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]:
+    data, problems = _document(root, relative)
+    if not problems:
+        problems = _checked(data, shape, relative, versions=shape is MODELS)
+    return (data if isinstance(data, dict) else {}), problems
+
+
+def _document(root: Path, relative: str) -> tuple[Any, list[Problem]]:
+    """Return what a YAML file of the clone holds, and why it cannot be read."""
+    findings = Findings(relative)
+    needed, do = "a YAML mapping, as git has it", f"correct it, or restore it: git checkout -- {relative}"
+    if not (root / relative).is_file():
+        findings.add("", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
+        return {}, findings.problems
+    try:
+        return _without_ends(read_yaml(root / relative, needed, do, where=relative)), []
+    except DrafthouseError as error:
+        return {}, error.problems
+
+
+def _checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
+    findings = Findings(relative)
+    if check(data, shape, findings) and versions:
+        _check_versions(data, findings)
+    check_text(data, findings)
+    return findings.problems
+
+
+def _without_ends(data: Any) -> Any:
+    """Return the data without the newline that YAML's ``>`` and ``|`` put behind a text."""
+    if isinstance(data, dict):
+        return {key: _without_ends(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_ends(item) for item in data]
+    return data.rstrip("\n") if isinstance(data, str) else data
+
+
+def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
+    """Add a problem for everything that stands in the place of a version and is none that could be compared."""
+    if isinstance(data, list):
+        for place, item in enumerate(data):
+            _check_versions(item, findings, f"{path}[{place}]")
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        below = f"{path}.{key}" if path else str(key)
+        asked = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
+        asked += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
+        # Of a model it is a version for each engine.
+        asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
+        for version in asked:
+            if not is_version(str(version)):
+                findings.add(below, repr(version), "a version, like 0.33.0", "correct it")
+        _check_versions(value, findings, below)
+
+
+def _like(entry: Any, engines: Data) -> Any:
+    """Return an engine's entry with what it does not say itself taken from the one it is ``like``."""
+    if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
+        return entry
+    merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
+    # Null takes away what the other one has.
+    return {key: value for key, value in merged.items() if key != "like" and value is not None}

@@ -1,0 +1,113 @@
+"""What must be right between a method, its draft and its target, and what the number of drafted tokens may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.schema import Findings
+
+Data = Mapping[str, Any]
+_PATH = "speculation.draft"
+
+
+def check_pair(findings: Findings, target: Data, draft: Data, method: Data, models: Mapping[str, Data]) -> list[str]:
+    """Add what keeps ``draft`` from drafting for ``target`` to ``findings``; return warnings."""
+    if draft["kind"] == "head":
+        return _head(findings, target, draft, method, models)
+    return _model(findings, target, draft, method)
+
+
+def _head(findings: Findings, target: Data, draft: Data, method: Data, models: Mapping[str, Data]) -> list[str]:
+    warnings = []
+    made_for = draft.get("head_for")
+    if target["id"] in draft.get("works_on", ()):
+        warnings.append(
+            f"'{draft['id']}' was trained for '{made_for}': its shapes fit '{target['id']}', its guesses may not"
+        )
+    elif made_for != target["id"]:
+        heads = [key for key, model in models.items() if model.get("head_for") == target["id"]]
+        findings.add(
+            _PATH,
+            f"'{draft['id']}', a head made for '{made_for}'",
+            f"a head made for '{target['id']}': it reads that model's hidden states",
+            f"use one of: {', '.join(heads)}" if heads else "the catalogue has no head for this target",
+        )
+    if draft.get("head_method") != method["id"]:
+        findings.add(
+            "speculation.method",
+            f"'{method['id']}' with '{draft['id']}', a head for '{draft.get('head_method')}'",
+            f"'{draft.get('head_method')}'",
+            f"set method: {draft.get('head_method')}",
+        )
+    return warnings
+
+
+def _model(findings: Findings, target: Data, draft: Data, method: Data) -> list[str]:
+    match = method.get("match", {})
+    if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
+        findings.add(
+            _PATH,
+            f"'{draft['id']}' with the vocabulary of {draft['tokenizer']}",
+            f"the target's vocabulary ({target['tokenizer']}): a drafted token must mean the same to both",
+            "choose a draft of the target's own family",
+        )
+    elif abs(draft["vocab"] - target["vocab"]) > match.get("vocab_difference", 0):
+        findings.add(
+            _PATH,
+            f"'{draft['id']}' with a vocabulary of {draft['vocab']} entries",
+            f"{target['vocab']} entries, at most {match.get('vocab_difference', 0)} apart",
+            "choose a draft of the target's own family",
+        )
+    ratio = draft["parameters"] / target["parameters"]
+    told = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
+    if ratio >= 1:
+        findings.add(_PATH, told, "a draft smaller than its target", "choose a smaller draft")
+    elif ratio >= 1 / 3:
+        return [f"{told}: a draft of a third or more seldom pays"]
+    return []
+
+
+def check_tokens(findings: Findings, tokens: int, draft: Data | None, method: Data) -> None:
+    """Add to ``findings`` when a head cannot draft ``tokens`` in one step, or always drafts another number."""
+    most = draft.get("max_speculative_tokens") if draft else None
+    if draft and most is not None and method.get("all_heads") and tokens != most:
+        findings.add(
+            "speculation.num_speculative_tokens",
+            f"{tokens}",
+            f"{most}: '{method['id']}' drafts a token with every head of '{draft['id']}'",
+            f"set it to {most}",
+        )
+    elif draft and most is not None and tokens > most:
+        findings.add(
+            "speculation.num_speculative_tokens",
+            f"{tokens}",
+            f"{most} or fewer: '{draft['id']}' drafts no more in one step",
+            f"set it to {most}",
+        )
+
+
+def check_schedule(findings: Findings, where: str, schedule: object, tokens: int) -> bool:
+    """Check K for each batch size (vLLM's rows ``[first, last, K]``); return whether it is as it should be.
+
+    The first row begins at 1, rows follow each other without overlap, 0 <= K <= ``tokens``
+    (vllm/config/speculative.py).
+    """
+    before = len(findings.problems)
+    rows = schedule if isinstance(schedule, list) else []
+    whole = [row for row in rows if isinstance(row, list) and len(row) == 3 and all(type(n) is int for n in row)]
+    if not rows or len(whole) != len(rows):
+        findings.add(
+            where, f"{schedule!r}", "a list of [first batch size, last, K]", "write it as [[1, 4, 3], [5, 64, 0]]"
+        )
+        return False
+    last = 0
+    for number, (first, final, drafted) in enumerate(whole):
+        row = f"{where}[{number}]"
+        if (number == 0 and first != 1) or first <= last or final < first:
+            needed = "1 as the first batch size" if number == 0 else f"a first batch size above {last}, and a last one"
+            findings.add(row, f"{[first, final, drafted]}", needed, "let the rows follow each other from 1 upwards")
+        if not 0 <= drafted <= tokens:
+            findings.add(row, f"K={drafted}", f"0 to {tokens} (num_speculative_tokens)", "correct K")
+        last = max(last, final)
+    return len(findings.problems) == before

@@ -1,0 +1,89 @@
+"""Options of an engine or a method: their types and words, and what a version or a GPU has of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import did_you_mean
+from ..core.schema import Findings, Value, check
+from ..core.versions import having, known, ranges
+from .draft_compat import check_schedule
+from .forms import VALUE
+
+Data = dict[str, Any]
+_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+@dataclass(frozen=True)
+class OptionCheck:
+    """Checks against one version of an engine on some hardware. ``version`` is '' where none that exists was named."""
+
+    findings: Findings
+    engine: str
+    version: str
+    releases: list[str]
+    hardware: Data
+    tokens: int
+
+    def options(self, path: str, given: object, options: Data) -> Data:
+        """Return those of the ``given`` options that are as they should be."""
+        right: Data = {}
+        if not isinstance(given, Mapping):
+            self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
+            return {}
+        for key, value in given.items():
+            where = f"{path}.{key}"
+            option = options.get(key)
+            if option is None:
+                self.findings.add(
+                    where,
+                    f"the unknown key '{key}'",
+                    f"one of: {', '.join(sorted(options))}",
+                    did_you_mean(key, options),
+                )
+                continue
+            if option["type"] == "schedule":
+                fine = check_schedule(self.findings, where, value, self.tokens)
+            else:
+                low = 0 if option["type"] in ("int", "float") else None
+                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low, form=VALUE)
+                fine = check(value, shape, self.findings, where)
+            if fine:
+                self.version_has(where, f"'{key}'", option)
+                self._word(where, value, option)
+                right[key] = value
+        return right
+
+    def _word(self, where: str, value: Any, option: Data) -> None:
+        """Check one word of an option: this version must know it, and this hardware must bear it."""
+        choice = option.get("choices", {}).get(value) if isinstance(value, str) else None
+        if choice:
+            self.version_has(where, f"'{value}'", choice)
+        capability = self.hardware.get("compute_capability")
+        refused = option.get("refused_on", {}).get(capability)
+        if refused and value in refused["values"]:
+            fitting = [word for word in option["choices"] if word not in refused["values"]]
+            self.findings.add(
+                where,
+                f"{value} on {self.hardware['name']} (compute capability {capability})",
+                f"one of: {', '.join(fitting)}: {refused['reason']}",
+                "choose another",
+            )
+
+    def version_has(self, where: str, what: str, entry: Data) -> None:
+        """Add to the findings when the version does not have ``what``, with those that do."""
+        if not self.version or known(self.version, entry):
+            return
+        bounds = ", ".join(f"{word} {entry[word]}" for word in ("since", "until") if word in entry)
+        if "except" in entry:
+            bounds += f"{', ' if bounds else ''}not {entry['except']['since']} to {entry['except']['until']}"
+        have = having(self.releases, entry)
+        reason = f" ({entry['reason']})" if "reason" in entry else ""
+        self.findings.add(
+            where,
+            f"{self.engine} {self.version}, which does not have {what}{reason}",
+            f"a version that has it ({bounds}): {ranges(have, self.releases) or 'none of the catalogue'}",
+            f"set engine_version: {have[-1]}" if have else "choose another",
+        )

@@ -1,0 +1,195 @@
+"""Which version of the engine, with which plugin, and how it comes onto the box: an environment or an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import did_you_mean
+from ..core.schema import Findings
+from ..core.versions import NIGHTLY, is_version, ranges, releases
+from .derived_image import Derived, derived_from
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine's version and what it is installed from; ``version`` is '' where the one asked for is none."""
+
+    version: str
+    reason: str
+    releases: list[str]
+    plugin: str | None
+    install: Data | None
+    image: str | None
+    runtimes: list[str]
+    runtime: str
+    derived: Derived | None = None
+    note: str = ""
+
+
+def choose_engine(
+    findings: Findings,
+    profile: Mapping[str, Any],
+    engine: Data,
+    hardware: Data,
+    site: Mapping[str, Any],
+    hashes: Mapping[str, list[str]] | None = None,
+) -> Chosen:
+    """Return what ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
+
+    ``hashes``: what is known of packages by ``name==version``.
+    """
+    all_releases = releases(engine)
+    version = _version(findings, profile, engine, all_releases)
+    plugin = _plugin(findings, profile, engine, version)
+    method = engine["methods"].get(profile["speculation"]["method"], {})
+    install = _install(engine, version, plugin, hardware["kind"], method)
+    # A mirror of the image, or one of the user's own: it must hold the very version.
+    image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
+    runtimes = [name for name, there in (("process", install), ("docker", image)) if there]
+    runtime, note = str(site["runtime"]), ""
+    if version:
+        runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
+        if len(runtimes) == 1 and runtime not in runtimes and not site.get("runtime_asked"):
+            note = f"runtime: {runtimes[0]} (the only one this profile has; the inventory says {runtime})"
+            runtime = runtimes[0]
+        elif runtimes and runtime not in runtimes:
+            findings.add(
+                "site.runtime",
+                f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
+                f"a runtime of this profile: {', '.join(runtimes)}",
+                f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen by itself"
+                if len(runtimes) == 1
+                else f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
+            )
+    derived = None
+    if image and runtime == "docker":
+        derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
+    pin = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine["versions"].get(version, {})
+    reason = str(pin.get("reason", "asked for by the profile"))
+    return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
+
+
+def _version(findings: Findings, profile: Mapping[str, Any], engine: Data, all_releases: list[str]) -> str:
+    nightly = profile.get("channel") == NIGHTLY
+    if nightly and "nightly" not in engine:
+        findings.add(
+            "channel",
+            f"nightly, which {engine['name']} does not have here",
+            "an engine whose entry in the catalogue has nightly builds",
+            "remove the key",
+        )
+        return ""
+    if nightly and "engine_version" in profile:
+        findings.add(
+            "engine_version",
+            f"{profile['engine_version']} and channel: nightly",
+            "one of the two: a nightly build has no version of its own",
+            "remove one of them",
+        )
+    if nightly:
+        return NIGHTLY
+    version = str(profile.get("engine_version", engine["default_version"]))
+    if version in all_releases:
+        return version
+    plugin = engine.get("plugin")
+    needed = (
+        f"a pair that works: {pairs(plugin)} ({plugin['reason']})" if plugin else ranges(all_releases, all_releases)
+    )
+    do = did_you_mean(version, all_releases) if is_version(version) else f"use one of: {', '.join(all_releases)}"
+    what = "which its plugin does not patch" if plugin else "which does not exist"
+    findings.add("engine_version", f"{engine['name']} {version}, {what}", needed, do)
+    return ""
+
+
+def pairs(plugin: Mapping[str, Any]) -> str:
+    """Return the table of a plugin's pairs in one line, the newest first."""
+    return ", ".join(f"{own} with {version}" for version, own in plugin["versions"].items())
+
+
+def _plugin(findings: Findings, profile: Mapping[str, Any], engine: Data, version: str) -> str | None:
+    """Return the version of the engine's plugin: the one that patches this version of the engine."""
+    plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
+    if plugin is None:
+        if wanted is not None:
+            findings.add("plugin_version", f"{wanted}", f"nothing: {engine['name']} has no plugin", "remove the key")
+        return None
+    pair: str | None = plugin["versions"].get(version)
+    if version and wanted is not None and str(wanted) != pair:
+        findings.add(
+            "plugin_version",
+            f"{plugin['package']} {wanted} with {engine['name']} {version}",
+            f"a pair that works: {pairs(plugin)} ({plugin['reason']})",
+            f"set plugin_version: {pair}, or remove the key",
+        )
+    return pair
+
+
+def _installs(engine: Data, version: str) -> Data:
+    """Return how a version is installed for the process runtime, by kind of hardware."""
+    source = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine
+    return {**source.get("install", {}), **engine["versions"].get(version, {}).get("install", {})}
+
+
+def _install(engine: Data, version: str, plugin: str | None, kind: str, method: Mapping[str, Any]) -> Data | None:
+    install = _installs(engine, version).get(kind)
+    if install is None or not version:
+        return None
+    filled = {**install, "python_packages": [_filled(text, version, plugin) for text in install["python_packages"]]}
+    return {**filled, **{key: list(method[key]) for key in ("source_packages", "build_packages") if key in method}}
+
+
+def _image(engine: Data, version: str, plugin: str | None, kind: str) -> str | None:
+    """Return the container image: ``name:tag``, with its digest where one is pinned."""
+    source = engine.get("nightly", {}) if version == NIGHTLY else engine
+    image = engine["versions"].get(version, {}).get("image") or source.get("image")
+    if image is None or kind != "gpu" or not version:
+        return None
+    digest = f"@{image['digest']}" if image.get("digest") else ""
+    return f"{image['name']}:{_filled(image['tag'], version, plugin)}{digest}"
+
+
+def installed_image(engine: Data, version: str) -> str | None:
+    """Return the container image of an engine's version, as a GPU runs it; None where it has none."""
+    return _image(engine, version, (engine.get("plugin") or {}).get("versions", {}).get(version), "gpu")
+
+
+def _filled(text: str, version: str, plugin: str | None) -> str:
+    build = version.rpartition(".")[2]
+    return text.replace("{version}", version).replace("{build}", build).replace("{plugin}", plugin or "")
+
+
+def _runtimes(
+    findings: Findings,
+    profile: Mapping[str, Any],
+    engine: Data,
+    version: str,
+    hardware: Data,
+    there: list[str],
+    all_releases: list[str],
+) -> list[str]:
+    """Return the runtimes that the profile was rendered for, all of which must be there."""
+    kind = hardware["kind"]
+    if not there:
+        fitting = [release for release in all_releases if kind in _installs(engine, release)]
+        findings.add(
+            "hardware",
+            f"{hardware['name']} ({kind})",
+            f"hardware that {engine['name']} {version} is installed for: "
+            + (", ".join(_installs(engine, version)) or "gpu"),
+            f"set engine_version: {fitting[-1]}" if fitting else "choose another engine or other hardware",
+        )
+        return []
+    stated = profile.get("runtimes", there)
+    for number, name in enumerate(stated):
+        if name not in there:
+            findings.add(
+                f"runtimes[{number}]",
+                f"{name}, for {engine['name']} {version} on {kind}",
+                f"what the catalogue has for it: {', '.join(there)}",
+                "remove it",
+            )
+    return list(stated)

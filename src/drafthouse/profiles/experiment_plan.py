@@ -1,0 +1,136 @@
+"""The experiment of a profile: what it may ask for, and its steps, which are plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.errors import did_you_mean
+from ..core.schema import Findings
+from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
+from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
+from .memory_fit import Fit
+
+Data = dict[str, Any]
+
+
+def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, Sequence[str]]) -> None:
+    """Add to ``findings`` what ``experiment`` asks for and no suite has. ``suites`` are the kinds of every suite."""
+    available: list[str] = []
+    for number, suite in enumerate(experiment["suites"]):
+        if suite in suites:
+            available += suites[suite]
+        else:
+            findings.add(
+                f"experiment.suites[{number}]",
+                f"no suite '{suite}'",
+                f"one of: {', '.join(sorted(suites))}",
+                did_you_mean(suite, suites),
+            )
+    for number, suite in enumerate(experiment.get("once", [])):
+        if suite not in experiment["suites"]:
+            findings.add(
+                f"experiment.once[{number}]",
+                f"'{suite}'",
+                f"one of experiment.suites: {', '.join(experiment['suites'])}",
+                did_you_mean(suite, experiment["suites"]),
+            )
+    check_kinds(findings, "experiment.kinds", experiment.get("kinds", []), available)
+    _check_rounds(findings, experiment)
+    check_ladder(findings, experiment, available)
+
+
+def _check_rounds(findings: Findings, experiment: Mapping[str, Any]) -> None:
+    try:
+        parse_budget(experiment.get("budget", DEFAULT_BUDGET))
+    except ValueError:
+        findings.add("experiment.budget", f"{experiment['budget']!r}", NEEDED, "correct the value")
+    rounds, most = experiment.get("rounds", 2), experiment.get("most_rounds", MOST_ROUNDS)
+    if "most_rounds" in experiment and most < rounds:
+        findings.add(
+            "experiment.most_rounds",
+            f"{most} rounds at most, and {rounds} to begin with (experiment.rounds)",
+            f"{rounds} or more",
+            "raise it, or lower experiment.rounds",
+        )
+
+
+def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temperature: float | None) -> Data:
+    """Return the experiment with its steps: which arms are served together, on which ports, and what they are asked.
+
+    ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
+    device holds all of them, the first on ``port``. ``steps`` are those of the ``rounds`` to begin with;
+    `steps_of_round` has those of any further one, of which there are at most ``most_rounds`` together.
+    """
+    arms = tuple(fits)
+    rounds = experiment.get("rounds", 2)
+    schedule = experiment.get("schedule", "auto")
+    if schedule == "auto":
+        together = sum(fit.reserved for fit in fits.values())
+        schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
+    # The model's own temperature, beside 0, where it has one.
+    own = float(temperature) if temperature is not None else 0.0
+    budget = parse_budget(experiment.get("budget", DEFAULT_BUDGET))
+    planned: Data = {
+        "suites": list(experiment["suites"]),
+        "once": list(experiment.get("once", [])),
+        "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
+        "max_output_tokens": experiment.get("max_output_tokens"),
+        "kinds": list(experiment.get("kinds", [])),
+        "concurrency": experiment.get("concurrency", 1),
+        "rounds": rounds,
+        "most_rounds": rounds if budget.nothing else max(rounds, experiment.get("most_rounds", MOST_ROUNDS)),
+        "budget": budget.as_dict(),
+        "schedule": schedule,
+        "turns": _turns(schedule, arms, port),
+        "temperatures": [0.0] if own == 0 else [0.0, own],
+    }
+    planned["steps"] = [step for number in range(1, rounds + 1) for step in steps_of_round(planned, number)]
+    # Not even as null without one: the key of a kept result must not change.
+    if (ladder := plan_ladder(experiment)) is not None:
+        planned["ladder"] = ladder
+    return planned
+
+
+def _turns(schedule: str, arms: Sequence[str], port: int) -> list[dict[str, int]]:
+    """Return which arms are served together, in the order of an odd round: the port of each."""
+    turns = [tuple(arms)] if schedule == "interleaved" else [(arm,) for arm in arms]
+    return [{arm: port + place for place, arm in enumerate(turn)} for turn in turns]
+
+
+def steps_of_round(experiment: Mapping[str, Any], number: int) -> list[Data]:
+    """Return the steps of a planned experiment's round ``number`` (from 1), in the order they are measured.
+
+    Arms that take turns change their order with the round: B,S,S,B,B,S,S,B. Over two rounds each arm's mean place is
+    the same, so that a box that becomes steadily faster or slower favours neither (counterbalancing, ABBA). A step's
+    ``file`` names its round and arm, whatever the order they are measured in.
+    """
+    turns = list(enumerate(experiment["turns"], start=(number - 1) * len(experiment["turns"]) + 1))
+    measured = turns if number % 2 else turns[::-1]
+    return [
+        {
+            "round": number,
+            "suites": suites_of_round(experiment, number),
+            "arms": dict(turn),
+            "number": place,
+            "file": f"steps/{file:02d}.json",
+        }
+        for place, (file, turn) in enumerate(measured, start=turns[0][0])
+    ]
+
+
+def measured_part(experiment: Mapping[str, Any]) -> Data:
+    """Return what of a planned experiment changes what is measured, as it stands in the key of a kept result.
+
+    How long may be measured changes no number that is there, and a balanced order asks the same. In this form a result
+    that an earlier version measured, in turns B,S,B,S, is still found.
+    """
+    kept = {name: value for name, value in experiment.items() if name not in ("budget", "most_rounds", "turns")}
+    by_file = sorted(experiment["steps"], key=lambda step: step["file"])
+    return {**kept, "steps": [{**step, "number": place} for place, step in enumerate(by_file, start=1)]}
+
+
+def suites_of_round(experiment: Mapping[str, Any], number: int) -> list[str]:
+    """Return the suites of a round: those that are wanted once are in the first only."""
+    once = experiment.get("once", [])
+    return [suite for suite in experiment["suites"] if number == 1 or suite not in once]

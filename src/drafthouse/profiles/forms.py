@@ -1,0 +1,36 @@
+"""Forms that words of profiles, catalogue and site must have, because files are made of them that could not quote them.
+
+What can be quoted (a title, a flag's value) may hold any printable text and needs no form.
+"""
+
+from __future__ import annotations
+
+from ..core.schema import Form
+
+# A shell, systemd, supervisord, docker compose and a Caddyfile each read some of these as more than a letter: none of
+# them can be written in all of those files. supervisord takes what follows " #" for a comment.
+_PATH_LETTERS = r'(?!.*[ ]#)[^"\\$`%{}:;\x00-\x1f\x7f]'
+_PART = r"(?!\.{1,2}(?:/|$))(?!-)[A-Za-z0-9@+=_.,-]+"
+
+VARIABLE = Form(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable: letters, digits and _")
+OPTION = Form(VARIABLE.pattern, "a word of letters, digits and _")
+VALUE = Form(r"(?!-)[\s\S]*", "text that does not begin with -: an engine would take it for another option")
+PROGRAM = Form(r"(?!-)[\s\S]+", "a program's name, which does not begin with -")
+# A folder on the box is called so.
+PROFILE_NAME = Form(
+    rf"(?![-.])(?:(?!/){_PATH_LETTERS})+",
+    'a name that begins with neither . nor -, and has none of / " \\ $ ` % { } : ;',
+)
+NAME = Form(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -")
+FOLDER = Form(rf"/{_PATH_LETTERS}*", 'an absolute path without any of " \\ $ ` % { } : ; and without a # after a space')
+FILE = Form(rf"{_PART}(?:/{_PART})*", "a path below its folder, of letters, digits and . _ + - @ , =")
+ROUTE = Form(r"/[A-Za-z0-9._~/-]*", "a path of the server, such as /health")
+# An address, or a name; IPv6 with or without its brackets.
+HOST = Form(r"[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?", "an address or a host's name")
+IMAGE = Form(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "a container image's name, such as registry.example/engine:v0.32.0")
+TAG = Form(r"(?:[A-Za-z0-9_.-]|\{(?:version|build|plugin)\})+", "a tag, with {version}, {plugin} and {build} filled in")
+# PEP 440, as far as engines use it.
+VERSION = Form(
+    r"\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.?post\d+)?(?:\.?dev\d+)?(?:\+[a-z0-9.]+)?", "a version, such as 0.32.0"
+)
+NUMBER = Form(r"\d+\.\d+", "a number with a point, such as 12.0")

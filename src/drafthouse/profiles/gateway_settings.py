@@ -1,0 +1,64 @@
+"""What an inventory says of the gateway, and what follows from it: `drafthouse_gateway` and what begins so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.errors import Problem
+
+PORT, PORT_WITH_A_NAME = 8443, 443
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+
+_DNS_NAME = re.compile(rf"({_LABEL}\.)+{_LABEL}")
+
+
+def gateway_of(site: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the port and the name of a site's gateway, None where it has none."""
+    if not site.get("gateway"):
+        return None
+    name = str(site.get("gateway_name") or "")
+    return {"port": int(site.get("gateway_port") or (PORT_WITH_A_NAME if name else PORT)), "name": name}
+
+
+def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem]:
+    """Return what is wrong with a site's gateway; ``ports`` are those of the engine."""
+    wished = gateway_of(site)
+    if wished is None:
+        return []
+    problems = name_problems(wished["name"], "site.gateway_name")
+    if site["host"] not in ("127.0.0.1", "localhost"):
+        problems.append(
+            Problem(
+                f"drafthouse_host is {site['host']}, and a gateway is asked for",
+                "an engine on loopback, which nobody reaches past the gateway",
+                "set drafthouse_host: 127.0.0.1, or leave drafthouse_gateway out",
+                "site.host",
+            )
+        )
+    if wished["port"] in set(ports):
+        problems.append(
+            Problem(
+                f"port {wished['port']}, which is the engine's",
+                "a port of the gateway's own",
+                "set drafthouse_gateway_port (8443 unless said otherwise) or drafthouse_port",
+                "site.gateway_port",
+            )
+        )
+    return problems
+
+
+def name_problems(name: str, where: str) -> list[Problem]:
+    """Return what is wrong with the name that certificates are asked for; none of an empty one."""
+    if not name or (_DNS_NAME.fullmatch(name) and len(name) <= 253 and not name.rpartition(".")[2].isdigit()):
+        return []
+    return [
+        Problem(
+            f"'{name}'",
+            "a DNS name in small letters that leads to this box, such as llm.example.org",
+            "correct it, or leave it empty: then a certificate is made on the box",
+            where,
+        )
+    ]

@@ -1,0 +1,154 @@
+"""What an inventory says of the monitoring, and what follows from it: `drafthouse_monitoring`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.errors import Problem
+from ..core.schema import Map, Value
+from ..engines.registry import engine_of
+
+_PORT = 9490
+
+# Who listens, in order, from the first port on.
+PROGRAMS = ("prometheus", "node", "blackbox", "dcgm", "grafana")
+
+_LOOPBACK = "127.0.0.1"
+
+_NOT_IN_A_PATH = set('"`{}\n\\$%')
+
+#: What the inventory may say of it, as `drafthouse_monitoring`.
+SITE = Map(
+    {
+        "enabled": Value(bool, required=True),
+        # The first of five in a row: Prometheus, node, blackbox and DCGM exporter, Grafana.
+        "port": Value(int, low=1, high=65531),
+        # Where Prometheus and Grafana listen; the firewall then lets drafthouse_allow_cidrs in, and nobody else.
+        "listen": Value(str),
+        "retention_days": Value(int, low=1, high=3650),
+        "retention_gb": Value(int, low=1, high=10_000),
+        # Only in the docker runtime.
+        "grafana": Value(bool),
+        # HOST:PORT of an Alertmanager that is told of alerts.
+        "alertmanager": Value(str),
+    }
+)
+
+
+def monitoring_of(
+    site: Mapping[str, Any],
+    profile: str,
+    engine: Mapping[str, Any],
+    arms: Mapping[str, Any],
+    gpu: bool,
+    gateway: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    """Return everything about a site's monitoring, None where it has none.
+
+    ``engine`` is the catalogue's entry, ``arms`` what is built of it; ``gateway`` is what `gateway_of` returned.
+    """
+    wished = site.get("monitoring") or {}
+    if not wished.get("enabled"):
+        return None
+    docker = site["runtime"] == "docker"
+    metrics, listen = engine["metrics"], str(wished.get("listen", _LOOPBACK))
+    ports = {name: int(wished.get("port", _PORT)) + at for at, name in enumerate(PROGRAMS)}
+    grafana = bool(wished.get("grafana", docker))
+    # A rental's node exporter would show the memory and processors of the machine that others use too.
+    node = site["box_kind"] == "workstation"
+    opened = ["prometheus", *(["grafana"] if grafana else [])] if not _is_loopback(listen) else []
+    return {
+        "ports": ports,
+        "listen": listen,
+        # What a keeper holds running; the others are containers.
+        "programs": ["prometheus", "blackbox", *(["node"] if node else [])],
+        "open_ports": [ports[name] for name in opened],
+        "retention_days": int(wished.get("retention_days", 15)),
+        "retention_gb": int(wished.get("retention_gb", 2)),
+        "alertmanager": str(wished.get("alertmanager", "")),
+        "grafana": grafana,
+        "profile": profile,
+        "target": f"{near(site['host'])}:{site['port']}",
+        "health": engine["health"],
+        "dialect": metrics["dialect"] if _has_counters(metrics, arms) else "",
+        "path": metrics.get("path", "/metrics"),
+        "key": bool(metrics["key"]),
+        "node": node,
+        "gpu": gpu and docker,
+        "gateway": dict(gateway) if gateway else None,
+        "log": "docker logs drafthouse-ARM" if docker else f"{site['home']}/logs/ARM.log",
+    }
+
+
+def near(listen: str) -> str:
+    """Return the address at which the box itself reaches what listens there, as a URL has it."""
+    near = _LOOPBACK if listen in ("0.0.0.0", "::") else listen  # noqa: S104
+    return f"[{near}]" if ":" in near else near
+
+
+def _has_counters(metrics: Mapping[str, Any], arms: Mapping[str, Any]) -> bool:
+    """Tell whether the engine shows counters, which may depend on its version or its configuration file."""
+    config = arms["speculative"]["config"] or {}
+    return engine_of(metrics["dialect"]).shows_counters(config.get("data", {}))
+
+
+def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem]:
+    """Return what is wrong with a site's monitoring; ``ports`` are those of the engine and of the gateway."""
+    wished = site.get("monitoring") or {}
+    if not wished.get("enabled"):
+        return []
+    problems = []
+    first = int(wished.get("port", _PORT))
+    taken = sorted(set(ports) & set(range(first, first + len(PROGRAMS))))
+    if taken:
+        problems.append(
+            Problem(
+                f"port {taken[0]}, which is the engine's or the gateway's",
+                f"{len(PROGRAMS)} ports in a row of the monitoring's own, from {first} on",
+                f"set port: of drafthouse_monitoring ({_PORT} unless said otherwise)",
+                "site.monitoring.port",
+            )
+        )
+    listen = str(wished.get("listen", _LOOPBACK))
+    if not _is_address(listen):
+        problems.append(
+            Problem(
+                f"'{listen}'",
+                "an address of the box, or 0.0.0.0 for all of them",
+                "correct it, or leave it out: loopback",
+                "site.monitoring.listen",
+            )
+        )
+    elif not _is_loopback(listen) and site["box_kind"] != "workstation":
+        problems.append(
+            Problem(
+                f"'{listen}' on a rental, where no firewall of ours stands",
+                "loopback: Prometheus asks nobody for a key",
+                f"leave it out, and look through SSH: ssh -L {first}:127.0.0.1:{first} ...",
+                "site.monitoring.listen",
+            )
+        )
+    if wished.get("grafana") and site["runtime"] != "docker":
+        problems.append(
+            Problem(
+                "true in the process runtime",
+                "the docker runtime: Debian has no Grafana",
+                "leave it out; a Grafana elsewhere reads the dashboard's file (docs/monitoring.md)",
+                "site.monitoring.grafana",
+            )
+        )
+    return problems
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(text: str) -> bool:
+    return _is_address(text) and ipaddress.ip_address(text).is_loopback

@@ -1,0 +1,149 @@
+"""Turn a resolved profile into files: those that a run puts on the box, and those for people beside them.
+
+The only place where templates meet data.
+"""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.plain_text import printable
+from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
+from .forms import VARIABLE
+
+MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
+CONTAINERFILE = "Containerfile"
+File = dict[str, str]
+
+
+@functools.cache
+def environment(templates: Path) -> jinja2.Environment:
+    """Return the Jinja environment of the house: Ansible's whitespace rules, undefined names are errors."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 (shell, YAML and Python, where HTML escapes would be wrong)
+    )
+    env.filters["argv"] = shell_words
+    env.filters["json_line"] = compact_json
+    env.filters["yaml_block"] = yaml_block
+    env.filters["python"] = repr
+    env.filters["comment_lines"] = comment_lines
+    # Whatever stands in a comment goes through it: a line break would begin a line of the script.
+    env.filters["one_line"] = printable
+    env.filters["docstring"] = docstring
+    env.filters["in_double_quotes"] = inside_double_quotes
+    env.filters["in_single_quotes"] = inside_single_quotes
+    env.filters["variable"] = variable
+    env.filters["compose"] = compose
+    return env
+
+
+def docstring(text: object) -> str:
+    """Return text for one line between a Python program's three double quotes, which it cannot end."""
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def variable(name: str) -> str:
+    """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
+    if VARIABLE.fits(name):
+        return name
+    raise DrafthouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines"))
+
+
+def compose(data: object) -> str:
+    """Return ``data`` as one line of JSON in which docker compose fills nothing in."""
+    return compact_json(data).replace("$", "$$")
+
+
+def comment_lines(text: str) -> str:
+    """Return ``text`` as lines of a comment."""
+    return textwrap.fill(
+        printable(text),
+        110,
+        initial_indent="# ",
+        subsequent_indent="#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def yaml_block(data: Mapping[str, Any]) -> str:
+    """Return ``data`` as YAML in the order it was given, a key a line."""
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
+
+
+def arm_files(templates: Path, resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> list[File]:
+    """Render what a run puts on the box for one arm: ``[{path, mode, content, part}]``, paths below its folder.
+
+    ``part`` is what the file is in both arms, where its name may differ.
+    """
+    data = {**_common(resolved), **arm}
+    files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
+    if arm["config"]:
+        files.append(render_file(templates, resolved["config_template"], arm["config"]["file"], "0644", data))
+        files[-1]["part"] = "config"
+    return files
+
+
+def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
+    """Render what is for people to read, to copy and to try, paths below `build/<profile>/`.
+
+    The arm `stock`, the container definitions, the same speculation in the engine's Python API, and a first
+    request to the server.
+    """
+    files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common(resolved))]
+    if derived := resolved["derived_image"]:
+        files.append({"path": CONTAINERFILE, "mode": "0644", "content": derived["containerfile"]})
+    arms = dict(resolved["arms"])
+    if resolved["stock"] and "stock" not in arms:
+        arms["stock"] = resolved["stock"]
+        files += [
+            {**file, "path": f"stock/{file['path']}"} for file in arm_files(templates, resolved, resolved["stock"])
+        ]
+    for name, arm in arms.items():
+        data = {**_common(resolved), **arm, "arm": name}
+        if arm["container"]:
+            files.append(render_file(templates, "compose.yaml.j2", f"{name}/compose.yaml", "0644", data))
+        offline = resolved["engine"]["offline_template"]
+        if offline:
+            files.append(render_file(templates, offline, f"{name}/offline.py", "0755", data))
+    return files
+
+
+def _common(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    names = (
+        "profile",
+        "title",
+        "site",
+        "engine",
+        "target",
+        "method",
+        "key_file",
+        "offline",
+        "unpinned",
+        "derived_image",
+    )
+    return {name: resolved[name] for name in names}
+
+
+def render_file(templates: Path, template: str, path: str, mode: str, data: Mapping[str, Any]) -> File:
+    """Render one file: ``{path, mode, content}``. Raises DrafthouseError where there is no such template."""
+    try:
+        found = environment(templates).get_template(template)
+    except jinja2.TemplateNotFound as error:
+        raise DrafthouseError(
+            Problem(f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines")
+        ) from error
+    content = found.render(managed=MANAGED.format(template=template), **data)
+    return {"path": path, "mode": mode, "content": content}

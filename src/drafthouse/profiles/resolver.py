@@ -1,0 +1,384 @@
+"""The resolver: catalogue + profile + site in, one explicit dict or all the errors out.
+
+It is pure: it reads no file, asks no box, and what it returns is all that plan, templates, roles, tests
+and docs look at. Templates are rendered by the caller (`workspace.py`), from the arms it returns.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.requirement_lines import pin_of
+from ..core.schema import Findings, check, check_text
+from ..core.versions import NIGHTLY, known
+from ..engines.registry import engine_of
+from ..prompts.load_levels import check_room
+from . import monitoring_settings as monitoring
+from . import watchdog_settings as watchdog_site
+from .arms import ARMS, STOCK, Data, Parts, build_arm
+from .batch_k import support
+from .catalog import House
+from .draft_compat import check_pair, check_tokens
+from .engine_options import OptionCheck
+from .engine_version import choose_engine
+from .experiment_plan import check_experiment, plan_experiment
+from .exposure import open_paths
+from .gateway_settings import gateway_of, site_problems
+from .memory_fit import Fit
+from .method_check import check_method
+from .rental_spec import rental_of
+from .schemas import PROFILE
+from .site_schema import SITE
+from .sizes import Sizes
+from .supply import check_pickles, remote_code, supply_notes
+
+
+def resolve(
+    house: House,
+    name: str,
+    site: Mapping[str, Any],
+    suites: Mapping[str, Sequence[str]],
+    overrides: Mapping[str, Any] | None = None,
+) -> Data:
+    """Join profile ``name`` with the catalogue for ``site``.
+
+    ``suites`` names the kinds of every benchmark suite; ``overrides`` is laid over the profile (the third
+    and last layer, for experiments). Returns the resolved profile without rendered files. Raises
+    DrafthouseError with every problem found.
+    """
+    if name not in house.profiles:
+        raise DrafthouseError(
+            Problem(
+                f"no profile '{name}'",
+                f"one of: {', '.join(sorted(house.profiles))}",
+                did_you_mean(name, house.profiles) + " (make profiles shows them all)",
+                f"profiles/{name}.yml",
+            )
+        )
+    if name in house.broken:
+        raise DrafthouseError(house.broken[name])
+    findings = Findings(f"profiles/{name}.yml")
+    profile = _merge(house.profiles[name], overrides or {})
+    check(profile, PROFILE, findings)
+    check_text(profile, findings)
+    site_findings = Findings("site")
+    check(dict(site), SITE, site_findings)
+    check_text(dict(site), site_findings)
+    findings.problems += site_findings.problems
+    if findings.problems:
+        raise DrafthouseError(findings.problems)
+    return _Join(house, name, profile, dict(site), suites, findings).run()
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Data:
+    """Return ``over`` laid over ``base``; a null takes the key away (another method has no draft)."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+            continue
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+@dataclass
+class _Join:
+    """One resolving: the parts it was given, and the problems it finds on the way."""
+
+    house: House
+    name: str
+    profile: Data
+    site: Data
+    suites: Mapping[str, Sequence[str]]
+    findings: Findings
+
+    def run(self) -> Data:
+        spec = self.profile["speculation"]
+        self.hardware = self._entry("hardware", self.house.hardware, self.profile["hardware"])
+        self.engine = self._entry("engine", self.house.engines, self.profile["engine"])
+        self.target = self._entry("target", self.house.models, self.profile["target"])
+        self.draft: Data | None = None
+        if "draft" in spec:
+            self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
+        self._stop_if_wrong()
+        # Side by side the arms take the next port too.
+        ports = {self.site["port"], self.site["port"] + 1}
+        self.findings.problems += site_problems(self.site, ports)
+        ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
+        self.findings.problems += monitoring.site_problems(self.site, ports)
+        self.chosen = choose_engine(
+            self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
+        )
+        self.version = self.chosen.version
+        # From here on the site says what is so.
+        self.site = {key: value for key, value in self.site.items() if key != "runtime_asked"}
+        self.site["runtime"] = self.chosen.runtime
+        self.check = OptionCheck(
+            self.findings,
+            self.engine["name"],
+            self.version,
+            self.chosen.releases,
+            self.hardware,
+            spec["num_speculative_tokens"],
+        )
+        self._check_target()
+        self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
+        self.method, self.method_options = check_method(
+            self.check, spec, self.engine, self.serve, self.draft, self.house.models
+        )
+        self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
+        check_experiment(self.findings, self.profile["experiment"], self.suites)
+        room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
+        check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
+        self.warnings = [self.chosen.note] if self.chosen.note else []
+        self.warnings += self._check_draft() if self.method else []
+        asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
+        self.remote_code = remote_code(self.findings, asked)
+        self.warnings += supply_notes(self.remote_code, self._models())
+        self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
+        fits = {arm: self.sizes.fit(arm) for arm in self.arms}
+        self.sizes.check_fits(self.findings, fits)
+        self._stop_if_wrong()
+        self.parts = self._parts()
+        self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
+        self._check_configs()
+        self._stop_if_wrong()
+        return self._result(fits)
+
+    def _stop_if_wrong(self) -> None:
+        if self.findings.problems:
+            raise DrafthouseError(self.findings.problems)
+
+    def _entry(self, path: str, table: Data, key: str) -> Data:
+        if key in table:
+            return {"id": key, **table[key]}
+        self.findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table))
+        return {}
+
+    # --- the parts of a profile -----------------------------------------------------------------
+
+    def _check_target(self) -> None:
+        family = self.engine.get("family", self.engine["id"])
+        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            if model and family in model.get("since", {}):
+                self.check.version_has(path, model["name"], {"since": model["since"][family]})
+        if self.target["kind"] != "model":
+            self.findings.add(
+                "target",
+                f"'{self.target['id']}', which is a {self.target['kind']}",
+                "a model",
+                "name the model it is for",
+            )
+        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
+            if model:
+                check_pickles(self.findings, path, model)
+            if model and model["format"] not in self.engine["formats"]:
+                self.findings.add(
+                    path,
+                    f"weights in the format {model['format']} ('{model['id']}')",
+                    f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",
+                    "choose another model or another engine",
+                )
+
+    def _check_draft(self) -> list[str]:
+        """Check what must match between method, draft and target; return warnings."""
+        tokens = self.profile["speculation"]["num_speculative_tokens"]
+        check_tokens(self.findings, tokens, self.draft, self.method)
+        self.sizes.check_devices(self.findings)
+        warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
+        if self.draft:
+            warnings += check_pair(self.findings, self.target, self.draft, self.method, self.house.models)
+        options = self.engine["options"]
+        warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
+        if self.version == NIGHTLY:
+            warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
+        launch = self.engine["launch"]
+        if "key_file" not in launch and "key_environment" not in launch:
+            warnings.append(
+                f"{self.engine['name']} asks nobody for a key: keep it on loopback, with a gateway in front"
+            )
+        return warnings
+
+    def _models(self) -> list[Data]:
+        return [model for model in (self.target, self.draft) if model]
+
+    def _gateway(self) -> Data | None:
+        """Return the gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
+        gateway = gateway_of(self.site)
+        hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
+        return {**gateway, "hold_s": hold_s} if gateway and hold_s else gateway
+
+    # --- what comes out ---------------------------------------------------------------------------
+
+    def _weights(self) -> list[Data]:
+        """Return everything to put in place, each after what it is made from."""
+        ordered: list[Data] = []
+
+        def add(key: str) -> None:
+            model = {"id": key, **self.house.models[key]}
+            source_kind, source = next(iter(model["source"].items()))
+            if source_kind == "derived":
+                add(source["from"])
+            item = {
+                "id": key,
+                "name": model["name"],
+                "source": source_kind,
+                "details": source,
+                "path": self.parts.model_path(model),
+                "bytes": model["weight_bytes"],
+            }
+            if pickle := model.get("allow_pickle"):
+                item["allow_pickle"] = list(pickle["files"])
+            if source_kind == "derived":
+                item["from_path"] = self.parts.model_path({"id": source["from"], **self.house.models[source["from"]]})
+            if key not in [known_item["id"] for known_item in ordered]:
+                ordered.append(item)
+
+        add(self.target["id"])
+        if self.draft:
+            add(self.draft["id"])
+        return ordered
+
+    def _elsewhere(self) -> Data:
+        """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
+        folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
+        return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
+
+    def _pair(self) -> Data | None:
+        """Return what the files of target and draft are held against each other by; None without a draft."""
+        if self.draft is None:
+            return None
+        method = self.method
+        difference = method.get("match", {}).get("vocab_difference", 0)
+        return {
+            "target_path": self.parts.model_path(self.target),
+            "draft_path": self.parts.model_path(self.draft),
+            "method": {"id": method["id"], "kind": method["draft"], "vocab_difference": difference},
+        }
+
+    def _engine_home(self) -> str:
+        """Return the folder of the engine's environment; a method that adds to it has one of its own."""
+        kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
+        extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
+        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
+
+    def _parts(self) -> Parts:
+        return Parts(
+            name=self.name,
+            site=self.site,
+            hardware=self.hardware,
+            engine=self.engine,
+            version=self.version,
+            target=self.target,
+            draft=self.draft,
+            method=self.method,
+            method_options=self.method_options,
+            tokens=self.profile["speculation"]["num_speculative_tokens"],
+            serve=self.serve,
+            image=self.chosen.derived.name if self.chosen.derived else self.chosen.image,
+        )
+
+    def _check_configs(self) -> None:
+        """Check the YAML of an engine that cannot check it here itself, and say what it would silently change."""
+        engine = engine_of(self.engine["id"])
+        for arm, built in self.built.items():
+            if config := built["config"]:
+                where = f"profiles/{self.name}.yml, as {config['file']} of the {arm} arm"
+                self.findings.problems += engine.config_problems(config["data"], self.version, where)
+        if (config := self.built["speculative"]["config"]) and not self.findings.problems:
+            self.warnings += engine.config_warnings(config["data"])
+
+    def _result(self, fits: Mapping[str, Fit]) -> Data:
+        engine, chosen, parts = self.engine, self.chosen, self.parts
+        temperature = self.profile.get("temperature", self.target.get("temperature"))
+        experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
+        weights = self._weights()
+        return {
+            "profile": self.name,
+            "title": self.profile["title"],
+            "article": self.profile.get("article"),
+            "synthetic": " ".join(model["synthetic"] for model in self._models() if "synthetic" in model) or None,
+            "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
+            "verified": self.profile.get("verified", []),
+            "warnings": self.warnings,
+            "site": self.site,
+            "hardware": self.hardware,
+            "engine": {
+                "id": engine["id"],
+                "name": engine["name"],
+                "version": self.version,
+                "version_reason": chosen.reason,
+                "plugin": chosen.plugin,
+                "runtime": self.site["runtime"],
+                "runtimes": chosen.runtimes,
+                "home": self._engine_home(),
+                "install": chosen.install,
+                "image": parts.image,
+                "template": engine["template"],
+                "offline_template": engine.get("offline_template"),
+                "health": engine["health"],
+                "ready_timeout_s": engine["ready_timeout_s"],
+                "metrics": engine["metrics"],
+                "key_environment": engine["launch"].get("key_environment"),
+                "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
+            },
+            # Not below "engine", all of which decides whether a kept result is this profile's.
+            "config_template": (engine["launch"].get("config") or {}).get("template"),
+            # Its name is there.
+            "derived_image": chosen.derived.as_dict() if chosen.derived else None,
+            "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
+            "draft": {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None,
+            "method": {
+                "id": self.method["id"],
+                "name": self.method["id"],
+                "kind": self.method["draft"],
+                "num_speculative_tokens": parts.tokens,
+                "settings": parts.speculation(),
+                "requires": self.method.get("requires"),
+            },
+            "batch_schedule": support(engine, self.method, self.version),
+            "scores": self._scores(),
+            "weights": weights,
+            "rental": rental_of(self.hardware, engine, chosen, weights),
+            "shared_memory": self.sizes.shared_memory,
+            "pair": self._pair(),
+            "elsewhere": self._elsewhere(),
+            "key_file": parts.key_file,
+            "open_paths": open_paths(engine, self.version),
+            "gateway": self._gateway(),
+            "monitoring": monitoring.monitoring_of(
+                self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
+            ),
+            "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
+            "experiment": experiment,
+            "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
+            "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
+            # Shown by `make render` where it is something of its own; measured when the profile asks for it.
+            "stock": self.built[STOCK] if self.method.get("requires") else None,
+            "offline": self._offline(),
+            # Not below "engine" either: another way to see that a file is the right one changes no result.
+            "hashes": self._hashes(),
+            "remote_code": self.remote_code,
+        }
+
+    def _hashes(self) -> Data:
+        """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
+        install = self.chosen.install or {}
+        lists = ("python_packages", "no_deps_packages", "build_packages", "source_packages")
+        pins = {pin_of(package) for name in lists for package in install.get(name) or ()}
+        return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
+
+    def _scores(self) -> Data | None:
+        """Return how this version of the engine scores a text, and up to how many tokens; None where it cannot."""
+        scores = self.engine.get("scores")
+        return {"by": scores["by"], "tokens": scores["tokens"]} if scores and known(self.version, scores) else None
+
+    def _offline(self) -> Data:
+        """Return what the engine's Python API takes of the options: those that are not about its server."""
+        options = self.engine["options"]
+        return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}

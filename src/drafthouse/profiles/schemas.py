@@ -1,0 +1,372 @@
+"""What the files of `profiles/` and `profiles/catalog/` look like: their keys, types and words."""
+
+from __future__ import annotations
+
+from ..core.schema import Anything, List, Map, Shape, Table, Value
+from ..engines.registry import DIALECTS
+from .exposure import GIVES
+from .forms import (
+    FILE,
+    FOLDER,
+    IMAGE,
+    NAME,
+    NUMBER,
+    OPTION,
+    ROUTE,
+    TAG,
+    VALUE,
+    VARIABLE,
+    VERSION,
+)
+from .recipe_versions import RECIPE_VERSIONS
+
+_TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
+_COUNT, _NEEDED_COUNT = Value(int, low=1), Value(int, required=True, low=1)
+_SHARE = Value(float, low=0, high=1)
+_FILE, _NAME, _IMAGE_NAME, _ROUTE = Value(form=FILE), Value(form=NAME), Value(form=IMAGE), Value(form=ROUTE)
+_VERSION = Value(form=VERSION)
+_ENVIRONMENT = Table(_TEXT, names=VARIABLE)
+
+HARDWARE = Table(
+    Map(
+        {
+            "name": _NEEDED_TEXT,
+            "kind": Value(str, required=True, choices=("cpu", "gpu")),
+            "inventory": Value(str, required=True, choices=("local", "workstation", "vastai")),
+            "devices": _NEEDED_COUNT,
+            "gpu_names": List(_TEXT),
+            "vast_names": List(_TEXT),
+            "memory_mib": _NEEDED_COUNT,
+            "bandwidth_gb_s": Value(float, required=True, low=0.1),
+            "compute_capability": Value(form=NUMBER),
+        }
+    )
+)
+
+_SOURCE = Map(
+    {
+        "path": Value(form=VALUE),
+        "package": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT, "file": _NEEDED_TEXT, "sha256": _NEEDED_TEXT}),
+        "derived": Map(
+            {
+                "from": _NEEDED_TEXT,
+                "recipe": Value(
+                    str,
+                    required=True,
+                    choices=tuple(RECIPE_VERSIONS),
+                ),
+                "parameters": Anything(),
+            }
+        ),
+        "hub": Map(
+            {
+                "repo": _NEEDED_TEXT,
+                "revision": _NEEDED_TEXT,
+                "allow": List(_TEXT),
+                "ignore": List(_TEXT),
+            }
+        ),
+    },
+    required=True,
+    one_of=True,
+)
+
+MODELS = Table(
+    Map(
+        {
+            "name": _NEEDED_TEXT,
+            "served_name": Value(form=VALUE),
+            "kind": Value(str, required=True, choices=("model", "head")),
+            "head_for": _TEXT,
+            "works_on": List(_TEXT),
+            "head_method": _TEXT,
+            "max_speculative_tokens": _COUNT,
+            "since": Table(_VERSION),
+            "format": Value(str, required=True, choices=("gguf", "safetensors")),
+            "folder": Value(required=True, form=FILE),
+            "file": _FILE,
+            "license": _NEEDED_TEXT,
+            "gated": Value(bool),
+            "allow_pickle": Map({"files": List(_TEXT, required=True), "reason": _NEEDED_TEXT}),
+            "synthetic": _TEXT,
+            "source": _SOURCE,
+            "weight_bytes": _NEEDED_COUNT,
+            "read_bytes": _COUNT,
+            "parameters": _NEEDED_COUNT,
+            "layers": _NEEDED_COUNT,
+            "hidden": _NEEDED_COUNT,
+            "heads": _NEEDED_COUNT,
+            "kv_heads": _NEEDED_COUNT,
+            "head_dim": _NEEDED_COUNT,
+            "vocab": _NEEDED_COUNT,
+            "context": _NEEDED_COUNT,
+            "tokenizer": _NEEDED_TEXT,
+            "temperature": Value(float, low=0, high=2),
+        }
+    )
+)
+
+_SINCE_UNTIL: dict[str, Shape] = {
+    "since": _VERSION,
+    "until": _VERSION,
+    "except": Map({"since": Value(required=True, form=VERSION), "until": Value(required=True, form=VERSION)}),
+}
+# Another spelling in some versions; '' where the version has no such word and needs none.
+_SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
+_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule"))
+_CHOICES = Table(Map({"spelled": _SPELLED, **_SINCE_UNTIL}))
+_INSTALL = Map(
+    {
+        "python_packages": List(_TEXT, required=True),
+        "no_deps_packages": List(_TEXT),
+        "launcher": _FILE,
+        "lock": _FILE,
+        "tools": List(_FILE),
+        "torch_backend": _TEXT,
+        "prerelease": Value(bool),
+        "unpinned": Value(bool),
+        "extra_index_url": _TEXT,
+        "metadata_stub": Map({"name": _NEEDED_TEXT, "version": _NEEDED_TEXT}),
+        "glibc": _TEXT,
+    }
+)
+_REQUIRES = Map({"serve": Anything(), "environment": _ENVIRONMENT, "reason": _NEEDED_TEXT})
+_METHOD = Map(
+    {
+        "draft": Value(str, required=True, choices=("model", "head", "lookup")),
+        "value": _TEXT,
+        **_SINCE_UNTIL,
+        "reason": _TEXT,
+        "match": Map({"tokenizer": Value(bool), "vocab_difference": Value(int, low=0)}),
+        "usual_tokens": _COUNT,
+        "all_heads": Value(bool),
+        "requires": _REQUIRES,
+        "source_packages": List(_TEXT),
+        "build_packages": List(_TEXT),
+        "names": Table(_TEXT, required=True),
+        "spelled": Table(_SPELLED),
+        "options": Table(
+            Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "spelled": _SPELLED, **_SINCE_UNTIL, "reason": _TEXT})
+        ),
+    }
+)
+_OPTION = Map(
+    {
+        "flag": _TEXT,
+        "yaml": _TEXT,
+        "environment": Value(form=VARIABLE),
+        "type": _OPTION_TYPE,
+        "warning": _TEXT,
+        "choices": _CHOICES,
+        "spelled": _SPELLED,
+        "server_only": Value(bool),
+        "refused_on": Table(Map({"values": List(_TEXT, required=True), "reason": _NEEDED_TEXT})),
+        **_SINCE_UNTIL,
+    }
+)
+_IMAGE = Map({"name": Value(required=True, form=IMAGE), "tag": Value(required=True, form=TAG), "digest": _IMAGE_NAME})
+ENGINE = Map(
+    {
+        "name": _NEEDED_TEXT,
+        "family": _TEXT,
+        "template": Value(required=True, form=FILE),
+        "offline_template": _FILE,
+        "formats": List(_TEXT, required=True),
+        "health": Value(required=True, form=ROUTE),
+        "ready_timeout_s": _NEEDED_COUNT,
+        "metrics": Map(
+            {
+                "dialect": Value(str, required=True, choices=tuple(DIALECTS)),
+                "path": _ROUTE,
+                "key": Value(bool, required=True),
+            },
+            required=True,
+        ),
+        "open_paths": Map(
+            {
+                "ask": Value(str, required=True, choices=("GET", "PATCH")),
+                "lists": _TEXT,
+                "guards": Table(Map(_SINCE_UNTIL)),
+                "routes": Table(
+                    Map({"gives": Value(str, required=True, choices=GIVES), "guarded": Value(bool), **_SINCE_UNTIL}),
+                    required=True,
+                ),
+            },
+            required=True,
+        ),
+        "scores": Map(
+            {
+                "by": Value(str, required=True, choices=("prompt_logprobs",)),
+                "tokens": _NEEDED_COUNT,
+                **_SINCE_UNTIL,
+            }
+        ),
+        "proof": Map({"proven": _NEEDED_TEXT, "missing": _TEXT}),
+        "overhead_mib": _NEEDED_COUNT,
+        "kv_bytes_per_value": _NEEDED_COUNT,
+        "reserves": Value(str, required=True, choices=("needed", "share", "share_of_free")),
+        "default_version": Value(required=True, form=VERSION),
+        "releases": List(_VERSION),
+        "versions": Table(
+            Map(
+                {
+                    "reason": _NEEDED_TEXT,
+                    "pinned": _NEEDED_TEXT,
+                    "install": Table(_INSTALL),
+                    "image": _IMAGE,
+                }
+            ),
+            required=True,
+            names=VERSION,
+        ),
+        "install": Table(_INSTALL, required=True),
+        "image": _IMAGE,
+        "rental_image": _IMAGE_NAME,
+        "cuda": List(Map({"cuda": _NEEDED_TEXT, "driver": _NEEDED_TEXT, **_SINCE_UNTIL})),
+        "shared_memory_mib": _COUNT,
+        "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
+        "plugin": Map(
+            {"package": _NEEDED_TEXT, "versions": Table(_VERSION, required=True, names=VERSION), "reason": _NEEDED_TEXT}
+        ),
+        "container": Map(
+            {
+                "ipc": _NAME,
+                "environment": _ENVIRONMENT,
+                "ulimits": Table(Value(int), names=VARIABLE),
+                "cache": Value(form=FOLDER),
+            }
+        ),
+        "launch": Map(
+            {
+                "command": List(_TEXT, required=True),
+                "target": _TEXT,
+                "name": _TEXT,
+                "host": _NEEDED_TEXT,
+                "port": _NEEDED_TEXT,
+                "key_file": _TEXT,
+                "key_environment": Value(form=VARIABLE),
+                "config": Map(
+                    {
+                        "flag": _NEEDED_TEXT,
+                        "files": Table(_FILE, required=True),
+                        "template": Value(required=True, form=FILE),
+                        "always": Table(Map({"value": Anything(required=True), **_SINCE_UNTIL})),
+                    }
+                ),
+                "always": List(List(_TEXT)),
+                "environment": _ENVIRONMENT,
+                "environment_by_kind": Table(_ENVIRONMENT),
+            },
+            required=True,
+        ),
+        "options": Table(_OPTION, required=True, names=OPTION),
+        "context_option": _NEEDED_TEXT,
+        "sequences_option": _NEEDED_TEXT,
+        "sequences_default": _COUNT,
+        "context_is_shared": Value(bool, required=True),
+        "share_option": _TEXT,
+        "share_default": _SHARE,
+        "devices_option": _TEXT,
+        "speculation": Map(
+            {
+                "form": Value(str, required=True, choices=("flags", "json", "yaml")),
+                "flag": _TEXT,
+                "key": _TEXT,
+            },
+            required=True,
+        ),
+        "methods": Table(_METHOD, required=True, names=NAME),
+    }
+)
+
+# How far a load ladder goes (one of levels, to, rates), how long a step may take, and how sharp is sharp enough.
+_LADDER = Map(
+    {
+        "levels": List(_COUNT),
+        "to": _COUNT,
+        "rates": List(Value(float)),
+        "seconds": Value(float, low=1),
+        "narrow": Value(float, low=0.001, high=1),
+        "kinds": List(_TEXT),
+        "limits": Map({"ttft_ms": Value(float, low=0.1), "tpot_ms": Value(float, low=0.1)}),
+        "rounds": Value(int, low=1, high=1_000),
+    }
+)
+
+# What `make tune` may change: options with the values to try; and, to narrow it, methods, drafts and K.
+_TUNABLE = Map(
+    {
+        "serve": Table(List(Anything())),
+        "options": Table(List(Anything())),
+        "methods": List(_TEXT),
+        "drafts": List(_TEXT),
+        "num_speculative_tokens": List(_COUNT),
+    }
+)
+
+PROFILE = Map(
+    {
+        "title": _NEEDED_TEXT,
+        "article": _TEXT,
+        "hardware": _NEEDED_TEXT,
+        "engine": _NEEDED_TEXT,
+        "engine_version": _TEXT,
+        "plugin_version": _TEXT,
+        "channel": Value(str, choices=("stable", "nightly")),
+        "runtimes": List(Value(str, choices=("docker", "process"))),
+        "target": _NEEDED_TEXT,
+        "speculation": Map(
+            {
+                "method": _NEEDED_TEXT,
+                "draft": _TEXT,
+                "num_speculative_tokens": Value(int, required=True, low=1),
+                "options": Anything(),
+            },
+            required=True,
+        ),
+        "serve": Anything(),
+        "temperature": Value(float, low=0, high=2),
+        "expect": Map({"acceptance": Value(float, required=True, low=0, high=1), "source": _NEEDED_TEXT}),
+        "experiment": Map(
+            {
+                "suites": List(_TEXT, required=True),
+                "kinds": List(_TEXT),
+                "once": List(_TEXT),
+                "prompts_per_kind": Map({"declared": _COUNT, "others": _COUNT}),
+                "max_output_tokens": Value(int, low=8),
+                "stock": Value(bool),
+                "concurrency": _COUNT,
+                # To begin with; the budget buys more of them while the evidence is in doubt (`experiment_plan.py` looks
+                # at it).
+                "rounds": Value(int, low=2, high=1_000),
+                "budget": Anything(),
+                "most_rounds": Value(int, low=2, high=1_000),
+                "schedule": Value(str, choices=("auto", "interleaved", "alternated")),
+                "ladder": _LADDER,
+            },
+            required=True,
+        ),
+        "verified": List(_TEXT),
+        "tunable": _TUNABLE,
+        # What the tuner left in a profile it wrote: where the values come from, and what they brought.
+        "tuned": Anything(),
+    }
+)
+
+GPUS = Map(
+    {
+        "generations": Table(
+            Map(
+                {
+                    "open": Value(str, required=True, choices=("required", "recommended", "impossible")),
+                    "cuda13": Value(bool, required=True),
+                    "first_branch": _COUNT,
+                    "last_branch": _COUNT,
+                }
+            ),
+            required=True,
+        ),
+        "cards": Table(Map({"name": _NEEDED_TEXT, "generation": _NEEDED_TEXT, "first_branch": _COUNT}), required=True),
+        "ranges": List(Map({"first": _NEEDED_TEXT, "last": _NEEDED_TEXT, "generation": _NEEDED_TEXT}), required=True),
+    }
+)

@@ -1,0 +1,39 @@
+"""What a site says: the inventory's `drafthouse_*` as the resolver takes them."""
+
+from __future__ import annotations
+
+from ..core.schema import List, Map, Value
+from . import monitoring_settings as monitoring
+from . import watchdog_settings as watchdog
+from .forms import FOLDER, HOST, IMAGE
+
+SITE = Map(
+    {
+        "box_kind": Value(str, required=True, choices=("workstation", "rental")),
+        "runtime": Value(str, required=True, choices=("process", "docker")),
+        # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
+        "runtime_asked": Value(bool),
+        "home": Value(str, required=True, form=FOLDER),
+        "models_dir": Value(str, required=True, form=FOLDER),
+        "host": Value(str, required=True, form=HOST),
+        "port": Value(int, required=True, low=1, high=65534),
+        "allow_cidrs": List(Value(str)),
+        # TLS and the API key in front of the engine, which then stays on loopback.
+        "gateway": Value(bool),
+        "gateway_port": Value(int, low=1, high=65535),
+        "gateway_name": Value(str),
+        # Whether speculation still pays on real traffic, and what to do where it does not.
+        "watchdog": watchdog.SETTINGS,
+        # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
+        "monitoring": monitoring.SITE,
+        "engine_image": Value(str, form=IMAGE),
+        "price_per_hour": Value(float, low=0),
+        # Of the price, as a report writes it: EUR, $.
+        "currency": Value(str),
+        # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
+        "weights_from": Value(str),
+        "weights_from_box": Value(str),
+        # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
+        "bundle": Value(str),
+    }
+)

@@ -1,0 +1,137 @@
+"""What a profile needs of its hardware: devices, context, memory of each arm; and what speed may be expected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.schema import Findings
+from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A profile's models and options on its hardware; ``draft`` is None for a method without one."""
+
+    engine: Data
+    hardware: Data
+    target: Data
+    draft: Data | None
+    serve: Data
+    method_options: Data
+
+    def served(self, option: str, default: Any) -> Any:
+        """Return what the profile says of the option that the engine's entry names under ``option``."""
+        value = self.serve.get(self.engine.get(option, ""))
+        return default if value is None else value
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest request."""
+        return int(self.served("context_option", self.target["context"]))
+
+    @property
+    def devices(self) -> int:
+        """How many devices the target is split over."""
+        return int(self.served("devices_option", 1))
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes that the engine's processes share at least: those of several devices talk through it."""
+        return int(self.engine.get("shared_memory_mib", 0)) * MIB if self.devices > 1 else 0
+
+    def fit(self, arm: str) -> Fit:
+        """Return how an arm fits into one device's memory."""
+        engine = self.engine
+        on_gpu = self.hardware["kind"] == "gpu"
+        share = float(self.served("share_option", engine.get("share_default", 1)))
+        devices = max(1, self.devices)
+        return fit_arm(
+            memory=self.hardware["memory_mib"] * MIB,
+            utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
+            cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
+            devices=devices,
+            draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
+            target=self.target,
+            draft=self.draft if arm == "speculative" else None,
+            overhead=engine["overhead_mib"] * MIB,
+            bytes_per_value=engine["kv_bytes_per_value"],
+            context=self.context,
+            sequences=int(self.served("sequences_option", 1)),
+            context_is_shared=engine["context_is_shared"],
+            reserves_share=engine["reserves"] != "needed" and on_gpu,
+        )
+
+    def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
+        """Add what does not fit to the findings."""
+        context = self.context
+        where = f"serve.{self.engine['context_option']}"
+        if context > self.target["context"]:
+            findings.add(
+                where,
+                f"{context} tokens",
+                f"{self.target['context']} or fewer: the model was made for no more",
+                "make it shorter",
+            )
+        devices = self.devices
+        if devices > self.hardware["devices"]:
+            findings.add(
+                f"serve.{self.engine['devices_option']}",
+                f"{devices} devices",
+                f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
+                "lower it, or choose other hardware",
+            )
+        arm = "speculative" if fits["speculative"].left < 0 else "baseline"
+        fit = fits[arm]
+        if fit.left < 0:
+            drafted = f" + draft {fit.draft / GB:.1f}" if fit.draft else ""
+            findings.add(
+                "target",
+                f"{arm} arm: weights {fit.weights / GB:.1f}{drafted} + KV cache {fit.kv_needed / GB:.1f}"
+                f" + overhead {fit.overhead / GB:.1f} GB",
+                f"at most {fit.memory * fit.utilization / GB:.1f} GB"
+                f" ({fit.utilization:.0%} of {fit.memory / GB:.1f} GB on {self.hardware['name']})",
+                f"shorten {where} to {fit.longest_context} or less"
+                if fit.longest_context > 0
+                else "choose smaller models or larger hardware",
+            )
+
+    def check_devices(self, findings: Findings) -> None:
+        """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
+        devices = self.devices
+        where = f"serve.{self.engine.get('devices_option')}"
+        if devices < 1 or self.target["heads"] % devices:
+            findings.add(
+                where,
+                f"{devices} devices for {self.target['heads']} attention heads",
+                "a number that divides them",
+                f"use one of: {', '.join(str(n) for n in range(1, 17) if self.target['heads'] % n == 0)}",
+            )
+        drafting = self.method_options.get("draft_tensor_parallel_size")
+        if drafting is not None and drafting not in (1, devices):
+            findings.add(
+                "speculation.options.draft_tensor_parallel_size",
+                f"{drafting}",
+                f"1, or the target's own {devices}: {self.engine['name']} takes nothing else" if devices > 1 else "1",
+                "correct it",
+            )
+
+    def expectation(self, k: int, expect: Data | None) -> dict[str, Any]:
+        """Return the speed-up to expect of ``k`` drafted tokens, by the memory traffic and the assumed acceptance."""
+        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
+        # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
+        read = [int(model.get("read_bytes") or model["weight_bytes"]) for model in (self.target, self.draft) if model]
+        cost = read[1] / read[0] if self.draft else 0.0
+        return {
+            "bandwidth_bytes_s": bandwidth,
+            "bytes_per_token": read[0],
+            "decode_limit_tok_s": decode_limit(read[0], bandwidth),
+            "num_speculative_tokens": k,
+            "draft_cost": cost,
+            "acceptance": expect["acceptance"] if expect else None,
+            "acceptance_source": expect["source"] if expect else None,
+            "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
+        }

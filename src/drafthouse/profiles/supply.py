@@ -1,0 +1,63 @@
+"""Where a profile's weights and the code in them come from: what is refused, and what a person should know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.pins import is_commit
+from ..core.schema import Findings
+from .pickles import pickles
+
+Model = Mapping[str, Any]
+
+
+def check_pickles(findings: Findings, path: str, model: Model) -> None:
+    """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
+    wanted = model["source"].get("hub", {}).get("allow") or ()
+    allowed = (model.get("allow_pickle") or {}).get("files") or ()
+    for pattern in pickles([*wanted, model.get("file") or ""], allowed):
+        findings.add(
+            path,
+            f"pickled weights: {pattern} of '{model['id']}'",
+            "safetensors: a pickle runs its maker's code when it is loaded",
+            "choose weights that come as safetensors, or name them in the model's entry: allow_pickle:"
+            f' {{files: ["{pattern}"], reason: ...}}',
+        )
+
+
+def remote_code(findings: Findings, models: Mapping[str, Model | None]) -> list[dict[str, Any]]:
+    """Return whose code the engine runs with trust_remote_code: repository and commit, a row each.
+
+    ``models`` are target and draft by their place in the profile. A repository without a commit is a finding.
+    """
+    rows = []
+    for path, model in models.items():
+        hub = (model or {}).get("source", {}).get("hub")
+        if not model or not (hub or "path" in model["source"]):
+            continue  # a file of ours, or made here: no repository has code for it
+        if hub and not is_commit(hub["revision"]):
+            findings.add(
+                "serve.trust_remote_code",
+                f"true, and {hub['repo']} ({path}) at {hub['revision']}, which may be another code tomorrow",
+                "a commit: the code that runs is then the code that somebody has read",
+                f"read the Python files of {hub['repo']}, then set the commit as its revision in"
+                " profiles/catalog/models.yml; or leave trust_remote_code out",
+            )
+        where = hub["repo"] if hub else model["source"]["path"]
+        rows.append({"model": model["id"], "repo": where, "commit": hub["revision"] if hub else None})
+    return rows
+
+
+def supply_notes(code: Sequence[Mapping[str, Any]], models: Sequence[Model]) -> list[str]:
+    """Return what a person should know of where code (rows of `remote_code`) and weights come from."""
+    notes = [
+        f"trust_remote_code: the engine runs the Python code of {row['repo']}"
+        + (f" at {row['commit']}" if row["commit"] else ", a folder of yours")
+        for row in code
+    ]
+    for model in models:
+        if pickle := model.get("allow_pickle"):
+            files = ", ".join(pickle["files"])
+            notes.append(f"pickled weights of {model['name']} ({files}) run code when loaded: {pickle['reason']}")
+    return notes

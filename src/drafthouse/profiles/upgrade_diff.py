@@ -1,0 +1,210 @@
+"""From one version of an engine to another: what changes in the flags, and which of the two is kept. Pure.
+
+What changes comes out of the catalogue (which version knows what, and how it spells it) and out of the two rendered
+commands: the first says what could matter to a profile, the second what does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.shell import shell_words
+from ..core.table import table
+from ..core.versions import known, spelled
+
+Data = Mapping[str, Any]
+NEW, OLD = "new", "old"
+NOTHING = "-"
+# Worse by more than this fraction is a regression.
+THRESHOLD = 0.05
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that the versions have differently: in the words of the old and of the new one; NOTHING where none.
+
+    ``used`` tells whether the profile says anything of it. ``why`` is the catalogue's reason, where it has one.
+    """
+
+    what: str
+    old: str
+    new: str
+    used: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A word of an engine in the catalogue: what it stands for, and since and until when which spelling holds."""
+
+    what: str
+    bounds: Data
+    word: str
+    spellings: Sequence[Data] = ()
+    used: bool = False
+
+    def at(self, version: str) -> str:
+        """Return the version's word for it; NOTHING where it has none."""
+        return (spelled(version, self.word, self.spellings) or NOTHING) if known(version, self.bounds) else NOTHING
+
+
+# --- by the catalogue ---------------------------------------------------------------------------
+
+
+def catalogue_changes(engine: Data, profile: Data, old: str, new: str) -> list[Change]:
+    """Return what an engine's entry says of two of its versions, what ``profile`` uses first."""
+    found = [
+        Change(entry.what, entry.at(old), entry.at(new), entry.used, str(entry.bounds.get("reason") or ""))
+        for entry in _entries(engine, profile)
+        if entry.at(old) != entry.at(new)
+    ]
+    return sorted(found, key=lambda change: not change.used)
+
+
+def _entries(engine: Data, profile: Data) -> Iterator[Entry]:
+    serve, speculation = profile.get("serve") or {}, profile["speculation"]
+    for key, option in engine["options"].items():
+        word = option.get("flag") or option.get("yaml") or option.get("environment") or key
+        yield Entry(key, option, str(word), option.get("spelled", ()), key in serve)
+        for value, choice in (option.get("choices") or {}).items():
+            used = serve.get(key) == value
+            yield Entry(f"{key}: {value}", choice, str(value), choice.get("spelled", ()), used)
+    for name, method in engine["methods"].items():
+        used, words = name == speculation["method"], method.get("spelled") or {}
+        yield Entry(f"method {name}", method, str(method.get("value", name)), words.get("value", ()), used)
+        for key, word in method["names"].items():
+            yield Entry(f"{name}: {key}", method, str(word), words.get(key, ()), used)
+        for key, option in (method.get("options") or {}).items():
+            told = used and key in (speculation.get("options") or {})
+            bounds = {**{side: method[side] for side in ("since", "until", "except") if side in method}, **option}
+            yield Entry(f"{name}: {key}", bounds, str(option["name"]), option.get("spelled", ()), told)
+    always = (engine["launch"].get("config") or {}).get("always") or {}
+    for key, entry in always.items():
+        yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", (), used=True)
+
+
+# --- as rendered --------------------------------------------------------------------------------
+
+
+def rendered_changes(old: Data, new: Data) -> list[Change]:
+    """Return what differs between two resolved profiles on the box: commands, environment, configuration, engine."""
+    found = [
+        Change(f"{arm}: {what}", before, after)
+        for arm in new["arms"]
+        if arm in old["arms"]
+        for what, before, after in _differences(_told(old["arms"][arm]), _told(new["arms"][arm]))
+    ]
+    # What both arms have differently is one change.
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for change in found:
+        arm, _, what = change.what.partition(": ")
+        names.setdefault((what, change.old, change.new), []).append(arm)
+    merged = [
+        Change(what if len(arms) > 1 else f"{arms[0]}: {what}", before, after)
+        for (what, before, after), arms in names.items()
+    ]
+    return [*_of_engine(old["engine"], new["engine"]), *merged]
+
+
+def _of_engine(old: Data, new: Data) -> list[Change]:
+    sides = [
+        {
+            "version": str(engine["version"]),
+            "plugin": str(engine.get("plugin") or NOTHING),
+            "image": str(engine.get("image") or NOTHING),
+            "packages": ", ".join((engine.get("install") or {}).get("python_packages") or []) or NOTHING,
+        }
+        for engine in (old, new)
+    ]
+    return [Change(what, before, after) for what, before, after in _differences(*sides)]
+
+
+def _told(arm: Data) -> dict[str, str]:
+    """Return an arm's settings by name, in the words of its engine."""
+    told: dict[str, str] = {"command": shell_words(arm["command"])}
+    for words in arm["flags"]:
+        name, values = str(words[0]), [str(word) for word in words[1:]]
+        if not name.startswith("-"):
+            told["model"] = name
+        elif values and values[0].startswith("{"):
+            told |= {f"{name} {key}": json.dumps(value) for key, value in json.loads(values[0]).items()}
+        else:
+            told[name] = shell_words(values) if values else "on"
+    told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
+    if arm.get("config"):
+        told |= {f"{arm['config']['file']} {name}": value for name, value in _flat(arm["config"]["data"])}
+    return told
+
+
+def _flat(data: Data, above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", json.dumps(value)
+
+
+def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name in [*old, *(name for name in new if name not in old)]:
+        before, after = old.get(name, NOTHING), new.get(name, NOTHING)
+        if before != after:
+            yield name, before, after
+
+
+def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], catalogue: Sequence[Change]) -> str:
+    """Return both as tables."""
+    head = ["what", old, new]
+    parts = [f"{engine} {old} -> {new}"]
+    for title, changes, empty in (
+        ("What changes on the box", rendered, "nothing but the version"),
+        (
+            "What the versions have differently (* in use by this profile)",
+            catalogue,
+            "nothing that the catalogue knows",
+        ),
+    ):
+        rows = [
+            [f"{'* ' if change.used and changes is catalogue else ''}{change.what}", change.old, _with_why(change)]
+            for change in changes
+        ]
+        parts.append(f"{title}\n{table(head, rows, width=52) if rows else empty}")
+    return "\n\n".join(parts)
+
+
+def _with_why(change: Change) -> str:
+    return f"{change.new} ({change.why})" if change.why else change.new
+
+
+# --- which one is kept --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which version is kept, NEW or OLD, and why, a sentence each; ``judged`` is False where nobody can say."""
+
+    keep: str
+    why: tuple[str, ...]
+    judged: bool = True
+
+
+def decide(found: Data) -> Decision:
+    """Return which version to keep after a comparison of old (A) and new (B), made with a threshold.
+
+    The new one, unless it is clearly worse, or something that the old one shows cannot be judged in it: an upgrade
+    that nobody can vouch for is none. Without a difference that can be told the new one stays.
+    """
+    for reasons, told, judged in (
+        (found["against"], "the two cannot be compared", False),
+        (found["regressions"], "the new version is worse", True),
+        (found["unjudged"], "what the old version shows cannot be judged in the new one", False),
+    ):
+        if reasons:
+            return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons), judged)
+    if not found["judged"]:
+        return Decision(OLD, ("no kind of work has enough prompts in both reports to tell anything",), judged=False)
+    better = [row for row in found["rows"] if row["declared"] and row["word"] == "faster"]
+    said = f"faster in {len(better)} of {found['judged']} measures" if better else "as good within what can be told"
+    return Decision(NEW, (said,))

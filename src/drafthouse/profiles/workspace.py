@@ -1,0 +1,166 @@
+"""The way from a profile's name to what is put on a box: read, resolve, render. For scripts and actions.
+
+Everything here runs on the controller, from the clone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.pins import pins_file, read_pins, with_pins
+from ..core.schema import Anything, Findings, Map, Table, check
+from ..prompts.checks import asked_of, gate_of
+from ..prompts.loader import load_suite
+from ..prompts.long_context import fill
+from .arms import Data
+from .catalog import House, load_house
+from .render import arm_files, extra_files
+from .resolver import resolve
+from .site_schema import SITE
+
+# profiles/ -> drafthouse/ -> src/ -> the clone
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
+    """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
+
+    A relative path means: below the clone. It makes sense only where the box is this machine.
+    """
+    site: Data = {}
+    for key in SITE.fields:
+        value = variables.get(f"drafthouse_{key}")
+        if value is None or key == "runtime_asked":
+            continue
+        if key in ("home", "models_dir", "bundle") and isinstance(value, str):
+            value = str(root / value)  # an absolute path replaces the root
+        elif key in ("port", "gateway_port"):
+            value = _whole_number(value)
+        elif key == "gateway":
+            value = {"true": True, "false": False}.get(str(value).lower(), value)
+        site[key] = value
+    return site
+
+
+def _whole_number(value: object) -> object:
+    """Make '8000', as the command line gives it, a number; leave what is none to the resolver."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+def resolved_profile(
+    name: str, site: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, root: Path = ROOT
+) -> Data:
+    """Return the resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
+    house = load_house(root)
+    suites = _suites_of(_named_suites(house, name, overrides), root)
+    kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
+    kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
+    resolved = resolve(house, name, site, kinds, overrides)
+    context = request_context(resolved, house.engines[resolved["engine"]["id"]])
+    resolved["suites"] = {
+        suite: {**fill(trimmed(suites[suite], resolved), context), "name": suite}
+        for suite in resolved["experiment"]["suites"]
+    }
+    templates = root / "templates"
+    for arm in resolved["arms"].values():
+        arm["files"] = arm_files(templates, resolved, arm)
+    resolved["extras"] = extra_files(templates, resolved)
+    return with_pins(resolved, read_pins(pins_file(root)))
+
+
+def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
+    """Return every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
+    folder = root / "benchmarks"
+    names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
+    return {name: load_suite(name, folder) for name in sorted(names)}
+
+
+def _suites_of(names: Iterable[str], root: Path) -> Data:
+    """Return the suites that a profile names, those that exist; how long their texts may be is not known yet."""
+    folder = root / "benchmarks"
+    there = [name for name in names if Path(name).suffix or (folder / f"{name}.yml").is_file()]
+    return {name: load_suite(name, folder, filled=False) for name in there}
+
+
+def request_context(resolved: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
+    """Return how many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
+    fit = resolved["arms"]["baseline"]["fit"]
+    shared = fit["sequences"] if engine["context_is_shared"] else 1
+    return int(fit["context"]) // max(1, int(shared))
+
+
+def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
+    """Return ``suite`` with as many prompts and output tokens as the experiment wants at most.
+
+    The kinds that the verdict is about may be given more prompts than the others. What a gate looks at keeps its
+    output length: an answer that is cut off cannot be judged.
+    """
+    experiment = resolved["experiment"]
+    counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
+    declared = experiment["kinds"] or list(suite["kinds"])
+    kinds = {
+        name: {
+            # More prompts than a suite has are a matter of scripts/bench.py: an experiment asks the suite's own.
+            **{key: value for key, value in kind.items() if key != "more"},
+            "output_tokens": min(kind["output_tokens"], tokens if tokens and not _has_gate(kind) else sys.maxsize),
+            "prompts": kind["prompts"][: counts.get("declared" if name in declared else "others")],
+        }
+        for name, kind in suite["kinds"].items()
+    }
+    return {**suite, "kinds": kinds}
+
+
+def _has_gate(kind: Mapping[str, Any]) -> bool:
+    return any(gate_of(asked_of(kind, prompt)) for prompt in kind["prompts"])
+
+
+def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) -> list[str]:
+    """Return the suites that a profile or its overrides name, before anything else about it is checked."""
+    for layer in (overrides or {}, house.profiles.get(name, {})):
+        experiment = layer.get("experiment") or {}
+        if isinstance(experiment, Mapping) and isinstance(experiment.get("suites"), list):
+            return [str(suite) for suite in experiment["suites"]]
+    return []
+
+
+def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
+    """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
+
+    Only the inventory's own group_vars/all.yml is read; what -e or host_vars change, Ansible knows.
+    """
+    from ..core.yaml_documents import read_yaml  # noqa: PLC0415 (the box has no PyYAML; this runs on the controller)
+
+    path = root / "inventory" / inventory / "group_vars" / "all.yml"
+    if not path.is_file():
+        known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
+        raise DrafthouseError(
+            Problem(
+                f"no inventory '{inventory}'",
+                f"one of: {', '.join(known)}",
+                "name one of them",
+                str(path.relative_to(root)),
+            )
+        )
+    relative = path.relative_to(root).as_posix()
+    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it at that place", where=relative)
+    return checked_site({} if variables is None else variables, relative, root)
+
+
+def checked_site(variables: object, file: str, root: Path = ROOT) -> Data:
+    """Return the site that the variables of one ``file`` make.
+
+    DrafthouseError names file and variable of all problems.
+    """
+    findings = Findings(file)
+    if check(variables, Table(Anything()), findings):
+        assert isinstance(variables, Mapping)
+        site = site_from(variables, root)
+        shape = Map({f"drafthouse_{key}": field for key, field in SITE.fields.items()})
+        check({f"drafthouse_{key}": value for key, value in site.items()}, shape, findings)
+    if findings.problems:
+        raise DrafthouseError(findings.problems)
+    return site

@@ -1,0 +1,193 @@
+"""What a prompt may ask for beside its messages: tools, a form of the answer, further fields, words it must hold.
+
+Pure. From it follows the gate of a prompt: what its answers are checked for (`gates.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import did_you_mean
+from ..core.schema import Anything, Findings, List, Map, Shape, Value, check
+
+JSON, TOOLS, NEEDLE = "json", "tools", "needle"
+#: The names of the gates that look at one answer.
+GATES = (JSON, TOOLS, NEEDLE)
+
+#: What the experiment sets, for every prompt alike.
+RESERVED = (
+    "ignore_eos",
+    "max_completion_tokens",
+    "max_tokens",
+    "messages",
+    "model",
+    "n",
+    "response_format",
+    "seed",
+    "stream",
+    "stream_options",
+    "temperature",
+    "tools",
+)
+
+#: Keys of a prompt, of a kind (for all of its prompts), and of a line of a user's own.
+ASK_FIELDS: dict[str, Shape] = {
+    "tools": List(Anything()),
+    "response_format": Anything(),
+    # Further fields of the request: tool_choice, chat_template_kwargs, top_p, reasoning_effort, ...
+    "request": Anything(),
+}
+EXPECT = Map(
+    {
+        # The answer holds these words, in any case.
+        "contains": Value(),
+        # The answer calls this tool.
+        "tool": Value(),
+    }
+)
+_TOOL = Map(
+    {
+        "type": Value(str, required=True, choices=("function",)),
+        "function": Map(
+            {
+                "name": Value(required=True),
+                "description": Value(),
+                "parameters": Anything(),
+                "strict": Value(bool),
+            },
+            required=True,
+        ),
+    }
+)
+_FORMAT = Map(
+    {
+        "type": Value(str, required=True, choices=("json_object", "json_schema", "text")),
+        "json_schema": Map(
+            {
+                "name": Value(required=True),
+                "description": Value(),
+                "schema": Anything(required=True),
+                "strict": Value(bool),
+            }
+        ),
+    }
+)
+
+
+def check_ask(entry: Mapping[str, Any], findings: Findings, path: str) -> None:
+    """Add to ``findings`` what is wrong with the asks of a prompt, a kind or a line; its shape is checked before."""
+    names: list[str] = []
+    for number, tool in enumerate(entry.get("tools") or []):
+        place = f"{path}.tools[{number}]"
+        if check(tool, _TOOL, findings, place):
+            name = tool["function"]["name"]
+            if name in names:
+                findings.add(f"{place}.function.name", f"'{name}' again", "each tool once", "rename or remove one")
+            names.append(name)
+            _check_object(tool["function"].get("parameters", {}), findings, f"{place}.function.parameters")
+    if "tools" in entry and not entry["tools"]:
+        findings.add(f"{path}.tools", "an empty list", "one tool or more", "add one, or remove the key")
+    form = entry.get("response_format")
+    if form is not None and check(form, _FORMAT, findings, f"{path}.response_format"):
+        if form["type"] == "json_schema" and "json_schema" not in form:
+            place = f"{path}.response_format.json_schema"
+            findings.add(place, "nothing", "{name: ..., schema: {...}}", "add the schema")
+        elif "json_schema" in form:
+            place = f"{path}.response_format.json_schema.schema"
+            _check_object(form["json_schema"]["schema"], findings, place)
+    _check_request(entry.get("request"), findings, f"{path}.request")
+
+
+def _check_request(request: object, findings: Findings, path: str) -> None:
+    if request is None:
+        return
+    if not isinstance(request, Mapping):
+        findings.add(path, f"{request!r}", "fields of a chat request", "write it as a mapping")
+        return
+    for name in request:
+        if name in RESERVED:
+            findings.add(
+                f"{path}.{name}",
+                f"the key '{name}'",
+                "a field that neither the experiment nor another key of the suite sets",
+                f"write '{name}:' beside 'request:'" if name in ASK_FIELDS else "remove it",
+            )
+
+
+def _check_object(value: object, findings: Findings, path: str) -> None:
+    if not isinstance(value, Mapping):
+        findings.add(path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
+
+
+def check_expect(asked: Mapping[str, Any], findings: Findings, path: str) -> None:
+    """Add to ``findings`` what is expected of an answer and cannot be; ``asked`` has the kind's asks in it."""
+    expect = asked.get("expect") or {}
+    tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if _is_tool(tool)]
+    if "tool" in expect and expect["tool"] not in tools:
+        findings.add(
+            f"{path}.expect.tool",
+            f"'{expect['tool']}'",
+            f"one of the prompt's tools: {', '.join(tools) or '(none)'}",
+            did_you_mean(expect["tool"], tools),
+        )
+    if "contains" in expect and (asked.get("tools") or wants_json(asked)):
+        findings.add(
+            f"{path}.expect.contains",
+            "words expected of an answer that is JSON or a call",
+            "a prompt without tools and response_format",
+            "remove the key, or make it a prompt of its own",
+        )
+    if "contains" in expect and not expect["contains"].strip():
+        findings.add(f"{path}.expect.contains", "no words", "what the answer must hold", "write it")
+
+
+def _is_tool(tool: object) -> bool:
+    return isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
+
+
+def wants_json(asked: Mapping[str, Any]) -> bool:
+    """Tell whether a prompt's answer has to be JSON."""
+    form = asked.get("response_format")
+    return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
+
+
+def asked_of(kind: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
+    asked = {name: kind[name] for name in ASK_FIELDS if name in kind} | dict(prompt)
+    both = [entry.get("request") for entry in (kind, prompt)]
+    if all(isinstance(request, Mapping) for request in both):
+        asked["request"] = {**(both[0] or {}), **(both[1] or {})}
+    return asked
+
+
+def gate_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the answers to a prompt are checked for, as plain data that travels with its requests.
+
+    ``{"name": "tools", "tools": {name: parameters}, "tool": the one that must be called or None}``,
+    ``{"name": "json", "schema": {...}}`` (empty for any JSON), ``{"name": "needle", "contains": text}``;
+    None where anything is a good answer.
+    """
+    expect = asked.get("expect") or {}
+    if asked.get("tools"):
+        functions = [tool["function"] for tool in asked["tools"]]
+        tools = {function["name"]: function.get("parameters") or {} for function in functions}
+        return {"name": TOOLS, "tools": tools, "tool": expect.get("tool")}
+    if wants_json(asked):
+        return {"name": JSON, "schema": dict((asked["response_format"].get("json_schema") or {}).get("schema") or {})}
+    if "contains" in expect:
+        return {"name": NEEDLE, "contains": expect["contains"]}
+    return None
+
+
+def schemas_of(asked: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return every JSON schema in a prompt's asks, with its path below the prompt."""
+    found = [
+        (f"tools[{number}].function.parameters", tool["function"]["parameters"])
+        for number, tool in enumerate(asked.get("tools") or [])
+        if "parameters" in tool["function"]
+    ]
+    schema = ((asked.get("response_format") or {}).get("json_schema") or {}).get("schema")
+    if schema is not None:
+        found.append(("response_format.json_schema.schema", schema))
+    return found

@@ -1,0 +1,377 @@
+"""Files of prompts as people have them: our own lines and the formats of other tools, told apart by their content.
+
+| format | an entry |
+|---|---|
+| `messages` | ours: OpenAI `messages`, with tools, forms of the answer and what is expected of it |
+| `custom` | `{"prompt": "..."}`, `output_tokens` if known: vLLM's `CustomDataset` (vllm/benchmarks/datasets.py) |
+| `sharegpt` | `{"conversations": [{"from": "human", "value": "..."}, ...]}` |
+| `spec-bench` | `{"question_id": 1, "category": "...", "turns": ["..."]}`: question.jsonl of Spec-Bench and MT-bench |
+| `text` | a line of plain text |
+
+The JSON ones come as one object a line or as one list. Pure; the file is read elsewhere (`loader.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.documents import BadDocument, json_of
+from ..core.errors import DrafthouseError, first_few
+from ..core.schema import Anything, Findings, List, Map, Value, check
+from .checks import ASK_FIELDS, EXPECT, check_ask, check_expect
+from .suites import MESSAGE, Suite, check_id, check_messages, check_suite
+from .synthetic import REPEAT
+
+#: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
+DEFAULT_OUTPUT_TOKENS = 256
+#: The kind of a user's own prompts that name none.
+DEFAULT_KIND = "own"
+
+SUITE, MESSAGES, CUSTOM, SHAREGPT, SPEC_BENCH, TEXT = "suite", "messages", "custom", "sharegpt", "spec-bench", "text"
+#: The words of `--dataset-format`; `suite` is our own YAML.
+FORMATS = (SUITE, MESSAGES, CUSTOM, SHAREGPT, SPEC_BENCH, TEXT)
+#: The key by which an entry's format is known.
+_KEYS = {"messages": MESSAGES, "conversations": SHAREGPT, "turns": SPEC_BENCH, "prompt": CUSTOM}
+_FORMAT_KEYS = {form: key for key, form in _KEYS.items()}
+_ASKED = "one of the keys " + ", ".join(f"'{key}'" for key in _KEYS)
+_LONGEST_KIND = 80
+
+# As people keep requests to OpenAI's API: the fields of one, and ours.
+_LINE = Map(
+    {
+        "messages": List(MESSAGE, required=True),
+        "id": Value(),
+        "kind": Value(),
+        "output_tokens": Value(int, low=1),
+        **ASK_FIELDS,
+        "tool_choice": Anything(),
+        "expect": EXPECT,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing of a file: ``place`` is "line 3" or "entry 3"."""
+
+    place: str
+    number: int
+    data: Any
+
+
+@dataclass
+class _Reading:
+    """What is read so far."""
+
+    findings: Findings
+    kinds: dict[str, Any] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Entries that are no prompt, and entries cut short, by the words for them."""
+
+    def put(self, kind: str, prompt_id: str, messages: list[dict[str, str]], output_tokens: int | None = None) -> None:
+        """Add a prompt; one with the same messages as an earlier one is left out and counted."""
+        text = json.dumps(messages)
+        if text in self.texts:
+            self.count("{} left out: the same as an earlier one")
+            return
+        self.texts.add(text)
+        name = prompt_id.replace(REPEAT, "-")
+        while name in self.ids:
+            name += "-"
+        self.ids.add(name)
+        entry = self.kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
+        own = {} if output_tokens is None else {"output_tokens": output_tokens}
+        entry["prompts"].append({"id": name, "messages": messages, **own})
+
+    def count(self, words: str) -> None:
+        """Count something that the user must be told once."""
+        self.left_out[words] = self.left_out.get(words, 0) + 1
+
+    def suite(self, name: str) -> Suite:
+        """Return what was read. Raises DrafthouseError with the first problems."""
+        if not self.kinds and not self.findings.problems:
+            told = ", ".join(words.format(count) for words, count in self.left_out.items())
+            self.findings.add("", f"no prompts{f' ({told})' if told else ''}", "one or more", "look into the file")
+        if self.findings.problems:
+            raise DrafthouseError(first_few(self.findings.problems, self.findings.file))
+        suite: Suite = {"name": name, "description": f"from {self.findings.file}", "kinds": self.kinds}
+        notes = [f"{self.findings.file}: {words.format(count)}" for words, count in self.left_out.items()]
+        return {**suite, "notes": notes} if notes else suite
+
+
+# --- entries --------------------------------------------------------------------------------------
+
+
+def json_lines(text: str, findings: Findings) -> list[Entry]:
+    """Return the JSON of each line that is not empty; a line that holds none becomes a problem."""
+    entries = []
+    # Not splitlines(): JSON text may hold U+2028, U+0085 and the like as they are.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            entries.append(Entry(f"line {number}", number, json_of(line)))
+        except BadDocument as error:
+            findings.add(f"line {number}", f"no JSON ({error.why})", "one JSON object", "correct the line")
+    return entries
+
+
+def _json_entries(text: str, findings: Findings) -> list[Entry]:
+    """Return the entries of a file of JSON: of its list, of its lines, or the one object that it is."""
+    findings_of_lines = Findings(findings.file)
+    if text.lstrip()[:1] != "[":
+        entries = json_lines(text, findings_of_lines)
+        if any(isinstance(entry.data, dict) for entry in entries):
+            findings.problems += findings_of_lines.problems
+            return entries
+    try:
+        data = json_of(text)
+    except BadDocument as error:
+        findings.add(
+            "", f"no JSON ({error.why})", "a list of objects, or one object a line", "correct it at that place"
+        )
+        return []
+    items = data if isinstance(data, list) else [data]
+    return [Entry(f"entry {number}", number, item) for number, item in enumerate(items, start=1)]
+
+
+def _form_of(data: object) -> str | None:
+    return next((form for key, form in _KEYS.items() if key in data), None) if isinstance(data, Mapping) else None
+
+
+def is_json(text: str) -> bool:
+    """Return whether ``text`` begins as a JSON object, or as a list of objects or values, does."""
+    return re.match(r'\s*(\{|\[\s*[\[{"\]])', text) is not None
+
+
+def is_suite(text: str) -> bool:
+    """Return whether ``text`` has the keys of a suite where YAML has them, or begins with them as JSON."""
+    begins = re.match(r'\s*\{\s*"(kinds|name|description)"\s*:', text)
+    return bool(begins) or re.search(r"^[\"']?kinds[\"']?\s*:", text, re.MULTILINE) is not None
+
+
+def format_of(text: str) -> str | None:
+    """Return the format of a file of JSON by the first entry that is known; None where there is none."""
+    if not is_json(text):
+        return None
+    forms = (_form_of(entry.data) for entry in _json_entries(text, Findings("")))
+    return next((form for form in forms if form), None)
+
+
+def read_prompts(text: str, name: str, where: str, form: str | None = None) -> Suite:
+    """Return the prompts of a file that is not our YAML as a suite called ``name``.
+
+    ``form`` is its format; None: it is told by the content, JSON by the keys of its first entry that is known.
+    Of a conversation the first turn is sent; that, and entries that are left out, stands in the suite's "notes".
+    Raises DrafthouseError with the first problems and how many there are.
+    """
+    reading = _Reading(Findings(where))
+    if form == TEXT or (form is None and not is_json(text)):
+        _read_text(text, reading, told=form is None)
+        return reading.suite(name)
+    entries = _json_entries(text, reading.findings)
+    first = next((entry for entry in entries if _form_of(entry.data)), None)
+    form = form or (_form_of(first.data) if first else None)
+    if form is None:
+        _unknown(entries, reading.findings)
+    elif form == MESSAGES:
+        return suite_from_entries(entries, name, reading.findings)
+    else:
+        for entry in entries:
+            _read_entry(entry, form, reading)
+    return reading.suite(name)
+
+
+def _unknown(entries: list[Entry], findings: Findings) -> None:
+    if not entries:
+        return
+    data = entries[0].data
+    keys = ", ".join(f"'{str(key)[:40]}'" for key in list(data)[:5]) if isinstance(data, Mapping) else "no object"
+    findings.add(
+        entries[0].place,
+        f"JSON of no known format: {keys or 'no keys'}",
+        _ASKED,
+        "rename the key of the prompt's text to 'prompt'",
+    )
+
+
+def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
+    """Add the prompt of an entry, or the problem with it."""
+    data, key = entry.data, _FORMAT_KEYS[form]
+    if _is_of_another(entry, form, reading.findings):
+        return
+    if isinstance(data, Mapping) and key in data:
+        _READERS[form](entry, data, reading)
+    else:
+        reading.findings.add(entry.place, f"no key '{key}'", f"an entry of the format {form}", "add it")
+
+
+def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
+    """Return whether an entry is of another known format than ``form``, and add that as a problem."""
+    data = entry.data
+    other = None if isinstance(data, Mapping) and _FORMAT_KEYS[form] in data else _form_of(data)
+    if other:
+        advice = "one format in a file", "move the entries of the other format to a file of their own"
+        findings.add(entry.place, f"an entry of the format {other} in a file of {form}", *advice)
+    return other is not None
+
+
+def _read_custom(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+    tokens = data.get("output_tokens")
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        reading.findings.add(
+            f"{entry.place}.output_tokens", _short(tokens), "a whole number above 0", "correct it, or remove the key"
+        )
+        return
+    if _is_text(data["prompt"], f"{entry.place}.prompt", reading):
+        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _said(data["prompt"]), tokens)
+
+
+def _read_sharegpt(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+    turns = data["conversations"]
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        reading.findings.add(f"{entry.place}.conversations", _short(turns), "a list of turns", "correct the entry")
+        return
+    messages: list[dict[str, str]] = []
+    for place, turn in enumerate(turns):
+        speaker = turn.get("from")
+        if speaker == "system" and isinstance(turn.get("value"), str) and turn["value"].strip():
+            messages.append({"role": "system", "content": turn["value"]})
+        elif speaker in ("human", "user"):
+            if _is_text(turn.get("value"), f"{entry.place}.conversations[{place}].value", reading):
+                if any(later.get("from") in ("human", "user") for later in turns[place + 1 :]):
+                    reading.count("{} conversations have further turns: only the first one is sent")
+                reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", [*messages, *_said(turn["value"])])
+            return
+    # The published files have some of these.
+    reading.count("{} conversations left out: nobody asks anything in them")
+
+
+def _read_spec_bench(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+    turns, kind = data["turns"], data.get("category", DEFAULT_KIND)
+    if not isinstance(turns, list) or not turns:
+        reading.findings.add(f"{entry.place}.turns", _short(turns), "a list with one turn or more", "correct the entry")
+        return
+    if not isinstance(kind, str) or not kind.isprintable() or not 0 < len(kind) <= _LONGEST_KIND:
+        needed = f"a name of {_LONGEST_KIND} characters at most"
+        reading.findings.add(f"{entry.place}.category", _short(kind), needed, "correct it, or remove the key")
+        return
+    if not _is_text(turns[0], f"{entry.place}.turns[0]", reading):
+        return
+    if len(turns) > 1:
+        reading.count("{} questions have further turns: only the first one is sent")
+    number = data.get("question_id")
+    plain = isinstance(number, int) or (isinstance(number, str) and number.isprintable() and len(number) < 40)
+    reading.put(kind, f"{kind}-{number if plain else entry.number}", _said(turns[0]))
+
+
+_READERS: dict[str, Callable[[Entry, Mapping[str, Any], _Reading], None]] = {
+    CUSTOM: _read_custom,
+    SHAREGPT: _read_sharegpt,
+    SPEC_BENCH: _read_spec_bench,
+}
+
+
+def _read_text(text: str, reading: _Reading, *, told: bool) -> None:
+    """Read a prompt a line. With ``told`` by nobody, a line of a known JSON format is not taken for text."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        stripped = line.strip()
+        if not stripped:
+            continue
+        if told and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
+            reading.findings.add(
+                f"line {number}",
+                "a line of JSON in a file that begins with plain text",
+                "one format in a file",
+                "move it to a file of its own, or pass --dataset-format text to send it as it is",
+            )
+            continue
+        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _said(stripped))
+
+
+def _json_or_none(text: str) -> object:
+    try:
+        return json_of(text)
+    except BadDocument:
+        return None
+
+
+def _is_text(value: object, path: str, reading: _Reading) -> bool:
+    if isinstance(value, str) and value.strip():
+        return True
+    reading.findings.add(path, _short(value), "the text of the prompt", "correct the entry, or remove it")
+    return False
+
+
+def _said(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- our own lines --------------------------------------------------------------------------------
+
+
+def suite_from_lines(text: str, name: str, where: str) -> Suite:
+    """Return a suite from a user's own JSONL: one JSON object a line with OpenAI `messages`.
+
+    Optional on each line: id (else the kind and the line's number), kind (else "own"), output_tokens
+    (else 256), tools, tool_choice, response_format, further fields under `request`, and what is expected of the
+    answer. Raises DrafthouseError with the first problems, each with its line, and how many there are.
+    """
+    findings = Findings(where)
+    return suite_from_entries(json_lines(text, findings), name, findings)
+
+
+def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) -> Suite:
+    """Return a suite from entries of our own format; ``findings`` has what went wrong before.
+
+    Raises DrafthouseError.
+    """
+    kinds: dict[str, Any] = {}
+    before_all, where = len(findings.problems), findings.file
+    for entry in entries:
+        data, place = entry.data, entry.place
+        before = len(findings.problems)
+        if not _is_of_another(entry, MESSAGES, findings) and check(data, _LINE, findings, place):
+            check_messages(data["messages"], f"{place}.messages", findings)
+            _check_line(data, findings, place)
+        if len(findings.problems) == before:
+            kind = data.get("kind", DEFAULT_KIND)
+            of_kind = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
+            own = {key: data[key] for key in ("output_tokens", "expect", *ASK_FIELDS) if key in data}
+            if "tool_choice" in data:
+                own["request"] = {**own.get("request", {}), "tool_choice": data["tool_choice"]}
+            given = data.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
+            of_kind["prompts"].append({"id": given, "messages": data["messages"], **own})
+    if before_all:
+        findings.problems.sort(key=lambda one: _line_of(one.where))
+    if not kinds and not findings.problems:
+        findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
+    if findings.problems:
+        raise DrafthouseError(first_few(findings.problems, where))
+    return check_suite({"name": name, "description": f"from {where}", "kinds": kinds}, where)
+
+
+def _line_of(where: str) -> int:
+    found = re.search(r": (?:line|entry) (\d+)", where)
+    return int(found[1]) if found else 0
+
+
+def _check_line(data: Mapping[str, Any], findings: Findings, path: str) -> None:
+    before = len(findings.problems)
+    check_id(data.get("id", ""), findings, path)
+    check_ask(data, findings, path)
+    if "tool_choice" in data and not data.get("tools"):
+        findings.add(f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key")
+    if len(findings.problems) == before:
+        check_expect(data, findings, path)

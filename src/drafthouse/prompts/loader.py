@@ -1,0 +1,110 @@
+"""Suites from files: YAML, and the formats of `formats.py`.
+
+On the controller only, for it needs PyYAML and jsonschema.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.documents import MIB, BadDocument, bytes_of, text_of
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.schema import Findings
+from ..core.yaml_documents import yaml_of
+from .checks import schemas_of
+from .formats import SUITE, format_of, is_json, is_suite, read_prompts
+from .json_schema import schema_problem
+from .long_context import fill
+from .suites import Suite, check_suite
+
+#: Bytes of a file of prompts at most: the largest of those that people send, ShareGPT's, has 700 MB.
+MOST_BYTES, MOST_LINES = 1024 * MIB, 1_000_000
+
+_YAML = (".yml", ".yaml")
+_JSON = (".json", ".jsonl")
+
+
+def load_suite(name: str, folder: Path, *, filled: bool = True, form: str | None = None) -> Suite:
+    """Return the suite called ``name`` in ``folder``, or the prompts of the file ``name``.
+
+    A name with an ending or a folder in it is a file, and so is that of a file that is there where no suite has it.
+    What a file holds is told by its content, or by ``form``, one of `formats.FORMATS`. Long texts are put in
+    unless ``filled`` says otherwise (`long_context.fill` does it for a context). Raises DrafthouseError when the file
+    is not there, cannot be read, or holds something else than prompts.
+    """
+    path, own = Path(name), folder / f"{name}.yml"
+    if not (path.suffix or path.name != name or (path.is_file() and not own.is_file())):
+        path = own
+    text = _text_of(path, name, folder)
+    suite = _from_yaml(text, path) if _is_yaml(text, path, form) else read_prompts(text, path.stem, str(path), form)
+    _check_schemas(suite, str(path))
+    return fill(suite) if filled else suite
+
+
+def _text_of(path: Path, name: str, folder: Path) -> str:
+    """Return what a file holds. Raises DrafthouseError where that is no text."""
+    try:
+        text = text_of(bytes_of(path, MOST_BYTES))
+    except FileNotFoundError:
+        known = sorted(one.stem for one in folder.glob("*.yml"))
+        advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
+        raise DrafthouseError(
+            Problem("no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}")
+        ) from None
+    except OSError as error:
+        raise DrafthouseError(Problem(str(error), "a readable file", "look at its rights", str(path))) from error
+    except BadDocument as error:
+        do = "correct the path, or convert the file: iconv -f ENCODING -t UTF-8 FILE"
+        raise DrafthouseError(error.problem(str(path), "a file of text in UTF-8", do)) from error
+    if text.count("\n") > MOST_LINES:
+        found = f"a file of more than {MOST_LINES:,} lines"
+        raise DrafthouseError(
+            Problem(found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path))
+        )
+    if not text.strip():
+        raise DrafthouseError(Problem("an empty file", "a suite, or prompts", "correct the path", str(path)))
+    return text
+
+
+def _is_yaml(text: str, path: Path, form: str | None) -> bool:
+    """Return whether a file is a suite. Its name decides where its content could be both YAML and lines of text."""
+    if form is not None:
+        return form == SUITE
+    if is_suite(text):
+        return True
+    if path.suffix in _JSON and not is_json(text):
+        raise DrafthouseError(
+            Problem(
+                f"no JSON, in a file called {path.suffix}",
+                "one JSON object a line, or a list of them",
+                "correct the file, or pass --dataset-format text if each line is a prompt",
+                str(path),
+            )
+        )
+    return path.suffix in _YAML and format_of(text) is None
+
+
+def _from_yaml(text: str, path: Path) -> Suite:
+    try:
+        data = yaml_of(text)
+    except BadDocument as error:
+        where = f"{path}: {error.place}" if error.place else str(path)
+        raise DrafthouseError(
+            Problem(f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where)
+        ) from error
+    return check_suite(data, str(path))
+
+
+def _check_schemas(suite: Suite, where: str) -> None:
+    """Raise DrafthouseError for what is no JSON schema where a suite has one: no answer could be judged by it."""
+    findings = Findings(where)
+    for kind, entry in suite["kinds"].items():
+        places = [(f"kinds.{kind}", entry)]
+        places += [(f"kinds.{kind}.prompts[{number}]", prompt) for number, prompt in enumerate(entry["prompts"])]
+        for place, asked in places:
+            for path, schema in schemas_of(asked):
+                problem = schema_problem(schema)
+                if problem:
+                    findings.add(f"{place}.{path}", problem, "a JSON schema", "correct it")
+    if findings.problems:
+        raise DrafthouseError(findings.problems)

@@ -1,0 +1,312 @@
+"""Long texts for prompts: a logbook made of our own sentences, of any length, with a needle put into it.
+
+The same numbers give the same text on every machine and every Python: words are chosen by a hash and not by a
+random generator, whose sequences may change between versions. No two days of a text are alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.schema import Findings, Map, Value
+
+#: What stands in a prompt where its long text goes.
+MARK = "{long_text}"
+#: Characters of English for one token. Tokenizers differ, from about 4.0 to 4.8: this asks for no more than is meant.
+CHARACTERS_A_TOKEN = 4.0
+#: The same where a text has to fit: some tokenizers take every digit by itself.
+CHARACTERS_A_TOKEN_AT_LEAST = 3.2
+#: Tokens kept free for the words around the text and for the chat template.
+AROUND = 200
+#: A shorter text is not long.
+FEWEST_TOKENS = 300
+
+LONG = Map(
+    {
+        "tokens": Value(int, required=True, low=FEWEST_TOKENS, high=1_000_000),
+        "seed": Value(int, required=True, low=0),
+        "setting": Value(str, choices=("farm", "harbour", "station")),
+        # A sentence that stands somewhere in the text, and where: 0 is its beginning, 1 its end.
+        "needle": Value(),
+        "depth": Value(float, low=0, high=1),
+    }
+)
+
+Item = TypeVar("Item")
+
+
+class Chooser:
+    """Chooses by a hash of a seed and of how often it was asked."""
+
+    def __init__(self, *seed: object) -> None:
+        self.seed = ":".join(str(part) for part in seed)
+        self.asked = 0
+
+    def number(self, below: int) -> int:
+        """Return a whole number from 0 to ``below`` - 1."""
+        self.asked += 1
+        digest = hashlib.sha256(f"{self.seed}:{self.asked}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % below
+
+    def one(self, of: Sequence[Item]) -> Item:
+        """Return one of a sequence."""
+        return of[self.number(len(of))]
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+           "November", "December")  # fmt: skip
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_WEATHER = (
+    "Fog until the late morning, then a weak sun",
+    "A clear and windless day, warmer than the season would have it",
+    "Rain from first light, and it did not stop before we went to bed",
+    "A gale in the night took two slates off the roof",
+    "Frost on the inside of the windows",
+    "Low cloud and a wind that turned three times",
+    "Thunder in the distance all afternoon, but not a drop fell here",
+    "Bright and cold, with a ring around the moon in the evening",
+    "Sleet, then hail, then an hour of blue sky as if to make up for it",
+    "Mild and grey, the kind of day that leaves nothing to remember",
+    "The first warm evening, and people stayed outside until dark",
+    "Snow to the height of the second step",
+)
+_WHO = (
+    "Alma", "old Bertram", "the younger Quist", "Doreen from the office", "the apprentice", "Mr Okafor", "Ines",
+    "the night watchman", "Tobias", "Mrs Lindqvist", "the doctor's son", "Hettie", "Captain Roe",
+    "the new clerk", "Father Anselm", "a woman from the mill", "the carpenter", "Yusuf",
+)  # fmt: skip
+_MOODS = (
+    "nobody complained", "which surprised us all", "as had been feared", "to general relief", "without much talk",
+    "for the second time this year", "although the letter had said otherwise", "and we left it at that",
+    "against the advice of everyone", "which cost us half a day", "and was thanked for it", "before breakfast",
+)  # fmt: skip
+_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "harbour": {
+        "title": ("Logbook of the harbour office",),
+        "thing": (
+            "the tide gauge", "the green buoy", "the small crane", "the rowing boat", "the signal lamp", "the slipway",
+            "the fish scales", "the fog horn", "the inner gate", "the mooring at the north wall", "the tar store",
+        ),
+        "goods": (
+            "salted herring", "roof tiles", "coal", "a church bell", "seed potatoes", "barrels of pitch", "timber",
+            "sugar", "glass for the greenhouse", "rope", "two crates of books", "a disassembled loom",
+        ),
+        "comer": (
+            "the ketch Marigold", "a collier from the north", "the mail steamer", "a Danish brig", "three trawlers",
+            "the pilot cutter", "a yacht with nobody on deck", "the dredger", "the late ferry",
+        ),
+        "place": (
+            "at the north wall", "in the inner basin", "off the bar", "beside the weigh house", "by the old steps",
+        ),
+    },
+    "farm": {
+        "title": ("Daybook of the upper farm",),
+        "thing": (
+            "the cider press", "the well", "the barn door", "the seed drill", "the goose house", "the long hedge",
+            "the threshing floor", "the sheep dip", "the lower gate", "the beehives", "the hay cart",
+        ),
+        "goods": (
+            "wool", "apples", "seed barley", "milk cans", "a new ploughshare", "lime for the meadow", "plum trees",
+            "candle wax", "forty eggs", "oat straw", "fence posts", "a second-hand churn",
+        ),
+        "comer": (
+            "the miller's wagon", "a pedlar with needles", "the vet", "the cattle dealer", "a school class",
+            "the surveyor", "a man who asked for work", "the beekeepers' society", "the tax collector",
+        ),
+        "place": ("in the walled garden", "at the ford", "under the chestnut", "behind the dairy", "on the high field"),
+    },
+    "station": {
+        "title": ("Register of the railway station",),
+        "thing": (
+            "the platform clock", "the water crane", "the ticket window", "the signal wire", "the waiting-room stove",
+            "the turntable", "the luggage scale", "the gas lamp", "the level crossing", "the goods shed",
+        ),
+        "goods": (
+            "a piano", "crates of pigeons", "mail sacks", "bicycles", "cut flowers", "a stuffed bear", "sacks of flour",
+            "theatre costumes", "machine parts", "an empty coffin", "milk churns", "newspapers of the day before",
+        ),
+        "comer": (
+            "the morning express", "a special train with pilgrims", "the slow goods train", "the inspector",
+            "a regiment on its way south", "the circus", "the last train from the coast", "a pair of locomotives",
+        ),
+        "place": (
+            "on platform two", "at the crossing", "in the goods yard", "beside the water tower", "under the clock",
+        ),
+    },
+}  # fmt: skip
+_SENTENCES = (
+    "{Who} repaired {thing} {place}, {mood}.",
+    "{Comer} arrived with {goods} and left again within the hour.",
+    "We counted {goods} twice and were short both times, so {who} will write to the sender.",
+    "{Who} asked for a day's leave to see a sister, and {who2} took over.",
+    "There was a quarrel about {thing} between {who} and {who2}, {mood}.",
+    "{Comer} stood {place} the whole afternoon.",
+    "A parcel came for {who}; it held {goods} and no letter.",
+    "{Thing} will need new paint, but {who} thinks that it can wait until the summer.",
+    "In the evening {who} told the story of {comer} again, and this time it ended differently.",
+    "Somebody had left {goods} {place}; {who} has put a notice on the door.",
+    "{Who} proposes to move {thing} to where it is dry, and the committee will look at it on Monday.",
+    "Lunch was late because {who} had gone to meet {comer}.",
+    "{Comer} brought news of a wedding, and {who} went home early, {mood}.",
+    "The children were found playing {place}, with {thing} as their castle.",
+    "{Who} finished the inventory: {goods} are missing, {thing} is there twice.",
+    "A dog followed {who} home and was fed, {mood}.",
+    "{Goods} went to the hospital, and the bill to {who}.",
+    "{Thing} made its old noise again, and {who} says that it must be the damp.",
+    "A visitor drew {thing} and gave the sheet to {who}.",
+    "Nothing came in and nothing went out; {who} swept the floor {place}.",
+    "{Who} lost a glove {place} and offers {goods} to the finder.",
+    "Two strangers asked the way and were shown {thing} instead, {mood}.",
+    "{Who} has begun to learn the flute; {who2} has asked for another room.",
+    "By lantern light {who} and {who2} carried {goods} past {thing}.",
+    "{Comer} had to wait because {thing} was in the way.",
+    "{Who} wrote down the names of all who had seen {comer}, eleven in all.",
+    "The lock of {thing} is stiff again, and {who} keeps the only oil can.",
+    "{Who} bought {goods} for less than last year, {mood}.",
+)
+
+
+def days(seed: int, setting: str = "harbour") -> Iterator[str]:
+    """Return the days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
+    choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
+    month, day = choose.number(12), choose.number(28)
+    told: list[str] = []
+    while True:
+        day += 1 + choose.number(3)
+        if day > _DAYS[month]:
+            month, day = (month + 1) % 12, day - _DAYS[month]
+        # What was said in the last days is not said again, nor is a form of sentence used twice in a day.
+        weather = choose.one([one for one in _WEATHER if one not in told])
+        forms, sentences = list(_SENTENCES), list[str]()
+        while len(sentences) < 4:
+            form = choose.one(forms)
+            sentence = _sentence(choose, words, form)
+            if sentence not in told:
+                sentences.append(sentence)
+                forms.remove(form)
+        told = [*told, weather, *sentences][-40:]
+        yield f"{day} {_MONTHS[month]}. {weather}. {' '.join(sentences)}"
+
+
+def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) -> str:
+    who, other = choose.one(_WHO), choose.one(_WHO)
+    picked = {name: choose.one(words[name]) for name in ("thing", "goods", "comer", "place")}
+    picked |= {"who": who, "who2": other if other != who else "a stranger", "mood": choose.one(_MOODS)}
+    capital = {name.capitalize(): value[0].upper() + value[1:] for name, value in picked.items()}
+    return form.format(**picked, **capital)
+
+
+def passage(seed: int, setting: str) -> str:
+    """Return one day of a logbook without its date: a short text to be copied or shortened."""
+    return next(days(seed, setting)).partition(". ")[2]
+
+
+def long_text(
+    characters: int,
+    seed: int,
+    setting: str = "harbour",
+    needle: str | None = None,
+    depth: float = 0.5,
+    without: str = "",
+) -> str:
+    """Return a logbook of at most so many characters, whole days only.
+
+    ``needle`` stands as a sentence of its own after the share ``depth`` of the days. No day has ``without`` in it.
+    """
+    room = characters - len(_SETTINGS[setting]["title"][0]) - 2 - (len(needle) + 2 if needle else 0)
+    chosen: list[str] = []
+    for day in days(seed, setting):
+        if without and without.casefold() in day.casefold():
+            continue
+        room -= len(day) + 2
+        if room < 0:
+            break
+        chosen.append(day)
+    if needle:
+        chosen.insert(round(depth * len(chosen)), needle)
+    return "\n\n".join([*_SETTINGS[setting]["title"], *chosen])
+
+
+# --- in a suite -----------------------------------------------------------------------------------
+
+
+def check_long(prompt: Mapping[str, Any], findings: Findings, path: str) -> None:
+    """Add to ``findings`` what is wrong with a prompt's `long:`; its shape and its messages are checked before."""
+    content = prompt["messages"][-1]["content"] if prompt["messages"] else ""
+    marks = content.count(MARK) if isinstance(content, str) else 0
+    long = prompt.get("long")
+    if long is None:
+        if marks:
+            findings.add(f"{path}.messages", f"{MARK} without a text", "the key 'long'", "add 'long:' to the prompt")
+        return
+    if marks != 1:
+        findings.add(
+            f"{path}.messages", f"{MARK} {marks} times in the last message", "once", f"write {MARK} where the text goes"
+        )
+    wanted = (prompt.get("expect") or {}).get("contains", "")
+    if "needle" in long and wanted.casefold() not in long["needle"].casefold():
+        findings.add(
+            f"{path}.expect.contains", f"'{wanted}'", "words of the needle", "what is expected must stand in the text"
+        )
+    elif wanted and any(wanted.casefold() in day.casefold() for day, _ in zip(days(0), range(50), strict=False)):
+        findings.add(
+            f"{path}.expect.contains", f"'{wanted}'", "words that only the needle has", "choose a number or a name"
+        )
+    if "depth" in long and "needle" not in long:
+        findings.add(f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key")
+
+
+def fill(suite: Mapping[str, Any], context: int | None = None) -> dict[str, Any]:
+    """Return ``suite`` with the long texts in their prompts, none longer than ``context`` (tokens) leaves room for.
+
+    Raises DrafthouseError for prompts that have no room.
+    """
+    problems: list[Problem] = []
+    kinds = {
+        kind: {**entry, "prompts": [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]}
+        for kind, entry in suite["kinds"].items()
+    }
+    if problems:
+        raise DrafthouseError(problems)
+    return {**suite, "kinds": kinds}
+
+
+def _filled(
+    prompt: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    context: int | None,
+    problems: list[Problem],
+    suite: Mapping[str, Any],
+) -> dict[str, Any]:
+    if "long" not in prompt:
+        return dict(prompt)
+    long: Mapping[str, Any] = prompt["long"]
+    *before, last = prompt["messages"]
+    characters = CHARACTERS_A_TOKEN * long["tokens"]
+    if context is not None:
+        room = context - AROUND - int(prompt.get("output_tokens", entry["output_tokens"]))
+        if room < FEWEST_TOKENS:
+            problems.append(
+                Problem(
+                    f"a context of {context} tokens: room for a text of {max(room, 0)}",
+                    f"room for {FEWEST_TOKENS} or more",
+                    "give the profile a longer context, or leave this suite out",
+                    f"suite {suite['name']}: {prompt['id']}",
+                )
+            )
+        characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
+    text = long_text(
+        int(characters),
+        long["seed"],
+        long.get("setting", "harbour"),
+        long.get("needle"),
+        long.get("depth", 0.5),
+        (prompt.get("expect") or {}).get("contains", ""),
+    )
+    messages = [*before, {**last, "content": last["content"].replace(MARK, text)}]
+    return {**{key: value for key, value in prompt.items() if key != "long"}, "messages": messages}

@@ -1,0 +1,311 @@
+"""Suites of prompts: what they may hold, and how they become requests. Pure; files are read elsewhere.
+
+A suite is plain data: a name, a description, and kinds of work, each with its own output length and its
+prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` in place of prompts has
+many short ones made (`synthetic.py`), `long:` on a prompt a long text put into it (`long_context.py`). What a
+prompt may ask for beside its messages, tools and JSON among it, stands in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few
+from ..core.schema import Anything, Findings, List, Map, Table, Value, check
+from .checks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
+from .long_context import LONG, check_long
+from .more_prompts import MORE_FORMS, lengthen
+from .synthetic import MADE, REPEAT, made_prompts
+
+_ROLES = ("assistant", "developer", "system", "tool", "user")
+MESSAGE = Map(
+    {
+        "role": Value(required=True, choices=_ROLES),
+        # Text, or the list of parts that multimodal models take: the server knows best.
+        "content": Anything(required=True),
+        "name": Value(),
+        "tool_calls": Anything(),
+        "tool_call_id": Value(),
+    }
+)
+_PROMPT = Map(
+    {
+        "id": Value(required=True),
+        "messages": List(MESSAGE, required=True),
+        # In place of the kind's.
+        "output_tokens": Value(int, low=1),
+        **ASK_FIELDS,
+        # What the answer must hold or call: then a gate looks at it.
+        "expect": EXPECT,
+        # A long text in place of the mark in the last message.
+        "long": LONG,
+    }
+)
+_KIND = Map(
+    {
+        "output_tokens": Value(int, required=True, low=1),
+        "repeat": Value(int, low=1),
+        # In place of the experiment's.
+        "temperatures": List(Value(float, low=0, high=2)),
+        "prompts": List(_PROMPT),
+        "made": MADE,
+        # The form of further prompts, where a measurement asks for more than there are.
+        "more": Value(choices=MORE_FORMS),
+        # For all of the kind's prompts.
+        **ASK_FIELDS,
+    }
+)
+_SUITE = Map(
+    {
+        "name": Value(required=True),
+        "description": Value(required=True),
+        "kinds": Table(_KIND, required=True),
+    }
+)
+Suite = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of a suite, `repeat` already expanded, with what its kind asks of all of them."""
+
+    suite: str
+    kind: str
+    id: str
+    messages: Sequence[Mapping[str, Any]]
+    output_tokens: int
+    tools: Sequence[Mapping[str, Any]] | None = None
+    response_format: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
+    gate: Mapping[str, Any] | None = None
+    temperatures: tuple[float, ...] = ()
+    """Its kind's own; none: the experiment's."""
+
+
+def check_suite(data: object, where: str) -> Suite:
+    """Return ``data`` as a suite, its `made:` prompts written out.
+
+    Raises DrafthouseError with all the problems: unknown keys, empty lists, an id with a `#`, two prompts of one id,
+    and two prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
+    """
+    findings = Findings(where)
+    if check(data, _SUITE, findings):
+        assert isinstance(data, dict)
+        if not data["kinds"]:
+            findings.add("kinds", "no kinds", "one kind of work or more", "add one with its prompts")
+        before = len(findings.problems)
+        kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in data["kinds"].items()}
+        for kind, entry in kinds.items():
+            _check_kind(entry, f"kinds.{kind}", findings)
+        if len(findings.problems) == before:
+            _check_distinct(kinds, findings)
+            data = {**data, "kinds": kinds}
+    if findings.problems:
+        raise DrafthouseError(first_few(findings.problems, where))
+    assert isinstance(data, dict)
+    return data
+
+
+def _with_prompts(kind: str, entry: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    """Return a kind with its prompts: its own, or those that are made for it."""
+    path = f"kinds.{kind}"
+    if "made" in entry and "prompts" in entry:
+        findings.add(f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds")
+    elif "made" in entry:
+        made = made_prompts(kind, entry["made"], findings, f"{path}.made")
+        rest = {name: value for name, value in entry.items() if name != "made"}
+        return {"more": entry["made"]["form"], **rest, "prompts": made}
+    elif "prompts" not in entry:
+        findings.add(f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
+    elif not entry["prompts"]:
+        findings.add(f"{path}.prompts", "an empty list", "one prompt or more", "add a prompt with an id and messages")
+    return {"prompts": [], **entry}
+
+
+def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None:
+    check_ask(entry, findings, path)
+    for number, prompt in enumerate(entry["prompts"]):
+        place = f"{path}.prompts[{number}]"
+        check_id(prompt["id"], findings, place)
+        check_messages(prompt["messages"], f"{place}.messages", findings)
+        before = len(findings.problems)
+        check_ask(prompt, findings, place)
+        if len(findings.problems) == before:
+            check_expect(asked_of(entry, prompt), findings, place)
+        check_long(prompt, findings, place)
+
+
+def check_id(prompt_id: str, findings: Findings, path: str) -> None:
+    """Add a problem for an id that holds the sign of a repeat (`expand`): two such prompts would count as one."""
+    if REPEAT in prompt_id:
+        plain = prompt_id.replace(REPEAT, "-")
+        findings.add(
+            f"{path}.id", f"'{prompt_id}'", f"an id without '{REPEAT}', which marks repeats", f"write '{plain}'"
+        )
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
+    """Add a problem for each message that has neither text, nor parts, nor calls, and one where there is none."""
+    if not messages:
+        findings.add(path, "an empty list", "one message or more", "add {role: user, content: ...}")
+    for number, message in enumerate(messages):
+        content = message["content"]
+        # An assistant message that only calls tools has no content of its own.
+        if message.get("tool_calls") and content is None:
+            continue
+        if not isinstance(content, (str, list)) or not content:
+            findings.add(f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text")
+
+
+def _check_distinct(kinds: Mapping[str, Any], findings: Findings) -> None:
+    ids: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for kind, entry in kinds.items():
+        for number, prompt in enumerate(entry["prompts"]):
+            path = f"kinds.{kind}.prompts[{number}]"
+            if prompt["id"] in ids:
+                findings.add(
+                    f"{path}.id",
+                    f"'{prompt['id']}' again",
+                    f"another id than {ids[prompt['id']]}",
+                    "rename one",
+                )
+            ids.setdefault(prompt["id"], path)
+            text = json.dumps(prompt["messages"], sort_keys=True, default=str)
+            if text in texts:
+                findings.add(
+                    f"{path}.messages",
+                    f"the same messages as {texts[text]}",
+                    "prompts that differ",
+                    "write another prompt, or 'repeat:' on the kind",
+                )
+            texts.setdefault(text, path)
+
+
+def expand(suite: Mapping[str, Any]) -> dict[str, list[Prompt]]:
+    """Return the prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
+    prompts: dict[str, list[Prompt]] = {}
+    for kind, entry in suite["kinds"].items():
+        repeat = entry.get("repeat", 1)
+        prompts[kind] = [
+            _prompt(suite["name"], kind, entry, prompt, turn if repeat > 1 else 0)
+            for turn in range(1, repeat + 1)
+            for prompt in entry["prompts"]
+        ]
+    return prompts
+
+
+def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str, Any], turn: int) -> Prompt:
+    asked = asked_of(entry, prompt)
+    return Prompt(
+        suite,
+        kind,
+        f"{prompt['id']}{REPEAT}{turn}" if turn else prompt["id"],
+        prompt["messages"],
+        prompt.get("output_tokens", entry["output_tokens"]),
+        tools=asked.get("tools"),
+        response_format=asked.get("response_format"),
+        extra=asked.get("request"),
+        gate=gate_of(asked),
+        temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
+    )
+
+
+def prompt_hashes(suites: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return a short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
+
+    What decides the work is in it: the messages, the output length, tools, the form of the answer and further
+    fields of the request. What an answer is checked for is not: it is not sent.
+    """
+    return {
+        kind: {prompt.id: _hash(prompt) for prompt in prompts}
+        for suite in suites
+        for kind, prompts in expand(suite).items()
+    }
+
+
+def _hash(prompt: Prompt) -> str:
+    asked = [prompt.messages, prompt.output_tokens, prompt.tools, prompt.response_format, prompt.extra]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
+    """Return ``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
+
+    That is how to send a mixture in one closed loop; measured by itself, each kind would have few. They are
+    all sent at the experiment's temperatures. Where the suite has fewer, its kinds are filled with synthetic prompts
+    of their own form (`more:`), which ``seed`` chooses, and a sentence of the suite's "notes" says so. Raises
+    DrafthouseError when that is not enough.
+    """
+    kinds = {
+        kind: [
+            {**prompt, "id": one.id, "output_tokens": one.output_tokens}
+            for one, prompt in zip(expand(suite)[kind], entry["prompts"] * entry.get("repeat", 1), strict=True)
+        ]
+        for kind, entry in suite["kinds"].items()
+    }
+    own = sum(map(len, kinds.values()))
+    forms = {kind: entry["more"] for kind, entry in suite["kinds"].items() if "more" in entry}
+    added = lengthen(kinds, forms, number, seed)
+    have = own + sum(added.values())
+    if number > have:
+        more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
+        raise DrafthouseError(
+            Problem(
+                f"{number} prompts asked for",
+                f"{have} or fewer, {more}: repeated prompts flatter some engines",
+                "ask for fewer or for more rounds, or bring a suite with more prompts",
+                f"suite {suite['name']}",
+            )
+        )
+    mixed = [
+        {"output_tokens": suite["kinds"][kind]["output_tokens"], **asked_of(suite["kinds"][kind], prompts[place])}
+        for place in range(max(map(len, kinds.values())))
+        for kind, prompts in kinds.items()
+        if place < len(prompts)
+    ]
+    prompts = mixed[:number]
+    kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
+    picked = {**suite, "kinds": {suite["name"]: kind}}
+    if added:
+        each = ", ".join(f"{kind} {count}" for kind, count in added.items())
+        said = (
+            f"{sum(added.values())} of the {number} prompts are synthetic (seed {seed}), since the suite "
+            f"'{suite['name']}' has {own}: {each}"
+        )
+        picked["notes"] = [*suite.get("notes", []), said]
+    return picked
+
+
+def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
+    """Return the suite with one output length for all of its prompts."""
+    kinds = {
+        kind: {
+            **entry,
+            "output_tokens": output_tokens,
+            "prompts": [{**prompt, "output_tokens": output_tokens} for prompt in entry["prompts"]],
+        }
+        for kind, entry in suite["kinds"].items()
+    }
+    return {**suite, "kinds": kinds}
+
+
+def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
+    """Return the suite with these kinds alone; raises DrafthouseError for a kind that it has not."""
+    problems = [
+        Problem(f"no kind '{name}'", f"one of: {', '.join(suite['kinds'])}", did_you_mean(name, suite["kinds"]))
+        for name in names
+        if name not in suite["kinds"]
+    ]
+    if problems:
+        raise DrafthouseError(problems)
+    return {**suite, "kinds": {name: suite["kinds"][name] for name in names}} if names else suite
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."

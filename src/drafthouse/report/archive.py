@@ -1,0 +1,165 @@
+"""The reports that are kept: which one a person means, and what each says in a line.
+
+``reports/<profile>/<time>-<host>/`` holds one report with the results it was made from. Nothing is ever
+removed from it, so that today can be set beside last month.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bench.kept_shapes import REPORT, RESULT, checked
+from ..core.documents import read_json
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.format import clock, name_of, times_span
+from ..core.schema import Map
+from ..report.data.build import SCHEMA as REPORT_SCHEMA
+from ..report.data.setup import ARMS
+
+HOW = "write a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
+# The time at the beginning of a folder's name; one without it is older than all that have it.
+DATED = re.compile(r"\d{8}-\d{6}")
+MOST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kept report: its folder, what it says, and the results of both arms with every request."""
+
+    path: Path
+    report: Mapping[str, Any]
+    results: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def label(self) -> str:
+        """Return profile, host and time, as a person tells one report from another."""
+        parts = (self.report.get("profile"), self.report.get("host"), clock(str(self.report.get("date") or "")))
+        return " · ".join(str(part) for part in parts if part)
+
+    @property
+    def resolved(self) -> Mapping[str, Any]:
+        """Return the resolved profile that it was measured with."""
+        found: Mapping[str, Any] = self.report.get("resolved") or {}
+        return found
+
+
+def folders(reports: Path, profile: str | None = None) -> list[Path]:
+    """Return the folders that hold a report, the newest first; of one profile, or of all."""
+    pattern = f"{name_of(profile) or 'no-profile'}/*/report.json" if profile else "*/*/report.json"
+    found = [path.parent for path in reports.glob(pattern)]
+    return sorted(found, key=lambda path: (_time(path), path.name, path.parent.name), reverse=True)
+
+
+def _time(folder: Path) -> str:
+    found = DATED.match(folder.name)
+    return found.group(0) if found else ""
+
+
+def find(reports: Path, what: str, where: str = "") -> Path:
+    """Return the folder of the report that ``what`` names; see HOW for its forms.
+
+    Raises DrafthouseError where there is none, or where it could be several; ``where`` names the argument in it.
+    """
+    path = Path(what).expanduser()
+    if path.name == "report.json" and path.is_file():
+        return path.parent
+    if (path / "report.json").is_file():
+        return path
+    name, _, start = what.partition("/")
+    name, tilde, back = name.partition("~")
+    steps = back or ("1" if tilde else "0")
+    kept = folders(reports, name) if name else []
+    if not kept or not steps.isdigit():
+        known = sorted({folder.parent.name for folder in folders(reports)})
+        advice = did_you_mean(name, known) if known else "measure a profile first"
+        raise DrafthouseError(Problem(f"no report '{what}' in {reports}", HOW, advice, where))
+    chosen = [folder for folder in kept if folder.name.startswith(start)]
+    if start and len(chosen) != 1:
+        names = [folder.name for folder in (chosen or kept)]
+        shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+        raise DrafthouseError(
+            Problem(f"{len(chosen)} reports of {name} begin with '{start}'", "one", f"write one of: {shown}", where)
+        )
+    if int(steps) >= len(chosen):
+        raise DrafthouseError(
+            Problem(f"{len(chosen)} reports of {name}", f"{int(steps) + 1} for '{what}'", "measure it again", where)
+        )
+    return chosen[int(steps)]
+
+
+def newest(reports: Path, host: str, resolved: Mapping[str, Any]) -> Kept | None:
+    """Return the newest report of a resolved profile, in its engine's version, on one box; None where there is none.
+
+    One of the same commands comes first: a result that was kept writes no new report, and one of other settings may be
+    newer. By the version alone where none has them: the box's own variables may change a path.
+    """
+    other = None
+    for folder in folders(reports, resolved["profile"]):
+        report = _read(folder / "report.json")
+        kept = report.get("resolved") or {}
+        version = str((kept.get("engine") or {}).get("version"))
+        if (report.get("host"), version) != (host, str(resolved["engine"]["version"])):
+            continue
+        if _commands(kept) == _commands(resolved):
+            return read_kept(folder)
+        other = other or folder
+    return read_kept(other) if other else None
+
+
+def _commands(resolved: Mapping[str, Any]) -> str:
+    arms = resolved.get("arms") or {}
+    return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
+
+
+def read_kept(folder: Path) -> Kept:
+    """Return the report in a folder with its results; DrafthouseError says which file is missing or wrong."""
+    report = _read(folder / "report.json")
+    if report.get("schema") != REPORT_SCHEMA:
+        raise DrafthouseError(
+            Problem(
+                f"the schema {report.get('schema')!r}",
+                f"{REPORT_SCHEMA!r}",
+                "make the report again: scripts/report.py --again FOLDER",
+                str(folder / "report.json"),
+            )
+        )
+    results = {arm: _read(folder / f"{arm}.json", RESULT) for arm in ARMS}
+    return Kept(folder, checked(report, REPORT, str(folder / "report.json")), results)
+
+
+def _read(path: Path, shape: Map | None = None) -> dict[str, Any]:
+    needed = "a file of a report, as scripts/report.py writes it"
+    data = read_json(path, needed, "name another report")
+    if not isinstance(data, dict):
+        raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "name another report", str(path)))
+    return checked(data, shape, str(path)) if shape else data
+
+
+def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
+    """Return a row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder.
+
+    A report that cannot be read says so in its row: one broken file does not hide the others.
+    """
+    rows = []
+    for folder in folders(reports, profile):
+        try:
+            report = _read(folder / "report.json")
+            verdict = report["verdict"]
+            row = [
+                clock(str(report.get("date") or "")),
+                str(report.get("profile") or ""),
+                str(report.get("host") or ""),
+                str(verdict["word"]),
+                times_span(verdict.get("speedup")),
+            ]
+        except DrafthouseError as error:
+            row = ["", folder.parent.name, "", error.problems[0].found.splitlines()[0], ""]
+        except (KeyError, TypeError):
+            row = ["", folder.parent.name, "", "no verdict in it", ""]
+        rows.append([*row, f"{folder.parent.name}/{folder.name}"])
+    return rows

@@ -1,0 +1,209 @@
+"""Whether two reports may be set side by side: what one wants to compare, and what must not have moved.
+
+Two boxes, two engines, two versions, two days: these are what is compared, so they may differ and are named.
+What the prompts were and how they were sent must be the same, or the numbers are about different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...analysis.verdict import INVALID
+from ...core.format import count, listing
+from ...report.archive import Kept
+from ...report.data.setup import ARMS
+
+# Engines count the tokens of one text a little differently (a start token, the end of a template).
+TOKENS_APART = 2
+# Names of prompts in one sentence.
+MOST_SHOWN = 5
+_RESULT_CONDITIONS = (("backend", "the kind of request"), ("request_rate", "the request rate"))
+_SETTINGS = (
+    ("concurrency", "requests at a time"),
+    ("seed", "the seed"),
+    ("ignore_eos", "asking for the full output length"),
+    ("temperatures", "the temperatures"),
+)
+_EXPERIMENT = (("max_output_tokens", "the most output tokens of an answer"),)
+_LADDER = (("load", "how load is made"), ("limits", "the limits of goodput"))
+
+Fact = dict[str, Any]
+
+
+def subjects(one: Kept, two: Kept) -> list[Fact]:
+    """Return what the comparison is about: the facts that differ and may, as ``{"what", "a", "b"}``."""
+    sides = [_subject(kept) for kept in (one, two)]
+    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
+    return [
+        {"what": name, "a": sides[0].get(name), "b": sides[1].get(name)}
+        for name in names
+        if sides[0].get(name) != sides[1].get(name)
+    ]
+
+
+def _subject(kept: Kept) -> dict[str, Any]:
+    resolved, result = kept.resolved, kept.results["speculative"]
+    engine = result.get("engine") or {}
+    machine = (result.get("machine") or {}).get("before") or {}
+    gpus = [str(gpu.get("name")) for gpu in machine.get("gpus") or [] if gpu.get("name")]
+    drivers = {str(gpu["driver_version"]) for gpu in machine.get("gpus") or [] if gpu.get("driver_version")}
+    method, draft = resolved.get("method") or {}, resolved.get("draft") or {}
+    return {
+        "profile": kept.report.get("profile"),
+        "box": kept.report.get("host"),
+        "CPU": (machine.get("cpu") or {}).get("model"),
+        "GPU": listing(gpus) or None,
+        "GPU driver": listing(sorted(drivers)) or None,
+        "engine": engine.get("id"),
+        "engine version": engine.get("version_answered") or engine.get("version"),
+        "runtime": engine.get("runtime"),
+        "draft": draft.get("id"),
+        "method": method.get("id"),
+        "draft tokens": method.get("num_speculative_tokens"),
+        "flags": _flags(resolved, "baseline"),
+        "flags of speculation": _flags(resolved, "speculative", "speculation_flags"),
+    }
+
+
+def _flags(resolved: Mapping[str, Any], arm: str, key: str = "flags") -> str | None:
+    flags = ((resolved.get("arms") or {}).get(arm) or {}).get(key)
+    return " ".join(str(word) for flag in flags for word in flag) if flags else None
+
+
+def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
+    """Return what forbids the comparison, and what a reader must know beside it, a sentence each."""
+    against = [*_invalid(one, two), *_conditions(one, two)]
+    marks: list[str] = []
+    for arm in ARMS:
+        refused, told = _prompts(arm, one.results[arm], two.results[arm])
+        against += refused
+        marks += told
+    refused, told = _edited(one, two)
+    return list(dict.fromkeys([*against, *refused])), list(dict.fromkeys([*marks, *told, *_marks(one, two)]))
+
+
+def _invalid(one: Kept, two: Kept) -> Iterator[str]:
+    for name, kept in (("A", one), ("B", two)):
+        verdict = kept.report.get("verdict") or {}
+        if verdict.get("word") == INVALID:
+            reason = next(iter(verdict.get("reasons") or []), "no reason is told")
+            yield f"{name} is invalid, so its numbers prove nothing: {reason}"
+
+
+def _conditions(one: Kept, two: Kept) -> Iterator[str]:
+    targets = [(kept.resolved.get("target") or {}) for kept in (one, two)]
+    names = [target.get("name") or target.get("id") for target in targets]
+    for what in ("id", "revision", "sha256"):
+        if targets[0].get(what) != targets[1].get(what):
+            suffix = "" if what == "id" else f" ({what})"
+            values = names if what == "id" and names[0] != names[1] else [target.get(what) for target in targets]
+            yield f"the target{suffix} is {values[0]} in A and {values[1]} in B"
+    results = [kept.results["speculative"] for kept in (one, two)]
+    yield from _unequal(_RESULT_CONDITIONS, *results)
+    yield from _unequal(_SETTINGS, *((result.get("settings") or {}) for result in results))
+    yield from _unequal(_EXPERIMENT, *((kept.resolved.get("experiment") or {}) for kept in (one, two)))
+    thought = [_thinks(result) for result in results]
+    if None not in thought and thought[0] != thought[1]:
+        yield f"the model reasons before it answers in {'A' if thought[0] else 'B'} only"
+    loads = [kept.report["load"] for kept in (one, two) if kept.report.get("load")]
+    if len(loads) == 2:
+        yield from _unequal(_LADDER, *loads)
+
+
+def _unequal(names: Sequence[tuple[str, str]], one: Mapping[str, Any], two: Mapping[str, Any]) -> Iterator[str]:
+    for name, words in names:
+        if one.get(name) != two.get(name):
+            yield f"{words}: {one.get(name)!r} in A and {two.get(name)!r} in B"
+
+
+def _thinks(result: Mapping[str, Any]) -> bool | None:
+    """Return whether the answers of a result begin with thinking, None where nothing tells it."""
+    requests = [request for request in result.get("requests") or [] if request.get("status") == "ok"]
+    if not any("reasoning_text" in request for request in requests):
+        return None
+    return any(request.get("reasoning_text") for request in requests)
+
+
+def _prompts(arm: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return where the prompts of an arm, or what the servers made of them, are not the same."""
+    sides = [_tokens(result) for result in (one, two)]
+    both = [key for key in sides[0] if key in sides[1]]
+    if not both:
+        return [f"{arm}: no prompt was sent in both"], []
+    whole = [len(side) for side in sides]
+    refused, told = [], []
+    if len(both) < max(whole):
+        told.append(
+            f"{arm}: {count(len(both), 'prompt')} in both, of {whole[0]} in A and {whole[1]} in B: only these compare"
+        )
+    apart = {key: abs(sides[0][key] - sides[1][key]) for key in both}
+    far = [str(key[1]) for key in both if apart[key] > TOKENS_APART]
+    near = [str(key[1]) for key in both if 0 < apart[key] <= TOKENS_APART]
+    if far:
+        refused.append(
+            f"{arm}: the servers counted different input tokens for {count(len(far), 'prompt')} (first {far[0]}), "
+            "so they did not see the same text"
+        )
+    elif near:
+        told.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
+    return refused, told
+
+
+def _tokens(result: Mapping[str, Any]) -> dict[tuple[str, Any], int]:
+    return {
+        (str(request.get("group")), request.get("prompt_id")): int(request.get("input_tokens") or 0)
+        for request in result.get("requests") or []
+        if request.get("status") == "ok"
+    }
+
+
+def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
+    """Return the prompts of one name that do not ask for the same in both, or that this cannot be seen."""
+    sides = [kept.resolved.get("prompts") for kept in (one, two)]
+    silent = [name for name, side in zip("AB", sides, strict=True) if not side]
+    if silent:
+        keys = [kept.report.get("key") for kept in (one, two)]
+        # The key is a hash of the prompts too: two reports of one key sent the same.
+        if keys[0] and keys[0] == keys[1]:
+            return [], []
+        told = f"{listing(silent)} {'keeps' if len(silent) == 1 else 'keep'} no hashes of the prompts"
+        return [], [f"{told}: whether one was edited in between cannot be seen"]
+    hashes = [
+        {(kind, name): value for kind, prompts in side.items() for name, value in prompts.items()}
+        for side in sides
+        if side
+    ]
+    names = [str(key[1]) for key, value in hashes[0].items() if hashes[1].get(key, value) != value]
+    if not names:
+        return [], []
+    shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+    what = "the messages, the output length, the tools, the form of the answer or further fields"
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
+
+
+def _marks(one: Kept, two: Kept) -> Iterator[str]:
+    """Yield what does not forbid a comparison and yet weakens it."""
+    about = {fact["what"] for fact in subjects(one, two)}
+    moved = [
+        words
+        for words, names in (
+            ("the box", {"box", "CPU", "GPU"}),
+            ("the engine", {"engine", "engine version"}),
+            ("the draft or its method", {"draft", "method", "draft tokens", "flags of speculation"}),
+        )
+        if about & names
+    ]
+    if len(moved) > 1:
+        yield f"{listing(moved)} differ at once: a change cannot be put down to one of them"
+    rounds = [kept.results["speculative"].get("rounds") for kept in (one, two)]
+    if rounds[0] != rounds[1]:
+        yield f"A was measured in {rounds[0]} rounds and B in {rounds[1]}"
+    for name, kept in (("A", one), ("B", two)):
+        for warning in kept.report.get("warnings") or []:
+            if "not steady" in str(warning) or "other work" in str(warning):
+                yield f"{name}: {warning}"
+    loads = [kept.report.get("load") is not None for kept in (one, two)]
+    if loads[0] != loads[1]:
+        yield f"only {'A' if loads[0] else 'B'} has a ladder of loads"

@@ -1,0 +1,330 @@
+"""Two reports side by side: B against A, prompt by prompt, with the verdict's statistics.
+
+The rule is the verdict's. Each prompt that both have is reduced to its median over the rounds; the ratio of the
+two is that prompt's change; the median over the prompts gets a bootstrap interval. A change is above 1
+where B is better. The interval knows prompts, not days: what the box itself moves by is in each A/A control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...analysis.crossover_text import load as about
+from ...analysis.gates import NOT_MEASURED, PASSED
+from ...analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS, Prompt, Request, measured_tpot
+from ...bench.stats import CONFIDENCE, estimate, median, paired_ratios
+from ...core.format import listing, percent, span
+from ...report.archive import Kept
+from ...report.data.setup import ARMS
+from .conditions import differences, subjects
+
+SCHEMA = "drafthouse.comparison/1"
+FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
+# Name in the data, title, unit of the values that are shown.
+MEASURES = (("tpot_ms", "TPOT", "ms"), ("ttft_ms", "TTFT", "ms"))
+
+
+def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, Any]:
+    """Return two reports side by side, as plain data.
+
+    ``against`` lists why they may not be compared (empty where they may), ``marks`` what weakens it, ``differs``
+    what is compared. ``rows`` hold a measure of a kind and arm: medians in ms and ``change``, how many times
+    faster B is, with its interval. With ``threshold`` (a fraction: 0.05) ``regressions`` lists what is worse by
+    more than it and clearly so, and ``unjudged`` what of A's claims can be told neither worse nor as good in B.
+    """
+    against, marks = differences(one, two)
+    rows = [row for arm in ARMS for row in _rows(arm, one, two)]
+    found = {
+        "schema": SCHEMA,
+        "a": _identity(one),
+        "b": _identity(two),
+        "differs": subjects(one, two),
+        "against": against,
+        "marks": marks,
+        "rows": rows,
+        "speedups": _speedups(one, two),
+        "acceptance": {name: _acceptance(kept) for name, kept in (("a", one), ("b", two))},
+        "load": _load(one, two),
+        "gates": _gates(one, two),
+        "cost": _cost(one, two),
+        "threshold": threshold,
+    }
+    judged = [row for row in rows if row["declared"]]
+    return {
+        **found,
+        "regressions": _regressions(found, judged, threshold) if threshold is not None else [],
+        "unjudged": _unjudged(found, judged, one, two) if threshold is not None else [],
+        "judged": sum(row["word"] != TOO_FEW for row in judged),
+    }
+
+
+def _identity(kept: Kept) -> dict[str, Any]:
+    verdict = kept.report.get("verdict") or {}
+    return {
+        "label": kept.label,
+        "folder": str(kept.path),
+        "date": kept.report.get("date"),
+        "word": verdict.get("word"),
+        "sentence": verdict.get("sentence"),
+        "speedup": verdict.get("speedup"),
+        "control": verdict.get("control"),
+    }
+
+
+# --- prompt by prompt -----------------------------------------------------------------------------------
+
+
+def _value(request: Request, name: str) -> float | None:
+    if name == "tpot_ms":
+        return measured_tpot(request)
+    value = request.get(name)
+    return float(value) if request.get("status") == "ok" and isinstance(value, int | float) and value > 0 else None
+
+
+def _by_prompt(requests: Iterable[Request], name: str) -> dict[Prompt, list[float]]:
+    found: dict[Prompt, list[float]] = {}
+    for request in requests:
+        value = _value(request, name)
+        if value is not None:
+            found.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
+    return found
+
+
+def _rows(arm: str, one: Kept, two: Kept) -> list[dict[str, Any]]:
+    """Return a row for each kind and measure of an arm, over the prompts that both reports have."""
+    requests = [list(kept.results[arm].get("requests") or []) for kept in (one, two)]
+    groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
+    declared = {*_declared(one), *_declared(two)}
+    rows = []
+    for group in groups:
+        own = [[request for request in side if str(request.get("group")) == group] for side in requests]
+        for name, _, unit in MEASURES:
+            sides = [_by_prompt(side, name) for side in own]
+            shared = [key for key in sides[0] if key in sides[1]]
+            change = estimate(list(paired_ratios(*sides).values()))
+            if not shared or change is None:
+                continue
+            rows.append(
+                {
+                    "arm": arm,
+                    "kind": group,
+                    "declared": group in declared,
+                    "measure": name,
+                    "unit": unit,
+                    "a": median([median(sides[0][key]) for key in shared]),
+                    "b": median([median(sides[1][key]) for key in shared]),
+                    "change": change.as_dict(),
+                    "word": _word(change.low, change.high, change.reach),
+                }
+            )
+    return rows
+
+
+def _declared(kept: Kept) -> list[str]:
+    """Return the groups that the verdict of a report is about."""
+    return [str(group) for group in (kept.report.get("verdict") or {}).get("scope", {}).get("groups") or []]
+
+
+def _word(low: float, high: float, reach: float) -> str:
+    if reach < CONFIDENCE:
+        return TOO_FEW
+    return FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return _place(row["arm"], row["kind"], row["measure"])
+
+
+def _place(arm: str, kind: str, measure: str) -> str:
+    return f"{arm}, {kind}: {next(title for name, title, _ in MEASURES if name == measure)}"
+
+
+# --- the rest of a report -----------------------------------------------------------------------------
+
+
+def _speedups(one: Kept, two: Kept) -> list[dict[str, Any]]:
+    """Return what speculation gained in each report, by kind."""
+    sides = [{row["group"]: row["speedup"] for row in kept.report.get("kinds") or []} for kept in (one, two)]
+    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
+    return [{"kind": name, "a": sides[0].get(name), "b": sides[1].get(name)} for name in names]
+
+
+def _acceptance(kept: Kept) -> float | None:
+    rate = ((kept.report.get("acceptance") or {}).get("overall") or {}).get("rate")
+    return float(rate) if rate is not None else None
+
+
+def _load(one: Kept, two: Kept) -> dict[str, Any] | None:
+    """Return until which load speculation pays in both, and the server's speed at the levels that both have."""
+    loads = [kept.report["load"] for kept in (one, two) if kept.report.get("load")]
+    if len(loads) < 2:
+        return None
+    kinds = [{kind["kind"]: kind for kind in load["kinds"]} for load in loads]
+    levels = [{(row["kind"], row["level"]): row for row in load["rows"]} for load in loads]
+    return {
+        "unit": loads[0]["unit"],
+        "kinds": [
+            {
+                "kind": name,
+                "a": kinds[0][name],
+                "b": kinds[1][name],
+                # Those of which both can say whether speculation pays there.
+                "levels": [
+                    key[1]
+                    for key, row in levels[0].items()
+                    if key[0] == name and row.get("speedup") and (levels[1].get(key) or {}).get("speedup")
+                ],
+            }
+            for name in kinds[0]
+            if name in kinds[1]
+        ],
+        "rows": [
+            {
+                "kind": key[0],
+                "level": key[1],
+                **{
+                    arm: {
+                        side: (row.get(arm) or {}).get("output_throughput")
+                        for side, row in (("a", levels[0][key]), ("b", levels[1][key]))
+                    }
+                    for arm in ARMS
+                },
+            }
+            for key in levels[0]
+            if key in levels[1]
+        ],
+    }
+
+
+def _gates(one: Kept, two: Kept) -> list[dict[str, Any]]:
+    sides = [{gate["name"]: gate for gate in kept.report.get("gates") or []} for kept in (one, two)]
+    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
+    return [
+        {
+            "name": name,
+            "title": (sides[0].get(name) or sides[1][name])["title"],
+            "a": (sides[0].get(name) or {}).get("word"),
+            "b": (sides[1].get(name) or {}).get("word"),
+        }
+        for name in names
+    ]
+
+
+def _cost(one: Kept, two: Kept) -> list[dict[str, Any]]:
+    """Return the rows of cost that both reports have, for the speculative arm and its baseline."""
+    sides = [{row["what"]: row for row in (kept.report.get("cost") or {}).get("rows") or []} for kept in (one, two)]
+    return [
+        {"what": name, "unit": row["unit"], **{arm: {"a": row[arm], "b": sides[1][name][arm]} for arm in ARMS}}
+        for name, row in sides[0].items()
+        if name in sides[1] and all(isinstance(side[name][arm], int | float) for side in sides for arm in ARMS)
+    ]
+
+
+# --- regressions ----------------------------------------------------------------------------------------
+
+
+def _regressions(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], threshold: float) -> list[str]:
+    """Return what is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
+    worse = [
+        f"{_name(row)} is {percent(1 / row['change']['median'] - 1)} longer "
+        f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
+        for row in judged
+        # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
+        if row["word"] == SLOWER and row["change"]["median"] < 1.0 / (1.0 + threshold)
+    ]
+    if found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
+        worse.append(f"the verdict was “pays” and is “{found['b']['word']}”")
+    worse += [
+        f"the gate {gate['title']} passed and is {gate['b']}"
+        for gate in found["gates"]
+        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
+    ]
+    return worse + [line for kind in (found["load"] or {}).get("kinds") or [] for line in _earlier(kind, found["load"])]
+
+
+def _earlier(kind: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that a kind stops paying at a lower load in B, where the two intervals are apart."""
+    before, after = (_ends(kind[side], kind["levels"]) for side in ("a", "b"))
+    if before is None or after is None:
+        return
+    said = f"{kind['kind']}: speculation paid until {about(before[0])} {load['unit']} or more"
+    if kind["b"]["word"] == DOES_NOT_PAY:
+        # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
+        if min(kind["levels"]) <= before[0]:
+            yield f"{said}, and pays at no level"
+    elif after[1] < before[0]:
+        yield f"{said}, and pays until {about(after[1])} or fewer"
+
+
+def _ends(kind: Mapping[str, Any], levels: Sequence[float]) -> tuple[float, float] | None:
+    """Return between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
+
+    ``levels`` are those that both reports judge. None where a ladder does not tell it.
+    """
+    if not levels:
+        return None
+    if kind.get("word") == DOES_NOT_PAY:
+        return 0.0, 0.0
+    low, high = kind.get("interval") or (None, None)
+    if kind.get("reaches_top"):
+        # Only as far as the other report looked, and as this one is sure of.
+        top = float(max(levels))
+        return (top if low is None else min(top, float(low))), float("inf")
+    if kind.get("pays_until") is None or not kind.get("interval"):
+        return None
+    return (0.0 if low is None else float(low), float("inf") if high is None else float(high))
+
+
+# --- what cannot be judged ------------------------------------------------------------------------------
+
+
+def _unjudged(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> list[str]:
+    """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
+    return [
+        *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
+        *(
+            ["the verdict was “pays”, and B was too noisy for one"]
+            if found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY
+            else []
+        ),
+        *_no_longer(judged, one, two),
+        *(
+            f"the gate {gate['title']}: it passed in A and is not {'measured in' if gate['b'] else 'in'} B"
+            for gate in found["gates"]
+            if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED)
+        ),
+        *_untold_loads(found, one, two),
+    ]
+
+
+def _no_longer(judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> Iterator[str]:
+    """Yield the measures of A's declared kinds for which B has not one prompt in common."""
+    rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
+    for arm in ARMS:
+        for group in _declared(one):
+            own = [r for r in one.results[arm].get("requests") or [] if str(r.get("group")) == group]
+            there = any(str(r.get("group")) == group for r in two.results[arm].get("requests") or [])
+            for name, _, _ in MEASURES:
+                if (arm, group, name) not in rows and _by_prompt(own, name):
+                    why = "no prompt in common with A" if there else "not in B"
+                    yield f"{_place(arm, group, name)}: {why}"
+
+
+def _untold_loads(found: Mapping[str, Any], one: Kept, two: Kept) -> Iterator[str]:
+    """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
+    paid = [kind for kind in (one.report.get("load") or {}).get("kinds") or [] if kind.get("word") == PAYS]
+    if paid and not two.report.get("load"):
+        yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no ladder of loads"
+        return
+    both = {kind["kind"]: kind for kind in (found["load"] or {}).get("kinds") or []}
+    for kind in paid:
+        name = kind["kind"]
+        if name not in both:
+            yield f"{name} under load: it pays in A and is not in B's ladder"
+            continue
+        later, levels = both[name]["b"], both[name]["levels"]
+        if _ends(later, levels) is None:
+            yield f"{name} under load: it pays in A, and B cannot say"
+        elif later["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):
+            yield f"{name} under load: B looked at no load at which it pays in A"

@@ -1,0 +1,137 @@
+"""A comparison of two reports as text: for a terminal, or as Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...analysis.crossover_text import exact
+from ...core.format import NOTHING, number, percent, times, times_span
+from ...core.plain_text import printable
+from ...core.table import table
+from ...report.data.setup import ARMS
+from .diff import MEASURES
+
+TITLES = {name: f"{title} {unit}" for name, title, unit in MEASURES}
+Rows = list[list[str]]
+
+
+def compared_text(found: Mapping[str, Any], width: int = 100) -> str:
+    """Return a comparison for a terminal of ``width`` columns."""
+    lines = [f"A  {printable(found['a']['label'])}", *_wrapped(found["a"]["sentence"], width)]
+    lines += [f"B  {printable(found['b']['label'])}", *_wrapped(found["b"]["sentence"], width)]
+    for title, sentences in _sentences(found):
+        lines += ["", title]
+        for sentence in sentences:
+            lines += textwrap.wrap(printable(sentence), width, initial_indent="  - ", subsequent_indent="    ")
+    for title, head, rows in _tables(found):
+        lines += ["", title, table(head, [[printable(cell) for cell in row] for row in rows])]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: object, width: int) -> list[str]:
+    return textwrap.wrap(printable(text or NOTHING), width, initial_indent="   ", subsequent_indent="   ")
+
+
+def compared_markdown(found: Mapping[str, Any]) -> str:
+    """Return a comparison as Markdown, for an issue or the summary of a CI run."""
+    # The page's module brings Jinja along, which a table in a terminal does not need.
+    from ...report.writer import cell  # noqa: PLC0415
+
+    lines = ["# A against B", ""]
+    for name in ("a", "b"):
+        side = found[name]
+        lines.append(f"- **{name.upper()}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
+    for title, sentences in _sentences(found):
+        lines += ["", f"## {title}", "", *(f"- {cell(sentence)}" for sentence in sentences)]
+    for title, head, rows in _tables(found):
+        lines += ["", f"## {title}", "", "| " + " | ".join(head) + " |"]
+        lines.append("| " + " | ".join([":--"] * len(head)) + " |")
+        lines += ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _sentences(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    """Return the lists of sentences that are not empty, the gravest first."""
+    lists = (
+        ("Not comparable", found["against"]),
+        ("Regressions", found["regressions"]),
+        ("Not judged", found["unjudged"]),
+        ("Keep in mind", found["marks"]),
+    )
+    return [(title, sentences) for title, sentences in lists if sentences]
+
+
+def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
+    """Return the tables that have a row: title, head, rows."""
+    load = found["load"] or {"unit": "", "kinds": [], "rows": []}
+    overall = [found["acceptance"][name] for name in ("a", "b")]
+    tables: list[tuple[str, list[str], Rows]] = [
+        (
+            "What differs",
+            ["what", "A", "B"],
+            [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]],
+        ),
+        (
+            "B against A (above 1: B is faster; 95 % interval over prompts; * kinds of the verdict)",
+            ["arm", "kind", "measure", "A", "B", "change", "says"],
+            [
+                [
+                    row["arm"],
+                    row["kind"] + (" *" if row["declared"] else ""),
+                    TITLES[row["measure"]],
+                    number(row["a"]),
+                    number(row["b"]),
+                    times_span(row["change"]),
+                    row["word"],
+                ]
+                for row in found["rows"]
+            ],
+        ),
+        (
+            "What speculation gains",
+            ["kind", "A", "B"],
+            [[row["kind"], times_span(row["a"]), times_span(row["b"])] for row in found["speedups"]]
+            + ([["drafts accepted", percent(overall[0]), percent(overall[1])]] if any(overall) else []),
+        ),
+        (
+            "Until which load it pays",
+            ["kind", "A", "B"],
+            [
+                [kind["kind"], kind["a"]["sentence"] or NOTHING, kind["b"]["sentence"] or NOTHING]
+                for kind in load["kinds"]
+            ],
+        ),
+        (
+            "Speed of the server under load, tok/s",
+            ["kind", load["unit"] or "load", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B"))],
+            [
+                [row["kind"], exact(row["level"]), *(number(row[arm][side]) for arm in ARMS for side in ("a", "b"))]
+                for row in load["rows"]
+            ],
+        ),
+        (
+            "Gates",
+            ["gate", "A", "B"],
+            [[gate["title"], gate["a"] or NOTHING, gate["b"] or NOTHING] for gate in found["gates"]],
+        ),
+        (
+            "Cost",
+            ["what", "unit", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B")), "B/A"],
+            [
+                [
+                    row["what"],
+                    row["unit"] or "",
+                    *(number(row[arm][side]) for arm in ARMS for side in ("a", "b")),
+                    times(row["speculative"]["b"] / row["speculative"]["a"]) if row["speculative"]["a"] else NOTHING,
+                ]
+                for row in found["cost"]
+            ],
+        ),
+    ]
+    return [entry for entry in tables if entry[2]]
+
+
+def _text(value: object) -> str:
+    return NOTHING if value is None else str(value)

@@ -1,0 +1,246 @@
+"""What a ladder of loads says, as plain data for a report: a row for each kind and level, and the sentence.
+
+A ladder (ladder.json) holds a step for each arm, level, kind and round. Steps that ended well are put together
+over the rounds; a step that was disturbed, or whose engine died, is named and enters no number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...analysis.crossover_text import exact
+from ...analysis.verdict import CANNOT_SAY, INVALID
+from ...bench.stats import median
+from ...core.format import NOTHING, count, listing
+
+SCHEMA = "drafthouse.ladder/1"
+ARMS = ("baseline", "speculative")
+OK = "ok"
+UNIT = "concurrent requests"
+NUMBERS = ("output_throughput", "per_user_tok_s", "request_throughput", "goodput")
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+PARTS = ("median", "p90", "p99")
+# Why a step enters no number, for people.
+TROUBLES = {
+    # By another client or by a machine that was suspended: the step's notes say which.
+    "polluted": "disturbed while it ran, so its numbers are left out",
+    "broken": "the engine died or only failed, so its numbers are left out",
+    "incomplete": "stopped before its end, so its numbers are left out",
+}
+ENDED_BY = {
+    "narrow": "narrow",
+    "time": "time",
+    "prompts": "all sent",
+    "overload": "overload",
+    "failed": "failed",
+    "died": "died",
+    "stopped": "stopped",
+}
+# More kinds than this make no sentence; the table has them all.
+MOST_KINDS = 3
+
+Step = Mapping[str, Any]
+
+
+def load_of(ladder: Mapping[str, Any] | None, declared: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Return what a report shows of a ladder; None for none, one it cannot read, or one never begun.
+
+    ``declared`` are the verdict's kinds, which come first. In ``rows`` speeds are in tokens per second,
+    ``goodput`` in requests per second within the limits, latencies in ms, rates fractions; ``speedup`` and
+    ``word`` are those of the crossover. ``kinds`` says of each kind until which load speculation pays.
+    """
+    steps: list[Step] = list((ladder or {}).get("steps") or [])
+    if not ladder or not steps or ladder.get("schema") != SCHEMA:
+        return None
+    seen = list(dict.fromkeys(str(step.get("kind")) for step in steps))
+    names = [name for name in seen if name in declared] + [name for name in seen if name not in declared]
+    crossover = ladder.get("crossover") or {}
+    levels = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
+    return {
+        "load": ladder.get("load") or "closed",
+        "unit": ladder.get("unit") or UNIT,
+        "levels": levels,
+        "limits": ladder.get("limits") or None,
+        "rounds": ladder.get("rounds"),
+        "kinds": [_kind(name, crossover.get(name) or {}, name in declared) for name in names],
+        "rows": [row for name in names for row in _rows(name, levels, steps, crossover.get(name) or {})],
+        "schedule": ladder.get("schedule") or None,
+        "troubles": troubles(steps),
+        "remarks": remarks(ladder),
+    }
+
+
+def load_warnings(ladder: Mapping[str, Any] | None, resolved: Mapping[str, Any]) -> list[str]:
+    """Return what a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
+    if ladder and ladder.get("schema") != SCHEMA:
+        return [
+            f"the ladder has the schema {ladder.get('schema')!r} and this program reads {SCHEMA!r}: it is not shown"
+        ]
+    if not ladder and (resolved.get("experiment") or {}).get("ladder"):
+        return ["the profile asks for a ladder of loads, and none was measured"]
+    return []
+
+
+def _kind(name: str, found: Mapping[str, Any], declared: bool) -> dict[str, Any]:
+    return {
+        "kind": name,
+        "declared": declared,
+        "word": found.get("word"),
+        "pays_from": found.get("pays_from"),
+        "pays_until": found.get("pays_until"),
+        "reaches_top": bool(found.get("reaches_top")),
+        "interval": list(found["interval"]) if found.get("interval") else None,
+        "beyond": found.get("beyond") or None,
+        "sentence": str(found["sentence"]) if found.get("sentence") else None,
+        "reasons": [str(reason) for reason in found.get("reasons") or []],
+    }
+
+
+def _rows(name: str, levels: Sequence[float], steps: Sequence[Step], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    judged = {entry.get("level"): entry for entry in found.get("levels") or []}
+    rows = []
+    for level in levels:
+        own = [step for step in steps if str(step.get("kind")) == name and step.get("level") == level]
+        if not own:
+            continue
+        arms = {arm: _arm([step for step in own if step.get("arm") == arm]) for arm in ARMS}
+        rows.append(
+            {
+                "kind": name,
+                "level": level,
+                "speedup": (judged.get(level) or {}).get("speedup"),
+                "word": (judged.get(level) or {}).get("word"),
+                **arms,
+                "ended": _ended([arm for arm in arms.values() if arm]),
+            }
+        )
+    return rows
+
+
+def _ended(arms: Sequence[Mapping[str, Any]]) -> str:
+    """Return what ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
+    words = [listing([ENDED_BY.get(code, code) for code in arm["ended_by"]]) or NOTHING for arm in arms]
+    return " / ".join(dict.fromkeys(words))
+
+
+def _arm(steps: Sequence[Step]) -> dict[str, Any] | None:
+    """Return what an arm's steps at one level gave, the median over its rounds; None where none was begun."""
+    if not steps:
+        return None
+    whole = [step for step in steps if step.get("status") == OK]
+    acceptance = _middle(step.get("spec_decode_acceptance_rate") for step in whole)
+    return {
+        "status": OK if whole else str(steps[-1].get("status")),
+        "steps": len(steps),
+        "kept": len(whole),
+        "ended_by": sorted({str(step["ended_by"]) for step in whole if step.get("ended_by")}),
+        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in whole),
+        "completed": sum(step.get("completed") or 0 for step in whole),
+        "failed": sum(step.get("failed") or 0 for step in steps),
+        **{name: _middle(step.get(name) for step in whole) for name in NUMBERS},
+        **{
+            name: {part: _middle((step.get(name) or {}).get(part) for step in whole) for part in PARTS}
+            for name in LATENCIES
+        },
+        # As in a result: percent there, a fraction here.
+        "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
+        "acceptance_length": _middle(step.get("spec_decode_acceptance_length") for step in whole),
+        **_power(whole),
+    }
+
+
+def _power(steps: Sequence[Step]) -> dict[str, float | None]:
+    """Return mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
+
+    Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
+    """
+    watts, joules, above = [], [], []
+    for step in steps:
+        power = step.get("power") or {}
+        mean, tokens = power.get("mean_w"), power.get("output_tokens")
+        if mean is None:
+            continue
+        watts.append(float(mean))
+        if tokens:
+            joules.append(power["energy_j"] / tokens)
+            if power.get("energy_above_idle_j") is not None:
+                above.append(power["energy_above_idle_j"] / tokens)
+    return {
+        "mean_w": _middle(watts),
+        "joules_per_token": _middle(joules),
+        "joules_per_token_above_idle": _middle(above),
+    }
+
+
+def _middle(values: Iterable[Any]) -> float | None:
+    known = [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
+    return median(known) if known else None
+
+
+# --- in words ---------------------------------------------------------------------------------------
+
+
+def troubles(steps: Iterable[Step]) -> list[str]:
+    """Return a sentence for each step that was disturbed, restarted or not answered in full."""
+    found: list[str] = []
+    for step in steps:
+        where = f"{step.get('arm')}, {step.get('kind')} at {exact(step['level'])}, round {step.get('round')}"
+        status = str(step.get("status"))
+        told = [] if status == OK else [TROUBLES.get(status, status)]
+        if step.get("restarted"):
+            told.append("its server was started again")
+        if step.get("failed"):
+            told.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
+        if told:
+            notes = "; ".join(str(note) for note in step.get("notes") or [])
+            found.append(f"{where}: {'; '.join(told)}" + (f" ({notes})" if notes else ""))
+    return found
+
+
+def remarks(ladder: Mapping[str, Any]) -> list[str]:
+    """Return what is to be known of steps that count: the ladder's own notes, and each step's with how often."""
+    told = [str(note) for step in ladder["steps"] if step.get("status") == OK for note in step.get("notes") or []]
+    own = [str(note) for note in ladder.get("notes") or []]
+    return own + [f"{note} ({count(times, 'step')})" for note, times in Counter(told).items()]
+
+
+def with_load(verdict: Mapping[str, Any], load: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
+
+    The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
+    nothing about loads.
+    """
+    judged = [kind for kind in (load["kinds"] if load else []) if kind["sentence"]]
+    # A ladder may send prompts of its own: kinds that the verdict does not know by name.
+    chosen = [kind for kind in judged if kind["declared"]] or judged
+    silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
+    if silent or not chosen or len(chosen) > MOST_KINDS:
+        return {**verdict, "load": None}
+    known = len(chosen) == 1 and chosen[0]["declared"]
+    same: dict[str, list[str]] = {}
+    for kind in chosen:
+        same.setdefault(kind["sentence"], []).append(kind["kind"])
+    told = [sentence if known else f"on {listing(kinds)}: {sentence}" for sentence, kinds in same.items()]
+    tail = f"under load{':' if known else ','} {'; '.join(told)}"
+    return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
+
+
+def without_claims(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a load with its speeds and without saying where it pays: for an arm whose output is wrong."""
+    silent: dict[str, Any] = {
+        "word": None,
+        "pays_from": None,
+        "pays_until": None,
+        "reaches_top": False,
+        "interval": None,
+    }
+    silent |= {"beyond": None, "sentence": None, "reasons": []}
+    return {
+        **load,
+        "kinds": [{**kind, **silent} for kind in load["kinds"]],
+        "rows": [{**row, "word": None} for row in load["rows"]],
+        "schedule": None,
+    }

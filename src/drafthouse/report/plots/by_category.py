@@ -1,0 +1,158 @@
+"""The report's plots of one load: speed, speed-up, acceptance and latency; and all plots of a report by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.verdict import THRESHOLD
+from ...core.format import count, number, percent, times, times_span
+from ...profiles.workspace import ROOT
+from .load import load_plots
+from .style import ACCENT, BASELINE, COLOURS, INK, LINES, MUTED, NAMES, SPECULATIVE, STYLE, new_axes, short, to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
+
+    ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
+    was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.
+    """
+    # Its cache of fonts; otherwise in the user's home, outside of the clone.
+    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / ".drafthouse" / "cache" / "matplotlib"))
+    import matplotlib as mpl  # noqa: PLC0415 (slow to import, and only drawing needs it)
+
+    with mpl.rc_context(STYLE):
+        plots = {
+            "speed": _speed(report),
+            "speedup": _speedup(report),
+            "acceptance": _acceptance(report),
+            "tpot": _distribution(report, "tpot_ms", "Time per output token (TPOT)"),
+            "ttft": _distribution(report, "ttft_ms", "Time to first token (TTFT)"),
+            **load_plots(report),
+        }
+        return {
+            name: {"title": title, "text": text, "svg": to_svg(figure, f"plot-{name}", title, text)}
+            for name, plot in plots.items()
+            if plot
+            for figure, title, text in [plot]
+        }
+
+
+def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [row for row in report["kinds"] if row["speedup"]]
+
+
+def _labels(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    axes.set_yticks(range(len(rows)), [short(row["group"]) + (" *" if row["declared"] else "") for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+
+
+def _speed(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+    rows = _rows(report)
+    if not rows:
+        return None
+    figure, axes = new_axes(0.9 + 0.62 * len(rows))
+    top = max(row["tok_s"][arm]["high"] for row in rows for arm in NAMES)
+    for arm, offset, colour in (("baseline", -0.19, BASELINE), ("speculative", 0.19, SPECULATIVE)):
+        found = [row["tok_s"][arm] for row in rows]
+        places = [position + offset for position in range(len(rows))]
+        axes.barh(places, [f["median"] for f in found], height=0.34, color=colour, label=NAMES[arm])
+        axes.hlines(places, [f["low"] for f in found], [f["high"] for f in found], colors=INK, linewidth=1.4)
+        for place, f in zip(places, found, strict=True):
+            axes.text(f["high"] + top * 0.015, place, number(f["median"]), va="center", fontsize=9)
+    axes.set_xlim(0, top * 1.14)
+    axes.set_xlabel("tokens per second, with 95 % intervals")
+    _labels(axes, rows)
+    figure.legend(loc="outside upper left", ncols=2)
+    text = "; ".join(
+        f"{row['group']}: {number(row['tok_s']['baseline']['median'])} tokens per second normal, "
+        f"{number(row['tok_s']['speculative']['median'])} speculative"
+        for row in rows
+    )
+    return figure, "Speed by kind of prompt", f"{text}."
+
+
+def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+    rows = _rows(report)
+    if not rows:
+        return None
+    figure, axes = new_axes(0.95 + 0.52 * len(rows))
+    lowest = min(1.0, *(row["speedup"]["low"] for row in rows), *_controls(rows, "low"))
+    highest = max(THRESHOLD, *(row["speedup"]["high"] for row in rows), *_controls(rows, "high"))
+    room = highest - lowest
+    axes.axvline(1.0, color=MUTED, linewidth=1)
+    axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
+    axes.text(THRESHOLD + room * 0.012, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", fontsize=9)
+    for position, row in enumerate(rows):
+        found, control = row["speedup"], row["control"]
+        axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
+        axes.plot(found["median"], position, "o", color=SPECULATIVE, markersize=7)
+        if control:
+            axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
+            axes.plot(control["median"], position + 0.26, "o", color=BASELINE, markersize=4)
+        axes.text(found["median"], position - 0.26, times(found["median"]), va="center", ha="center", fontsize=9)
+    axes.set_xlim(lowest - room * 0.08, highest + room * 0.08)
+    axes.set_xlabel("speed-up per token; grey is the baseline against itself")
+    _labels(axes, rows)
+    axes.set_ylim(len(rows) - 0.5, -0.9)
+    text = "; ".join(f"{row['group']}: {times_span(row['speedup'])}" for row in rows)
+    return figure, "Speed-up by kind of prompt", f"{text}. Speculation pays above {THRESHOLD}."
+
+
+def _controls(rows: Sequence[Mapping[str, Any]], end: str) -> list[float]:
+    return [row["control"][end] for row in rows if row["control"]]
+
+
+def _acceptance(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+    rates = report["acceptance"]["overall"]["by_position"]
+    if not rates:
+        return None
+    figure, axes = new_axes(2.7)
+    places = range(1, len(rates) + 1)
+    axes.bar(places, [100 * rate for rate in rates], width=0.72, color=SPECULATIVE)
+    if len(rates) <= 10:
+        for place, rate in zip(places, rates, strict=True):
+            axes.text(place, 100 * rate + 2, f"{100 * rate:.0f}", ha="center", fontsize=9)
+    step = 1 if len(rates) <= 10 else 2 if len(rates) <= 20 else 5
+    axes.set_xticks([place for place in places if step == 1 or place == 1 or place % step == 0])
+    axes.set_ylim(0, 112)
+    axes.set_yticks([0, 25, 50, 75, 100])
+    axes.set_xlabel("position in the draft")
+    axes.set_ylabel("accepted, % of the drafts")
+    axes.grid(visible=False, axis="x")
+    axes.spines["left"].set_visible(False)
+    text = ", ".join(f"{place}: {percent(rate)}" for place, rate in zip(places, rates, strict=True))
+    return figure, "Acceptance by position in the draft", f"Accepted share of the drafts by position, {text}."
+
+
+def _distribution(report: Mapping[str, Any], measure: str, title: str) -> tuple[Figure, str, str] | None:
+    values = report["distributions"][measure]
+    if not all(values[arm] for arm in NAMES):
+        return None
+    figure, axes = new_axes(2.7)
+    told = []
+    for arm in NAMES:
+        found = values[arm]
+        axes.ecdf(found, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
+        low, middle, high = (found[round(share * (len(found) - 1))] for share in (0.1, 0.5, 0.9))
+        told.append(
+            f"{NAMES[arm]}: median {number(middle)} ms, a tenth below {number(low)} ms, "
+            f"a tenth above {number(high)} ms ({count(len(found), 'request')})"
+        )
+    largest = max(values[arm][-1] for arm in NAMES)
+    axes.set_xlim(0, largest * 1.05)
+    axes.set_ylim(0, 1.02)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25", "50", "75", "100"])
+    axes.set_xlabel("milliseconds or less")
+    axes.set_ylabel("% of the requests")
+    axes.spines["left"].set_visible(False)
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure, title, f"{'; '.join(told)}."

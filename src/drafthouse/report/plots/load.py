@@ -1,0 +1,143 @@
+"""The plot of speed over load, one a kind: the server's speed and one user's, both arms, the crossover marked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.crossover_text import exact, load
+from ...core.format import number, times
+from .style import ACCENT, COLOURS, LINES, MUTED, NAMES, new_figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Plot = tuple["Figure", str, str]
+Row = Mapping[str, Any]
+# Values of the two panels: name in a row's arm, label of the axis.
+PANELS = (
+    ("output_throughput", "the server, tok/s"),
+    ("per_user_tok_s", "one user, tok/s"),
+)
+
+
+def load_plots(report: Mapping[str, Any]) -> dict[str, Plot | None]:
+    """Return a plot for each kind under load: ``load-0``, ``load-1``, … in the order of the report's kinds."""
+    found = report.get("load")
+    if not found:
+        return {}
+    return {
+        f"load-{place}": _over_load(kind, [row for row in found["rows"] if row["kind"] == kind["kind"]], found["unit"])
+        for place, kind in enumerate(found["kinds"])
+    }
+
+
+def _over_load(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> Plot | None:
+    rows = [row for row in rows if any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)]
+    if not rows:
+        return None
+    figure = new_figure(4.6)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    levels = [float(row["level"]) for row in rows]
+    for axes, (name, label) in zip((upper, lower), PANELS, strict=True):
+        for arm in NAMES:
+            values = [_value(row, arm, name) for row in rows]
+            axes.plot(
+                levels,
+                [math.nan if value is None else value for value in values],
+                color=COLOURS[arm],
+                linestyle=LINES[arm],
+                linewidth=2,
+                marker="o",
+                markersize=5,
+                label=NAMES[arm] if axes is upper else None,
+            )
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.12)
+        axes.grid(visible=False, axis="x")
+        axes.spines["left"].set_visible(False)
+    _scale(lower, levels, unit)
+    _crossover(upper, lower, kind, levels)
+    _speedups(upper, rows)
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure, f"Speed over load: {kind['kind']}", _in_words(kind, rows, unit)
+
+
+def _value(row: Row, arm: str, name: str) -> float | None:
+    value = (row[arm] or {}).get(name)
+    return None if value is None else float(value)
+
+
+def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
+    """Set the levels themselves as ticks: a ladder doubles, so each step is as wide as the next."""
+    if levels[0] > 0 and len(levels) > 1:
+        axes.set_xscale("log", base=2)
+    axes.minorticks_off()
+    # Levels that lie close together would overprint each other.
+    shown = [level for place, level in enumerate(levels) if not place or level >= 1.2 * levels[place - 1]]
+    axes.set_xticks(shown, [exact(level) for level in shown])
+    spread = (levels[-1] / levels[0]) ** 0.06 if levels[0] > 0 and len(levels) > 1 else 1.5
+    axes.set_xlim(levels[0] / spread, levels[-1] * spread)
+    axes.set_xlabel(plain(unit))
+
+
+def _crossover(upper: Axes, lower: Axes, kind: Mapping[str, Any], levels: Sequence[float]) -> None:
+    """Mark where speculation stops paying: a line, its interval as a band, and the number in words."""
+    end = kind["pays_until"]
+    if end is None:
+        return
+    low, high = kind["interval"] or (None, None)
+    # An end that is not known lies beyond the ladder.
+    band = (levels[0] if low is None else low, levels[-1] if high is None else high) if kind["interval"] else None
+    for axes in (upper, lower):
+        if band:
+            axes.axvspan(*band, color=ACCENT, alpha=0.14, linewidth=0)
+        axes.axvline(end, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
+    right = end > math.sqrt(max(levels[0], 1e-9) * levels[-1])
+    lower.annotate(
+        f"pays until about {load(end)}",
+        (end, 0.04),
+        xycoords=("data", "axes fraction"),
+        xytext=(-5 if right else 5, 0),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        va="bottom",
+        color=ACCENT,
+        fontsize=9,
+    )
+
+
+def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
+    """Write each level's speed-up above the plot."""
+    for row in rows:
+        if row["speedup"]:
+            axes.annotate(
+                times(row["speedup"]["median"]),
+                (float(row["level"]), 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                color=MUTED,
+                fontsize=9,
+                annotation_clip=False,
+            )
+
+
+def _in_words(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> str:
+    told = []
+    for row in rows:
+        speeds = ", ".join(
+            f"{number(_value(row, arm, 'output_throughput'))} tokens per second {NAMES[arm].lower()} "
+            f"({number(_value(row, arm, 'per_user_tok_s'))} a user)"
+            for arm in NAMES
+            if row[arm]
+        )
+        gain = f", {times(row['speedup']['median'])}" if row["speedup"] else ""
+        told.append(f"at {exact(row['level'])}: {speeds}{gain}")
+    end = f" Speculation: {kind['sentence']}." if kind["sentence"] else ""
+    return f"{kind['kind']} over {unit}, {'; '.join(told)}.{end}"

@@ -1,0 +1,174 @@
+"""The verdict as a table in a terminal: plain text of 80 columns, colour on request.
+
+No library: a dozen aligned lines do not need one, and the text stands the same in a log.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..analysis.crossover_text import exact
+from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
+from ..core.format import NOTHING, clock, number, percent, times, times_span
+from ..core.plain_text import printable
+
+COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
+DIM, PLAIN = "\033[2m", "\033[0m"
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
+    """Return aligned lines: the first column to the left, numbers to the right."""
+    shown = [[printable(cell) for cell in row] for row in [head, *rows]]
+    cells = [[_shorten(row[0], widest_first), *row[1:]] for row in shown]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(printable(text), width, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")
+
+
+def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+    """Return the verdict, its numbers per kind, the articles' rows and the warnings, as lines of text.
+
+    ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
+    """
+    verdict = report["verdict"]
+
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if colour else text
+
+    rule = "─" * width
+    about = " · ".join(printable(part) for part in (report["profile"], report["host"], clock(report["date"])) if part)
+    lines = [paint(rule, DIM), _shorten(about, width)]
+    for failure in report["failures"]:
+        lines.append(
+            paint(
+                printable(f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"),
+                COLOURS[INVALID],
+            )
+        )
+    code = COLOURS[verdict["word"]]
+    lines += ["", *(paint(line, code) for line in textwrap.wrap(printable(verdict["sentence"]), width))]
+    # The sentence of an invalid verdict, or of one that cannot be given, is its first reason already.
+    for reason in verdict["reasons"][1 if verdict["word"] in (INVALID, CANNOT_SAY) else 0 :]:
+        lines += _wrap(reason, width)
+
+    if report["kinds"]:
+        head = ["kind of prompt", "normal", "speculative", "speed-up (95 %)", "accepted", "A/A"]
+        rows = [
+            [
+                row["group"] + (" *" if row["declared"] else ""),
+                number((row["tok_s"]["baseline"] or {}).get("median")),
+                number((row["tok_s"]["speculative"] or {}).get("median")),
+                times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
+                percent(row["acceptance"]["rate"]),
+                times((row["control"] or {}).get("median")),
+            ]
+            for row in report["kinds"]
+        ]
+        lines += ["", *_table(head, rows, width - 60)]
+        lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
+        if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
+            lines.append(paint("? too few prompts for a 95 % interval", DIM))
+
+    lines += _load_lines(report.get("load"), width)
+    lines += _gate_lines(report.get("gates") or [], width)
+
+    if report["stock"]:
+        told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
+        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
+
+    articles = report["articles"]
+    head = ["as in the articles", "Normal", "Speculative", "Speed-up"]
+    lines += [
+        "",
+        *_table(
+            head,
+            [
+                [row["metric"], number(row["normal"]), number(row["speculative"]), times(row["speedup"])]
+                for row in articles["rows"]
+            ],
+            width - 40,
+        ),
+    ]
+
+    outputs = verdict["outputs"]
+    if outputs["speculative"]:
+        told = _equal(outputs["speculative"])
+        again = _equal(outputs["control"]) if outputs["control"] else NOTHING
+        lines += ["", f"equal outputs at temperature 0: {told}; baseline against itself: {again}"]
+    overall = report["acceptance"]["overall"]
+    if overall["draft_tokens"] is not None:
+        lines.append(
+            f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {percent(overall['rate'])}, "
+            f"mean acceptance length {number(overall['length'])}"
+        )
+    if report["warnings"]:
+        lines += ["", "warnings"]
+        for warning in report["warnings"]:
+            lines += _wrap(warning, width)
+    return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+
+
+def _equal(outputs: Mapping[str, Any]) -> str:
+    return f"{outputs['equal']} of {outputs['pairs']}"
+
+
+def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
+    """Return the loads as a table: what the server and one user get in both arms, and whether it pays."""
+    if not load:
+        return []
+    head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
+    rows = [
+        [
+            row["kind"],
+            exact(row["level"]),
+            *(
+                _of_arm(row[arm], name)
+                for name in ("output_throughput", "per_user_tok_s")
+                for arm in ("baseline", "speculative")
+            ),
+            times((row["speedup"] or {}).get("median")),
+            row["word"] or NOTHING,
+        ]
+        for row in load["rows"]
+    ]
+    lines = ["", *_table(head, rows, width - 60)]
+    told = f"at: {load['unit']}; tok/s of the whole server and of one user, without and with speculation"
+    lines += textwrap.wrap(printable(told), width)
+    return lines + [line for trouble in load["troubles"] for line in _wrap(trouble, width)]
+
+
+def _gate_lines(gates: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Return a line for each gate that was tried."""
+    tried = [gate for gate in gates if gate["word"] != "not measured"]
+    if not tried:
+        return []
+    lines = ["", "gates"]
+    for gate in tried:
+        # What is said begins with the word itself where it is more than the word.
+        told = f": {gate['said']}" if gate["said"] and gate["said"] != gate["word"] else ""
+        lines += _wrap(f"{gate['title']}: {gate['word']}{told}", width)
+    return lines
+
+
+def _of_arm(arm: Mapping[str, Any] | None, name: str) -> str:
+    """Return one number of an arm at a load, or what became of the step where it has none."""
+    if not arm:
+        return NOTHING
+    return number(arm[name]) if arm["status"] == "ok" else str(arm["status"])

@@ -1,0 +1,185 @@
+"""What served on a box, event by event: an append-only file that survives a power cut. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.documents import BadDocument, json_of
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file, sync_folder
+from ..core.schema import Findings, Map, Value, check
+
+SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
+
+
+# Lines of history that are kept at least; it is cut when it has twice as many.
+LINES = 1000
+
+
+# Room that is given back when the disk is full: without it the last good server could not come back.
+BALLAST_BYTES = 16 << 20
+
+
+# Seconds since 1970 that a calendar has a date for.
+_LATEST = 1e11
+
+
+_EVENT = Map(
+    {
+        "event": Value(str, required=True, choices=EVENTS),
+        "at": Value(float, required=True, low=0, high=_LATEST),
+        **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
+    },
+    others=True,
+)
+
+
+def served_folder(home: str | Path) -> Path:
+    """Return the folder of history and releases."""
+    return Path(home) / "served"
+
+
+def read_history(home: str | Path) -> list[dict[str, Any]]:
+    """Return the events, the oldest first; what is no event is left out (`damage` names it)."""
+    return [event for _, event in numbered_events(home) if event is not None]
+
+
+def history_file(home: str | Path) -> Path:
+    """Return where the history lies."""
+    return served_folder(home) / "history.jsonl"
+
+
+def numbered_events(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]:
+    """Return the history as `events_of` does; nothing where there is none yet."""
+    try:
+        return events_of(history_file(home).read_text("utf-8", "replace"))
+    except OSError:
+        return []
+
+
+def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
+    """Return the number of each line of a history with its event, None where it is none.
+
+    A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
+    """
+    found = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json_of(line)
+        except BadDocument:
+            event = None
+        whole = isinstance(event, dict) and check(event, _EVENT, Findings(""))
+        found.append((number, event if whole else None))
+    return found
+
+
+def add_event(home: str | Path, event: str, **fields: Any) -> None:
+    """Add an event of this moment, on the disk when this returns. Raises DrafthouseError where it cannot be written."""
+    if event not in EVENTS:
+        raise ValueError(f"{event!r} is none of {', '.join(EVENTS)}")
+    line = json.dumps({"at": round(time.time(), 3), "event": event, **fields}) + "\n"
+    with locked(home):
+        with_room(home, lambda: _append(history_file(home), line))
+
+
+def _append(path: Path, line: str) -> None:
+    text = path.read_bytes() if path.exists() else b""
+    if text.count(b"\n") >= 2 * LINES:
+        replace_file(path, _newest(text[: text.rfind(b"\n") + 1].splitlines(keepends=True)) + line.encode())
+        return
+    if text and not text.endswith(b"\n"):
+        replace_file(path, text[: text.rfind(b"\n") + 1] + line.encode())
+        return
+    with path.open("ab") as stream:
+        stream.write(line.encode())
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync_folder(path.parent)
+
+
+def _newest(lines: Sequence[bytes]) -> bytes:
+    """Return the last lines of a history, and before them the one that says what serves, however old it is."""
+    kept = list(lines[-LINES:])
+    for line in reversed(lines):
+        event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
+        if event and event["event"] in (SERVED, ROLLED_BACK, ENDED):
+            return b"".join(kept if line in kept else [line, *kept])
+    return b"".join(kept)
+
+
+def serving(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return what should serve after these events: release, profile, arm, engine, version, since when (``at``)."""
+    now: dict[str, Any] | None = None
+    names = ("at", "release", "profile", "arm", "engine", "version")
+    for event in history:
+        if event["event"] in (SERVED, ROLLED_BACK):
+            now = {name: event.get(name) for name in names}
+        elif event["event"] == SWITCHED and now:
+            now = {**now, "arm": event.get("arm"), "at": event["at"]}
+        elif event["event"] == ENDED:
+            now = None
+    return now
+
+
+def make_room(home: str | Path) -> None:
+    """Give back what was put aside for a full disk."""
+    (served_folder(home) / "ballast").unlink(missing_ok=True)
+
+
+def put_ballast(home: str | Path, size: int = BALLAST_BYTES) -> None:
+    """Put room aside for the day when the disk is full; nothing happens where it is full already."""
+    path = served_folder(home) / "ballast"
+    with contextlib.suppress(OSError):
+        if path.exists() and path.stat().st_size == size:
+            return
+        if shutil.disk_usage(path.parent).free < 4 * size:
+            return
+        with path.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, size)
+
+
+def with_room(home: str | Path, write: Callable[[], None]) -> None:
+    """Write; where the disk is full, once more with the room that was put aside. Raises DrafthouseError."""
+    try:
+        try:
+            write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            make_room(home)
+            write()
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                error.strerror or str(error),
+                "a folder that can be written, for what this box serves",
+                "free some space, or connect as the user that set this box up",
+                str(served_folder(home)),
+            )
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(home: str | Path) -> Iterator[None]:
+    """Keep other writers away: a run, and what watches on the box."""
+    folder = served_folder(home)
+
+    def made() -> None:
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        (folder / "lock").touch()
+
+    with_room(home, made)
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

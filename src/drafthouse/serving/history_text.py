@@ -1,0 +1,85 @@
+"""The history of a box as a table: who served what, from when to when, and why it ended. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.plain_text import printable
+from ..core.table import table
+from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED
+
+Event = Mapping[str, Any]
+_SHOWN = 30
+_HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time in which one arm served; ``until`` is None for the one that serves now. Or a change that never served.
+
+    ``since`` and ``until`` in unix seconds.
+    """
+
+    since: float
+    until: float | None
+    facts: Event
+    why: str
+    refused: bool = False
+
+
+def spans(history: Iterable[Event]) -> list[Span]:
+    """Return who served when, and what was refused in between; in the order in which they began."""
+    found: list[Span] = []
+    begun: Event | None = None
+    for event in history:
+        kind, at = event["event"], float(event["at"])
+        if kind == REFUSED:
+            found.append(Span(at, at, event, str(event.get("why") or ""), refused=True))
+            continue
+        if begun is not None:
+            found.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
+        begun = None if kind == ENDED else {**(begun or {}), **event} if kind == SWITCHED else event
+    if begun is not None:
+        found.append(Span(float(begun["at"]), None, begun, ""))
+    return sorted(found, key=lambda span: span.since)
+
+
+def _why(begun: Event, event: Event) -> str:
+    """Return why what began with ``begun`` ended with ``event``."""
+    why = str(event.get("why") or "no reason was given")
+    if event["event"] == ENDED:
+        return why
+    if event["event"] == ROLLED_BACK:
+        return f"back to release {event.get('release')}: {why}"
+    if event["event"] == SWITCHED:
+        return f"to the {event.get('arm')} arm: {why}"
+    if event.get("release") == begun.get("release") and event.get("arm") == begun.get("arm"):
+        return f"it was away and came back: {why}"
+    return f"release {event.get('release')} took its place: {why}"
+
+
+def history_text(
+    history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
+) -> str:
+    """Return the last of it as a table, the newest first, with the lines of the file that are no events."""
+    rows = [_row(span, local) for span in reversed(spans(history)[-_SHOWN:])]
+    text = table(_HEAD, rows, width=58) if rows else "nothing has served here yet"
+    if bad_lines:
+        text += f"\n\nserved/history.jsonl: no event in line {', '.join(map(str, bad_lines))}; remove it"
+    return text
+
+
+def _row(span: Span, local: Callable[[float], time.struct_time]) -> list[str]:
+    facts = span.facts
+    names = (facts.get("release"), facts.get("profile"), facts.get("arm"))
+    engine = " ".join(str(facts[name]) for name in ("engine", "version") if facts.get(name))
+    until = "serves" if span.until is None else "refused" if span.refused else _clock(span.until, local)
+    cells = [_clock(span.since, local), until, *(str(name or "-") for name in names), engine or "-", span.why]
+    return [printable(cell) for cell in cells]
+
+
+def _clock(at: float, local: Callable[[float], time.struct_time]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", local(at))

@@ -1,0 +1,114 @@
+"""End on the box what an interrupted run has left there: its jobs, which live apart from it, and its servers.
+
+Quickly, because a person waits: who does not heed the signal within seconds is killed. Standard library only, Python
+3.10: our own environment may be just what was being made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from ..core.procfs import command_of, is_gone, parent_of
+from .container_recreate import remove_of
+from .promote import end
+from .releases import current
+from .restore import drift, shown
+from .rollback_guard import beat_file
+from .supervisor import Supervisor
+
+# Which servers are ended: those that stand where nothing should serve, every one, or none.
+SERVERS = ("of_run", "all", "none")
+_JOB_S, _ENGINE_S = 2.0, 4
+# Measuring and weights (core/locks.py), environments (host/venv.py). Each holds the pid as its last word.
+_LOCKS = ("*.lock", ".*.making", "engines/.*.making")
+_WRAPPER = "async_wrapper"  # how Ansible calls what runs a job
+
+
+def interrupt(home: Path, servers: str) -> list[str]:
+    """End the jobs of ``home``, and its servers as ``servers`` says; return what was done, a line each.
+
+    A server that an earlier run has proven is not this run's: with ``of_run`` it goes on, or comes back. Raises
+    DrafthouseError where something does not end.
+    """
+    jobs = end_jobs(home)
+    said = [f"ended: {', '.join(jobs)}"] if jobs else []
+    serves = current(home)
+    if servers == "of_run" and serves:
+        return [*said, _back(home, shown(serves))]
+    if servers == "none":
+        return said
+    if serves:
+        end(home, "the run was interrupted")
+    stopped = [*Supervisor(home / "supervisor").shut_down(_ENGINE_S), *remove_of(home, _ENGINE_S)]
+    return [*said, f"stopped: {', '.join(stopped)}" if stopped else "no server of this run was up"]
+
+
+def _back(home: Path, name: str) -> str:
+    """Have the guard act now instead of when it has waited; return what becomes of the server that served before."""
+    if not drift(home):
+        return f"what served before goes on: {name}"
+    beat = beat_file(home)
+    if not beat.exists():
+        return f"what served before is away: {name}; the next run brings it back, or: make rollback"
+    os.utime(beat, (0, 0))
+    return f"what served before is brought back by the box itself: {name}"
+
+
+def end_jobs(home: Path) -> list[str]:
+    """End the jobs that hold a lock of this home, with all that they have started; return the locks' names.
+
+    A lock of the watchdog's or the guard's is no job of a run, and is left alone.
+    """
+    locks = [lock for place in _LOCKS for lock in home.glob(place)]
+    jobs = {lock.name.strip(".").rpartition(".")[0]: pid for lock in locks if (pid := _job(lock))}
+    watching = {parent for pid in jobs.values() if (parent := _watcher(pid))}
+    groups = {os.getpgid(pid) for pid in jobs.values() if not is_gone(pid)}
+    _signal(groups, signal.SIGTERM)
+    until = time.monotonic() + _JOB_S
+    while time.monotonic() < until and not all(map(is_gone, jobs.values())):
+        time.sleep(0.05)
+    # Also of those that ended: what they have started may not have.
+    _signal(groups, signal.SIGKILL)
+    for pid in watching:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return sorted(jobs)
+
+
+def _job(lock: Path) -> int | None:
+    """Return the pid of the job that holds a lock, None where nobody holds it or it is no job of Ansible's."""
+    try:
+        with lock.open() as file:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = file.read().split()[-1:]
+            else:
+                return None
+    except OSError:
+        return None
+    pid = int(holder[0]) if holder and holder[0].isdigit() else 0
+    return pid if pid and _is_of_ansible(parent_of(pid)) else None
+
+
+def _watcher(job: int) -> int | None:
+    """Return the process that watches over a job: the parent of its wrapper."""
+    wrapper = parent_of(job)
+    watcher = parent_of(wrapper) if wrapper else None
+    return watcher if _is_of_ansible(watcher) else None
+
+
+def _is_of_ansible(pid: int | None) -> bool:
+    return pid is not None and any(_WRAPPER in word for word in command_of(pid))
+
+
+def _signal(groups: Collection[int], number: int) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, number)

@@ -1,0 +1,117 @@
+"""What a server must have shown to be the last good one: it answered, and where it replaces another, it lived.
+
+Standard library only, Python 3.10: it runs on the box.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.procfs import age_of
+from .container_recreate import record
+from .first_request import REQUEST_S
+from .history import ENDED, SERVED, add_event, put_ballast
+from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
+from .restore import Data, Tell, silent, wait_for
+from .runtimes import is_same_start, runtime_of
+from .supervisor import Supervisor
+
+# How long a server must live before it replaces another one.
+LIVES_S = 30.0
+_LAST_LINES = 15
+
+
+def accept(
+    home: str | Path,
+    resolved: Mapping[str, Any],
+    arm: str,
+    why: str,
+    keep: int = KEEP,
+    lives_s: float = 0.0,
+    tell: Tell = silent,
+) -> Data | None:
+    """Note that an arm which runs, and has answered, is from now on what should serve.
+
+    Where another server would be replaced for it, it must have lived for ``lives_s``, and answer then. Returns the
+    event's facts, None where that is so already. Raises DrafthouseError.
+    """
+    if lives_s and current(home) and not _is_release(home, resolved):
+        _outlive(Path(home), resolved, arm, lives_s, tell)
+    running = _running(Path(home), resolved, arm)
+    release = keep_release(home, resolved, arm, running)
+    facts, now = release.facts(arm), current(home)
+    if now and all(now.get(name) == value for name, value in facts.items()):
+        return None
+    add_event(home, SERVED, **facts, why=why)
+    prune_releases(home, keep)
+    put_ballast(home)
+    return facts
+
+
+def would_accept(home: str | Path, resolved: Mapping[str, Any], arm: str) -> bool:
+    """Tell whether `accept` would note anything."""
+    now = current(home)
+    return not now or now.get("arm") != arm or not _is_release(home, resolved)
+
+
+def _is_release(home: str | Path, resolved: Mapping[str, Any]) -> bool:
+    """Tell whether what should serve is this very resolved profile, in either arm."""
+    try:
+        release = read_release(home, str((current(home) or {}).get("release")))
+    except DrafthouseError:
+        return False
+    return release.resolved.get("identity") == identity(resolved)
+
+
+def _outlive(home: Path, resolved: Mapping[str, Any], arm: str, lives_s: float, tell: Tell) -> None:
+    """Return when an arm has run for so many seconds without being started again, and then answers.
+
+    Raises DrafthouseError.
+
+    An engine that dies after a while has answered before: at its first request, or when it was measured.
+    """
+    runtime = runtime_of(resolved["site"])
+    first = runtime.state(arm)
+    # By clocks that nobody sets: an hour back would be an hour of waiting, an hour ahead no look at all.
+    age_s = age_of(first.pid) if first.pid else None
+    if age_s is None:
+        age_s = min(max(0.0, time.time() - first.started), lives_s) if first.started else 0.0
+    begun_s = time.monotonic() - age_s
+    while True:
+        state = runtime.state(arm)
+        lived_s = time.monotonic() - begun_s
+        if not state.running or not is_same_start(state, first):
+            raise DrafthouseError(
+                Problem(
+                    f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
+                    + runtime.tail(arm, _LAST_LINES),
+                    f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",
+                    f"read {runtime.log_name(arm)}",
+                )
+            )
+        if lived_s >= lives_s:
+            wait_for(home, resolved, arm, tell, REQUEST_S)
+            return
+        tell({"text": f"looking whether the {arm} arm lives, {lived_s:.0f} of {lives_s:.0f} s"})
+        time.sleep(min(1.0, lives_s - lived_s))
+
+
+def end(home: str | Path, why: str) -> Data | None:
+    """Note that nothing should serve any more; None where nothing should."""
+    now = current(home)
+    if now is None:
+        return None
+    facts = {name: value for name, value in now.items() if name != "at"}
+    add_event(home, ENDED, **facts, why=why)
+    return facts
+
+
+def _running(home: Path, resolved: Mapping[str, Any], arm: str) -> Data:
+    """Return what holds an arm running at this moment, for `put_back`."""
+    if resolved["site"]["runtime"] == "docker":
+        return record(arm)
+    return {"configuration": Supervisor(home / "supervisor").written()}

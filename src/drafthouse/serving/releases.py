@@ -1,0 +1,262 @@
+"""What a box served, when and why it ended, and all that is needed to serve it again.
+
+Standard library only, Python 3.10. ``served/history.jsonl`` in the box's home has a line for each event; what should
+serve now is read out of it and stands nowhere else. ``served/releases/<id>/`` is one release: the resolved profile with
+both arms' rendered files, and for each arm that was served what held it running (supervisord's configuration, or the
+container).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..core.documents import read_json
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file, sync_folder
+from ..core.schema import Findings, List, Map, Table, Value, check
+from .history import (
+    REFUSED,
+    ROLLED_BACK,
+    SERVED,
+    history_file,
+    locked,
+    numbered_events,
+    read_history,
+    served_folder,
+    serving,
+    with_room,
+)
+
+# The release that serves and the four before it.
+KEEP = 5
+_DIGITS = 4
+_LEFT_OUT = ("box", "suites", "extras")
+# What serving a release again reads of it.
+_FILE = Map({"path": Value(str, required=True), "mode": Value(str), "content": Value(str, required=True)}, others=True)
+_RESOLVED = Map(
+    {
+        "profile": Value(str, required=True),
+        "engine": Map({"home": Value(str, null=True)}, required=True, others=True),
+        "site": Map({"home": Value(str), "runtime": Value(str), "port": Value(int)}, required=True, others=True),
+        "target": Map({"served_name": Value(str, null=True)}, required=True, others=True),
+        "arms": Table(Map({"files": List(_FILE)}, others=True), required=True),
+        "key_file": Value(str, required=True),
+        "weights": List(Map({"path": Value(str, required=True), "from_path": Value(str)}, others=True), null=True),
+        "identity": Value(str, null=True),
+    },
+    others=True,
+)
+_RUNNING = Map({}, others=True)
+_UNFINISHED = "."  # a folder that is being written, or removed
+
+
+# --- history ------------------------------------------------------------------------------------
+
+
+def damage(home: str | Path) -> list[Problem]:
+    """Return what of history and releases cannot be read, each by its file."""
+    path = history_file(home)
+    found = [
+        Problem("a line that is no event", "one JSON object with 'at' and 'event'", "remove it", f"{path}: line {line}")
+        for line, event in numbered_events(home)
+        if event is None
+    ]
+    return found + damaged_releases(home)
+
+
+def damaged_releases(home: str | Path) -> list[Problem]:
+    """Return what of the kept releases cannot be read, each by its file."""
+    found: list[Problem] = []
+    for release in release_ids(home):
+        try:
+            read_release(home, release)
+        except DrafthouseError as error:
+            found += error.problems
+    return found
+
+
+def current(home: str | Path) -> dict[str, Any] | None:
+    """Return what should serve now, the last good server; None where nothing should."""
+    return serving(read_history(home))
+
+
+# --- releases -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release. ``running``: by arm, what held it running when it was served."""
+
+    id: str
+    resolved: Mapping[str, Any]
+    running: Mapping[str, Mapping[str, Any]]
+
+    def facts(self, arm: str) -> dict[str, Any]:
+        """Return how an event names it."""
+        engine = self.resolved["engine"]
+        return {
+            "release": self.id, "profile": self.resolved["profile"], "arm": arm,
+            "engine": engine["id"], "version": engine["version"],
+        }  # fmt: skip
+
+
+def identity(resolved: Mapping[str, Any]) -> str:
+    """Return a hash of all that is put on a box to serve a resolved profile, and of nothing else."""
+    engine, site = resolved["engine"], resolved["site"]
+    parts = {
+        "profile": resolved["profile"],
+        "engine": [engine.get(name) for name in ("id", "version", "runtime", "home", "image")],
+        "site": [site.get(name) for name in ("host", "port", "home", "runtime")],
+        "name": resolved["target"]["served_name"],
+        "weights": [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []],
+        "arms": {
+            arm: [data.get(name) for name in ("files", "container", "environment")]
+            for arm, data in resolved["arms"].items()
+        },
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def release_ids(home: str | Path) -> list[str]:
+    """Return the releases that are kept, the oldest first."""
+    folder = served_folder(home) / "releases"
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.name.isdigit() and path.is_dir())
+    except OSError:
+        return []
+
+
+def read_release(home: str | Path, release: str) -> Release:
+    """Return a release. Raises DrafthouseError, which names the file that is missing or wrong."""
+    folder = _folder_of(home, release)
+    resolved = _read(folder / "resolved.json", _RESOLVED)
+    running = {path.stem.partition("-")[2]: _read(path, _RUNNING) for path in sorted(folder.glob("running-*.json"))}
+    return Release(release, resolved, running)
+
+
+def _folder_of(home: str | Path, release: str) -> Path:
+    return served_folder(home) / "releases" / release
+
+
+def _read(path: Path, shape: Map) -> dict[str, Any]:
+    do = "serve another one: make rollback TO=ID (make history shows them), or a profile anew: make NAME"
+    needed = "a file of a release, as it was written when it served"
+    data = read_json(path, needed, do)
+    missing = [
+        name for name, field in shape.fields.items() if field.required and isinstance(data, dict) and name not in data
+    ]
+    if not isinstance(data, dict) or missing:
+        found = f"no {', '.join(missing)}" if missing else f"a {type(data).__name__}"
+        raise DrafthouseError(Problem(found, needed, do, str(path)))
+    findings = Findings(str(path))
+    if not check(data, shape, findings):
+        raise DrafthouseError([replace(problem, do=do) for problem in findings.problems])
+    return data
+
+
+def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, running: Mapping[str, Any]) -> Release:
+    """Write down what serves now; return its release, the same one as before for the same files.
+
+    A release comes to be as a whole: its folder is written beside its place, and renamed. Raises DrafthouseError.
+    """
+    mine = identity(resolved)
+    with locked(home):
+        for release in reversed(release_ids(home)):
+            with contextlib.suppress(DrafthouseError):
+                kept = read_release(home, release)
+                if kept.resolved.get("identity") != mine:
+                    continue
+                if kept.running.get(arm) != running:
+                    path = _folder_of(home, release) / f"running-{arm}.json"
+                    with_room(home, partial(replace_file, path, _json(running)))
+                return Release(release, kept.resolved, {**kept.running, arm: running})
+        made = _next_id(home)
+        data = {name: value for name, value in resolved.items() if name not in _LEFT_OUT} | {"identity": mine}
+        with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
+        return Release(made, data, {arm: running})
+
+
+def _next_id(home: str | Path) -> str:
+    """Return an id that no release had, also none that is gone."""
+    seen = [str(event.get("release") or "") for event in read_history(home)] + release_ids(home)
+    return f"{max((int(text) for text in seen if text.isdigit()), default=0) + 1:0{_DIGITS}d}"
+
+
+def _write_release(folder: Path, data: Mapping[str, Any], arm: str, running: Mapping[str, Any]) -> None:
+    new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    replace_file(new / "resolved.json", _json(data))
+    replace_file(new / f"running-{arm}.json", _json(running))
+    # For people: to read, and to run by hand.
+    for name, one in data["arms"].items():
+        for file in one["files"]:
+            replace_file(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
+    new.rename(folder)
+    sync_folder(folder.parent)
+
+
+def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
+    """Remove all but the ``keep`` releases that served last; return what was removed.
+
+    What serves now is the last of them. Weights, images and environments are not touched here.
+    """
+    with locked(home):
+        served = [event.get("release") for event in reversed(read_history(home)) if event["event"] != REFUSED]
+        ranked = [*dict.fromkeys(str(release) for release in served if release)]
+        # One that no event names was made by a run that was killed before it served.
+        there = release_ids(home)
+        gone = [release for release in there if release not in ranked[: max(1, keep)]]
+        for release in gone:
+            folder = _folder_of(home, release)
+            leaving = folder.with_name(f"{_UNFINISHED}{release}.gone")
+            shutil.rmtree(leaving, ignore_errors=True)
+            folder.rename(leaving)
+            shutil.rmtree(leaving, ignore_errors=True)
+        return gone
+
+
+def earlier(home: str | Path) -> str | None:
+    """Return the release that served before the one that serves, or that served last; None where there is none.
+
+    One that was left by going back is out: going back twice leads two back, and not forth again.
+    """
+    before: list[str] = []
+    for event in read_history(home):
+        release = str(event.get("release") or "")
+        if event["event"] not in (SERVED, ROLLED_BACK) or not release:
+            continue
+        if release in before and event["event"] == ROLLED_BACK:
+            del before[before.index(release) :]
+        before = [*(one for one in before if one != release), release]
+    there = release_ids(home)
+    return next((release for release in reversed(before[:-1]) if release in there), None)
+
+
+def weights_kept(home: str | Path) -> set[str]:
+    """Return the paths of the weights that kept releases need: they must not be pruned.
+
+    A release whose file cannot be read keeps nothing: `damage` names it.
+    """
+    paths: set[str] = set()
+    for release in release_ids(home):
+        with contextlib.suppress(DrafthouseError):
+            resolved = read_release(home, release).resolved
+            paths |= {str(item["path"]) for item in resolved.get("weights") or []}
+            paths |= {str(item["from_path"]) for item in resolved.get("weights") or [] if "from_path" in item}
+    return paths
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _json(data: Mapping[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1) + "\n").encode()

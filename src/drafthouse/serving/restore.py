@@ -1,0 +1,312 @@
+"""Serve a release again, on the box and without Ansible: files, supervisord or container, health, a real request.
+
+For a run that failed, for `make rollback`, for the box's own start, and for whatever on the box changes arms. Standard
+library only, Python 3.10: it also runs beside its copy of what it imports (role `last_good`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import lay_out
+from ..core.locks import only_one
+from .container_recreate import drifted as container_drifted
+from .container_recreate import for_arm as container_for_arm
+from .container_recreate import look_for_image, ours, remove_of, run_alone
+from .first_request import REQUEST_S
+from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, make_room, read_history
+from .readiness import ready_file, wait_until_ready
+from .releases import Release, current, earlier, read_release, release_ids
+from .runtimes import runtime_of
+from .supervisor import Supervisor
+
+Tell = Callable[[Mapping[str, Any]], None]
+Data = dict[str, Any]
+
+
+def silent(event: Mapping[str, Any]) -> None:
+    """Tell nobody."""
+
+
+# --- what serves --------------------------------------------------------------------------------
+
+
+def drift(home: str | Path) -> str:
+    """Return why what runs is not what should serve; '' where it is, and where nothing should."""
+    home, now = Path(home), current(home)
+    if now is None:
+        return ""
+    arm = str(now["arm"])
+    try:
+        release = read_release(home, str(now["release"]))
+        kept = release.running.get(arm)
+        if release.resolved["site"]["runtime"] == "docker":
+            beside = Supervisor(home / "supervisor").running()
+            why = f"{', '.join(beside)} runs beside it" if beside else container_drifted(arm, kept)
+        else:
+            beside = sorted(name for name, runs in ours(home=home).items() if runs)
+            why = f"{', '.join(beside)} runs beside it" if beside else _process_drifted(home, arm, kept)
+    except DrafthouseError as error:
+        return error.problems[0].found
+    return why or _files_differ(home, release, arm)
+
+
+def _process_drifted(home: Path, arm: str, kept: Mapping[str, Any] | None) -> str:
+    supervisor = Supervisor(home / "supervisor")
+    running = supervisor.running()
+    if running != [arm]:
+        return f"{' and '.join(running) or 'nothing'} runs instead of the {arm} arm"
+    if kept and supervisor.written() != kept["configuration"]:
+        return f"the {arm} arm runs with another configuration"
+    return ""
+
+
+def _files_differ(home: Path, release: Release, arm: str) -> str:
+    for entry in _entries(home, release, arm):
+        try:
+            same = Path(entry["path"]).read_bytes() == entry["content"].encode()
+        except OSError:
+            same = False
+        if not same:
+            return f"{entry['path']} is not the release's"
+    return ""
+
+
+# --- serve it again -----------------------------------------------------------------------------
+
+
+def put_back(
+    home: str | Path, release: str, arm: str, tell: Tell = silent, request_timeout_s: float = REQUEST_S
+) -> float:
+    """Make an arm of a release the one server of this box; return the seconds until it had answered a request.
+
+    One that runs as it should is left alone. History is the caller's. Raises DrafthouseError.
+    """
+    home, begun = Path(home), time.monotonic()
+    kept = read_release(home, release)
+    resolved = kept.resolved
+    if arm not in resolved["arms"]:
+        known = ", ".join(resolved["arms"])
+        raise DrafthouseError(Problem(f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm"))
+    _check(kept, arm)
+    if shutil.disk_usage(home).free < BALLAST_BYTES:
+        make_room(home)
+    tell({"text": f"bringing back release {release}: {resolved['profile']}, the {arm} arm"})
+    lay_out(_entries(home, kept, *resolved["arms"]))
+    try:
+        if resolved["site"]["runtime"] == "docker":
+            Supervisor(home / "supervisor").shut_down()
+            run_alone(arm, _container_of(kept, arm))
+        else:
+            remove_of(home)
+            supervisor = Supervisor(home / "supervisor", home / "venv" / "bin" / "supervisord")
+            supervisor.converge(_configuration_of(home, kept, arm), [arm], fresh=False)
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                error.strerror or str(error),
+                "a box on which the last good server can be started",
+                "free some space, and see that our home can be written",
+                str(error.filename or home),
+            )
+        ) from error
+    wait_for(home, resolved, arm, tell, request_timeout_s)
+    return time.monotonic() - begun
+
+
+def _check(release: Release, arm: str) -> None:
+    """Raise DrafthouseError where something that the release needs is gone, before anything else is ended for it."""
+    resolved = release.resolved
+    needed = [Path(item["path"]) for item in resolved.get("weights") or []] + [Path(resolved["key_file"])]
+    if resolved["site"]["runtime"] == "process":
+        needed.append(Path(resolved["engine"]["home"]))
+    gone = [str(path) for path in needed if not path.exists()]
+    if gone:
+        do = f"run make {resolved['profile']}, which puts it in place again"
+        found = f"release {release.id} needs what is gone: {', '.join(gone)}"
+        raise DrafthouseError(Problem(found, "weights, engine and key as they were when it served", do, "rollback"))
+    if resolved["site"]["runtime"] == "docker":
+        look_for_image(_container_of(release, arm))
+
+
+def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
+    """Return the rendered files of arms at their places, as `lay_out` takes them."""
+    folder = f"{home}/serve/{release.resolved['profile']}"
+    return [
+        {"path": f"{folder}/{arm}/{file['path']}", "mode": file["mode"], "content": file["content"]}
+        for arm in arms
+        for file in release.resolved["arms"][arm]["files"]
+    ]
+
+
+def _container_of(release: Release, arm: str) -> Data:
+    kept = release.running.get(arm)
+    return dict(kept) if kept else container_for_arm(_one_of(release), release.resolved, arm)
+
+
+def _configuration_of(home: Path, release: Release, arm: str) -> str:
+    kept = release.running.get(arm)
+    if kept:
+        return str(kept["configuration"])
+    other = next(iter(release.running))
+    script = home / "serve" / release.resolved["profile"] / arm / "serve.sh"
+    return for_arm(str(_one_of(release)["configuration"]), other, arm, script.read_bytes())
+
+
+def _one_of(release: Release) -> Mapping[str, Any]:
+    if not release.running:
+        found = f"release {release.id} does not say what held it running"
+        raise DrafthouseError(Problem(found, "a running-ARM.json in its folder", "serve its profile anew", release.id))
+    return next(iter(release.running.values()))
+
+
+def for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
+    """Return supervisord's configuration of one arm as the other's: name, log, script and its hash."""
+    digest = hashlib.sha256(script).hexdigest()[:16]
+    text = configuration.replace(f"[program:{old}]", f"[program:{new}]")
+    text = text.replace(f"/{old}/serve.sh", f"/{new}/serve.sh").replace(f"/{old}.log", f"/{new}.log")
+    return re.sub(r'DRAFTHOUSE_SCRIPT="[^"]*"', f'DRAFTHOUSE_SCRIPT="{digest}"', text)
+
+
+def wait_for(home: Path, resolved: Mapping[str, Any], arm: str, tell: Tell, request_timeout_s: float) -> None:
+    """Wait until an arm on the site's port has answered a request. Raises DrafthouseError."""
+    site, engine = resolved["site"], resolved["engine"]
+    wait_until_ready(
+        runtime_of(site),
+        name=arm,
+        base_url=f"http://{site['host']}:{site['port']}",
+        health=engine["health"],
+        model=resolved["target"]["served_name"],
+        key=Path(resolved["key_file"]).read_text("utf-8").strip(),
+        timeout_s=float(engine["ready_timeout_s"]),
+        progress=tell,
+        keep=ready_file(home, arm),
+        request_timeout_s=request_timeout_s,
+    )
+
+
+# --- changes without a run ----------------------------------------------------------------------
+
+
+def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tuple[Data, float] | None:
+    """Bring back what should serve; return its facts and the seconds it took, None where nothing should.
+
+    With ``why`` that is an event: something else served, or nothing. Raises DrafthouseError.
+    """
+    now = current(home)
+    if now is None:
+        return None
+    seconds = put_back(home, str(now["release"]), str(now["arm"]), tell)
+    facts = {name: value for name, value in now.items() if name != "at"}
+    if why:
+        # It serves what the history says already: a disk that is still full takes nothing from that.
+        with contextlib.suppress(DrafthouseError):
+            add_event(home, SERVED, **facts, why=why)
+    return facts, seconds
+
+
+def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell = silent) -> tuple[Data, float]:
+    """Serve an earlier release, the one before unless ``to`` names another; return its facts and the seconds.
+
+    Where it does not answer, what served before comes back. Raises DrafthouseError with both reasons.
+    """
+    target = _target(home, to)
+    release = read_release(home, target)
+    arm = _arm_of(home, release)
+    return _change(home, release, arm, ROLLED_BACK, why, tell)
+
+
+def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tuple[Data, float]:
+    """Serve the other arm of the release that serves; where it does not answer the present one comes back."""
+    now = current(home)
+    if now is None:
+        raise DrafthouseError(
+            Problem("nothing that should serve", "a server whose arm can be changed", "make NAME", "arm")
+        )
+    return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
+
+
+def _change(home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell) -> tuple[Data, float]:
+    now = current(home)
+    try:
+        seconds = put_back(home, release.id, arm, tell)
+    except DrafthouseError as error:
+        problems = list(error.problems)
+        if now:
+            problems.append(said_of_return(home, tell))
+        raise DrafthouseError(problems) from error
+    facts = release.facts(arm)
+    add_event(home, event, **facts, why=why)
+    return facts, seconds
+
+
+def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
+    """Bring back what should serve, and say what became of it: the second reason of a run that failed."""
+    try:
+        back = put_back_current(home, tell)
+    except DrafthouseError as error:
+        first = error.problems[0]
+        return Problem(f"the last good server did not come back: {first.found}", first.needed, first.do, first.where)
+    if back is None:
+        return Problem("nothing served before", "a server that answers", "mend the reason above, and run again")
+    facts, seconds = back
+    return Problem(
+        f"the last good server is back: {shown(facts)}; it answers again after {seconds:.1f} s",
+        "the change itself, which was refused",
+        "mend the reason above, and run again; make history shows both",
+    )
+
+
+def shown(facts: Mapping[str, Any]) -> str:
+    """Return a release for a person: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
+    return (
+        f"release {facts['release']} ({facts['profile']}, the {facts['arm']} arm, {facts['engine']} {facts['version']})"
+    )
+
+
+def _target(home: str | Path, to: str) -> str:
+    known = release_ids(home)
+    if to:
+        number = to.zfill(len(known[0])) if known and to.isdigit() else to
+        if number in known:
+            return number
+        found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
+        raise DrafthouseError(Problem(found, needed, "name one of them (make history shows when each served)", "TO"))
+    before = earlier(home)
+    if before is None:
+        found = "no earlier release" if known else "no release at all: nothing has served here yet"
+        do = "name another profile: make NAME" if known else "serve one first: make NAME"
+        raise DrafthouseError(Problem(found, "one that served before this one", do, "rollback"))
+    return before
+
+
+def _arm_of(home: str | Path, release: Release) -> str:
+    """Return the arm that a release served last."""
+    arms = [str(event.get("arm")) for event in read_history(home) if event.get("release") == release.id]
+    served = [arm for arm in reversed(arms) if arm in release.resolved["arms"]]
+    return served[0] if served else next(iter(release.running))
+
+
+def at_start(home: str | Path) -> int:
+    """Serve what should serve, when the box starts; return the exit status. A run that is quicker is not disturbed."""
+    why = drift(home)
+    if not why:
+        return 0
+    try:
+        with only_one(Path(home) / "benchmark.lock", end_others=False):
+            back = put_back_current(home, lambda event: print(event["text"], flush=True), f"the box started: {why}")
+    except DrafthouseError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if back:
+        print(f"{shown(back[0])} answers after {back[1]:.1f} s")
+    return 0

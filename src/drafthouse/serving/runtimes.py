@@ -1,0 +1,244 @@
+"""How an arm runs on the box: a program of our supervisord, or a container. One face for both.
+
+What starts and stops arms is Ansible's work (`drafthouse.core.supervised`, `community.docker`); what looks at them
+while they run is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..core.errors import DrafthouseError, Problem
+from .supervisor import Supervisor
+
+# Containers of ours are found by this label, and named `<prefix><arm>`.
+LABEL = "drafthouse.arm"
+PREFIX = "drafthouse-"
+_DOCKER_S = 60
+_SOCKET = Path("/var/run/docker.sock")
+_TAIL_BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class State:
+    """One arm at this moment. ``started``: epoch seconds of this start of it, None where it never was."""
+
+    running: bool
+    started: float | None
+    why: str = ""
+    pid: int | None = None
+
+
+def is_same_start(one: State, other: State) -> bool:
+    """Tell whether two looks saw the same start of an arm.
+
+    By its process where that is known: supervisord moves the time of a start when the wall clock is set back.
+    """
+    return one.pid == other.pid if one.pid and other.pid else one.started == other.started
+
+
+class Runtime(Protocol):
+    """What a runtime tells of its arms."""
+
+    def state(self, arm: str) -> State:
+        """Return whether the arm runs, since when, and otherwise why not."""
+
+    def ending(self, arm: str) -> str:
+        """Return how the arm ended the last time that it did so by itself, '' where nobody knows."""
+
+    def log_name(self, arm: str) -> str:
+        """Return where a person reads what the arm printed."""
+
+    def mark(self, arm: str) -> str:
+        """Return this moment as a place in what the arm prints."""
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return what the arm printed, all that is kept or what came after a mark."""
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the last lines that the arm printed, '' where there is nothing."""
+
+    def start(self, arm: str) -> None:
+        """Start an arm that died; one that runs is left alone. Raises DrafthouseError."""
+
+    def stop(self, arm: str) -> None:
+        """Stop an arm, so that the next start is a fresh one. Raises DrafthouseError."""
+
+
+class ProcessRuntime:
+    """Arms under our own supervisord, which writes each one's output to a file."""
+
+    def __init__(self, supervisor: Supervisor, logs: Path) -> None:
+        self._supervisor, self._logs = supervisor, logs
+
+    def state(self, arm: str) -> State:
+        """Return supervisord's own state of the program."""
+        info = self._supervisor.programs().get(arm, {})
+        running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
+        error = str(info.get("spawnerr") or "")
+        # What supervisord could not start has no end in its log but that of an earlier run.
+        never_ran = error and not error.startswith("Exited too quickly")
+        why = "" if running else (error if never_ran else self.ending(arm) or error or "it ended")
+        return State(running, info.get("start") or None, why, info.get("pid") or None)
+
+    def ending(self, arm: str) -> str:
+        """Return what supervisord's log says of the program's last end."""
+        return self._supervisor.ending(arm)
+
+    def log_name(self, arm: str) -> str:
+        """Return the log file."""
+        return str(self._logs / f"{arm}.log")
+
+    def mark(self, arm: str) -> str:
+        """Return the log's size in bytes."""
+        log = self._logs / f"{arm}.log"
+        return str(log.stat().st_size if log.exists() else 0)
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return the log behind ``since``; from its beginning where it was rotated since."""
+        try:
+            with (self._logs / f"{arm}.log").open("rb") as stream:
+                size = stream.seek(0, 2)
+                stream.seek(int(since) if since and int(since) <= size else 0)
+                return stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the end of the log."""
+        try:
+            with (self._logs / f"{arm}.log").open("rb") as stream:
+                stream.seek(0, 2)
+                stream.seek(max(0, stream.tell() - _TAIL_BYTES))
+                text = stream.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def start(self, arm: str) -> None:
+        """Have supervisord start the program, where it has not done so by itself. Raises DrafthouseError."""
+        self._supervisor.start(arm)
+
+    def stop(self, arm: str) -> None:
+        """Have supervisord end the program, and wait until it has. Raises DrafthouseError."""
+        self._supervisor.stop(arm)
+
+
+class ContainerRuntime:
+    """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
+
+    def state(self, arm: str) -> State:
+        """Return the container's state as the engine of containers tells it."""
+        found = self._docker("inspect", "--type", "container", f"{PREFIX}{arm}")
+        try:
+            info: dict[str, Any] = json.loads(found)[0]["State"]
+        except (ValueError, LookupError, TypeError):
+            return State(False, None, "there is no such container")
+        oom = " (OOMKilled)" if info.get("OOMKilled") else ""
+        why = info.get("Error") or f"exit status {info.get('ExitCode')}{oom}"
+        # Docker starts an engine that died again and again: `Restarting` is no sign of life.
+        running = info.get("Status") == "running"
+        return State(running, _epoch(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
+
+    def ending(self, arm: str) -> str:
+        """Return the container's last exit status; once it was started again, the engine's event of its death."""
+        state = self.state(arm)
+        if not state.running:
+            return state.why
+        filters = ("--filter", f"container={PREFIX}{arm}", "--filter", "event=die", "--filter", "event=oom")
+        told = self._docker("events", "--since", "1h", "--until", "0s", *filters, "--format", "{{json .}}")
+        events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        codes = [str(one["Actor"]["Attributes"].get("exitCode")) for one in events if one.get("Action") == "die"]
+        oom = " (OOMKilled)" if any(one.get("Action") == "oom" for one in events) else ""
+        return f"exit status {codes[-1]}{oom}" if codes else ""
+
+    def log_name(self, arm: str) -> str:
+        """Return the command that shows the log."""
+        return f"`docker logs {PREFIX}{arm}`"
+
+    def mark(self, arm: str) -> str:
+        """Return the time, which is what `docker logs --since` takes."""
+        return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def printed(self, arm: str, since: str = "") -> str:
+        """Return the container's log behind ``since``."""
+        return self._docker("logs", *(["--since", since] if since else []), f"{PREFIX}{arm}")
+
+    def tail(self, arm: str, lines: int) -> str:
+        """Return the end of the container's log."""
+        return self._docker("logs", "--tail", str(lines), f"{PREFIX}{arm}").rstrip("\n")
+
+    def start(self, arm: str) -> None:
+        """Start the container, where its restart policy has not done so. Raises DrafthouseError."""
+        self._docker("start", f"{PREFIX}{arm}")
+        state = self.state(arm)
+        if not state.running:
+            raise DrafthouseError(
+                Problem(
+                    f"the container {PREFIX}{arm} does not start: {state.why}",
+                    "an arm that runs",
+                    f"look at {self.log_name(arm)}",
+                )
+            )
+
+    def stop(self, arm: str) -> None:
+        """Stop the container. Raises DrafthouseError."""
+        self._docker("stop", f"{PREFIX}{arm}")
+        if self.state(arm).running:
+            raise DrafthouseError(
+                Problem(
+                    f"the container {PREFIX}{arm} does not stop",
+                    "an arm that can be started anew",
+                    f"look at {self.log_name(arm)}",
+                )
+            )
+
+    def _docker(self, *words: str) -> str:
+        try:
+            done = subprocess.run(
+                ["docker", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if words[0] == "logs" else subprocess.DEVNULL,
+                timeout=_DOCKER_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def published_ports() -> set[int]:
+    """Return the ports of the box that containers of ours publish; none where no engine answers."""
+    if not _SOCKET.exists():
+        return set()  # a rental: Docker's program, where it is there at all, would have nobody to ask
+    words = ["docker", "ps", "--filter", f"label={LABEL}", "--format", "{{.Ports}}"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    return {int(port) for port in re.findall(r":(\d+)->", done.stdout)}
+
+
+def runtime_of(site: Mapping[str, Any]) -> Runtime:
+    """Return the runtime that the site of a resolved profile names (``runtime`` and ``home``)."""
+    if site["runtime"] == "docker":
+        return ContainerRuntime()
+    home = Path(site["home"])
+    return ProcessRuntime(Supervisor(home / "supervisor"), home / "logs")
+
+
+def _epoch(text: str) -> float | None:
+    """Return Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
+    found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
+    if not found or text.startswith("0001"):
+        return None
+    whole = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
+    return whole + float(found.group(2) or 0)

@@ -1,0 +1,239 @@
+"""The flags of a command: read as the engine reads them, and what became of the old ones.
+
+What changed in which version is data (`profiles/catalog/old_flags.yml`, and the folder of that name); it is applied
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.schema import Findings, List, Map, Table, Value, check
+from ..core.yaml_documents import read_yaml
+from ..engines.pasted import Change, Given
+
+Data = dict[str, Any]
+FILE = "profiles/catalog/old_flags.yml"
+FOLDER = "profiles/catalog/old_flags"
+KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
+
+_TEXT, _NEEDED = Value(str), Value(str, required=True)
+_RULE = Map(
+    {
+        "kind": Value(str, required=True, choices=("removed", "renamed", "moved", "ignored")),
+        "became": _TEXT,
+        "value": _TEXT,
+        "values": Table(_TEXT),
+        "invert": Value(bool),
+        "when_false": _TEXT,
+        "takes": Value(str, choices=("switch",)),
+        "version": _NEEDED,
+        "note": _TEXT,
+        "secret": Value(bool),
+        "source": _TEXT,
+    }
+)
+_ENGINE = Map(
+    {
+        "model_behind": Map({"program": _NEEDED, "version": _NEEDED, "note": _NEEDED}),
+        "style": Value(str, required=True, choices=("-", "_")),
+        "short": Table(_TEXT, required=True),
+        "switches": List(_TEXT, required=True),
+        "several": List(_TEXT, required=True),
+        "secret": List(_TEXT, required=True),
+        "config": _TEXT,
+        "optional": Table(Map({"words": List(_TEXT, required=True), "alone": _NEEDED, "version": _NEEDED})),
+        "programs": Table(Map({"became": _NEEDED, "version": _NEEDED, "note": _TEXT}), required=True),
+        "old": Table(_RULE, required=True),
+        "keys": Table(_RULE, required=True),
+        "values": Table(Table(Map({"became": _NEEDED, "version": _NEEDED})), required=True),
+        "environment": Table(_RULE, required=True),
+        "today": Map({"version": _NEEDED, "flags": List(_TEXT, required=True)}),
+    }
+)
+_COMMON = Map(
+    {
+        "docker": Table(_TEXT, required=True),
+        "moved_repositories": Table(_TEXT, required=True),
+        "environment": Table(_RULE, required=True),
+    }
+)
+#: What is known of an engine without a file of its own.
+_NO_OLD_FLAGS: Data = {
+    "style": "-",
+    **{name: {} for name in ("short", "programs", "old", "keys", "values", "environment")},
+    **{name: [] for name in ("switches", "several", "secret")},
+}
+
+
+@dataclass(frozen=True)
+class OldFlags:
+    """What became of old flags: each engine's own, of containers' and of variables, and of repositories."""
+
+    engines: Mapping[str, Data]
+    docker: Mapping[str, str]
+    moved_repositories: Mapping[str, str]
+    environment: Mapping[str, Data]
+
+    def of(self, engine: str) -> Data:
+        """Return the table of an engine."""
+        own = self.engines.get(engine, _NO_OLD_FLAGS)
+        return {**own, "environment": {**self.environment, **own["environment"]}}
+
+
+def load_flags(root: Path) -> OldFlags:
+    """Read and check the tables of old flags of the clone at ``root``; raises DrafthouseError with every problem."""
+    problems: list[Problem] = []
+    common, found = _read(root, FILE, _COMMON)
+    problems += found
+    engines: dict[str, Data] = {}
+    for path in sorted((root / FOLDER).glob("*.yml")):
+        engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", _ENGINE)
+        problems += found or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
+    if problems:
+        raise DrafthouseError(problems)
+    return OldFlags(engines, **common)
+
+
+def _read(root: Path, file: str, shape: Map) -> tuple[Data, list[Problem]]:
+    findings = Findings(file)
+    data = read_yaml(root / file, "the table of old flags, as YAML", f"restore it: git checkout -- {file}", where=file)
+    check(data, shape, findings)
+    return (data if isinstance(data, dict) else {}), findings.problems
+
+
+def _rule_problems(data: Data, file: str) -> list[Problem]:
+    """Return what a shape cannot say: a renamed flag names its successor, and no other kind does."""
+    findings = Findings(file)
+    for part in ("old", "keys", "environment"):
+        for name, rule in data[part].items():
+            if (rule["kind"] == "renamed") != ("became" in rule):
+                findings.add(
+                    f"{part}.{name}",
+                    f"kind: {rule['kind']} {'with' if 'became' in rule else 'without'} 'became'",
+                    "the new name where it was renamed, and only there",
+                    "correct the kind, or add or remove 'became'",
+                )
+    return findings.problems
+
+
+def read_given(words: list[str], table: Mapping[str, Any]) -> list[Given]:
+    """Cut ``words`` into flags with their values, as the engine of ``table`` does; bare words have no name."""
+    switches = set(table["switches"]) | {name for name, rule in table["old"].items() if rule.get("takes") == "switch"}
+    found: list[Given] = []
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if not re.match(r"-{1,2}[A-Za-z]", word):
+            found.append(Given(word, "", word))
+            continue
+        spelled, equals, value = word.partition("=")
+        level = re.fullmatch(r"-O(\d)", spelled)
+        if level and "-O" in table["short"]:
+            spelled, equals, value = "-O", "=", level.group(1)
+        name, negated = _long_name(spelled, table), False
+        if name not in switches and name.startswith("no-") and name[3:] in switches:
+            name, negated = name[3:], True
+        if equals:
+            found.append(Given(spelled, name, value))
+        elif negated or name in switches:
+            found.append(Given(spelled, name, not negated))
+        elif name in table.get("optional", {}) and (
+            place >= len(words) or words[place] not in table["optional"][name]["words"]
+        ):
+            found.append(Given(spelled, name, True))
+        else:
+            values: list[str] = []
+            while place < len(words) and _is_value(words[place]) and (not values or name in table["several"]):
+                values.append(words[place])
+                place += 1
+            found.append(Given(spelled, name, values if len(values) > 1 else values[0] if values else True))
+    return found
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or re.fullmatch(r"-(\d+(\.\d+)?)?", word) is not None
+
+
+def _long_name(spelled: str, table: Mapping[str, Any]) -> str:
+    """Return the long name without dashes, spelled as the engine does up to the first dot."""
+    short = table["short"]
+    if spelled in short:
+        return str(short[spelled]).removeprefix("--")
+    if not spelled.startswith("--"):
+        head, dot, rest = spelled.partition(".")
+        return f"{short[head].removeprefix('--')}{dot}{rest}" if head in short else spelled
+    head, dot, rest = spelled[2:].partition(".")
+    head = head.replace("_", "-") if table["style"] == "-" else head.replace("-", "_")
+    return f"{short.get(f'--{head}', head).removeprefix('--')}{dot}{rest}"
+
+
+def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:
+    """Drop all but the last of a flag that was given more than once, as the engines' parsers do, and say so."""
+    last = {given.name: place for place, given in enumerate(found) if given.name}
+    kept = []
+    for place, given in enumerate(found):
+        if given.name and last[given.name] != place:
+            changes.append(
+                Change(given.spelled, "", "-", "the same setting stands there again: the last one counts", "ignored")
+            )
+        else:
+            kept.append(given)
+    return kept
+
+
+def apply_old(found: list[Given], table: Mapping[str, Any], changes: list[Change]) -> list[Given]:
+    """Return the flags of today; what was renamed, removed, moved or ignored is added to ``changes``."""
+    result = []
+    for given in found:
+        rule = table["old"].get(given.name)
+        optional = table.get("optional", {}).get(given.name)
+        if rule is not None:
+            value = f" {given.value}" if rule["kind"] != "renamed" and isinstance(given.value, str) else ""
+            changes.append(
+                Change(
+                    f"{given.spelled}{value}",
+                    _became(rule) if rule["kind"] == "renamed" else "",
+                    rule["version"],
+                    rule.get("note", "the same under another name"),
+                    rule["kind"],
+                )
+            )
+            if rule["kind"] == "renamed":
+                result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
+        elif optional and given.value is True:
+            why = "it takes a word now; alone it meant this"
+            became = f"{given.flag} {optional['alone']}"
+            changes.append(Change(given.spelled, became, optional["version"], why, "renamed"))
+            result.append(replace(given, value=optional["alone"]))
+        else:
+            result.append(_new_value(given, table, changes))
+    return result
+
+
+def _became(rule: Mapping[str, Any]) -> str:
+    return f"--{rule['became']}" + (f" {rule['value']}" if "value" in rule else "")
+
+
+def _new_value(given: Given, table: Mapping[str, Any], changes: list[Change]) -> Given:
+    """Return the flag with the value that today's version has for it."""
+    words = table["values"].get(given.name, {})
+    if not isinstance(given.value, str) or given.value not in words:
+        return given
+    new = words[given.value]
+    changes.append(
+        Change(
+            f"{given.spelled} {given.value}",
+            f"{given.flag} {new['became']}",
+            new["version"],
+            "the same under another name",
+            "renamed",
+        )
+    )
+    return replace(given, value=new["became"])

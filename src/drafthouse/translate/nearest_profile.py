@@ -1,0 +1,210 @@
+"""What a command means in the words of the catalogue: which model, which hardware, which profile is nearest."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..profiles.catalog import House
+from ..profiles.memory_fit import MIB, Fit, fit_arm
+
+Data = dict[str, Any]
+
+#: Tokens to draft where neither a command nor the catalogue's method names a number.
+_USUAL_TOKENS = 5
+
+
+def find_model(house: House, name: str) -> str | None:
+    """Return the catalogue's id for a hub repository, a folder or a file, as a command writes it."""
+    plain = name.rstrip("/").lower()
+    last = plain.rsplit("/", 1)[-1]
+    for key, model in house.models.items():
+        repo = str(model["source"].get("hub", {}).get("repo", "")).lower()
+        if plain in (key.lower(), repo) and plain:
+            return key
+        if "file" in model:
+            if last == str(model["file"]).lower():
+                return key
+            continue
+        is_path = plain.startswith(("/", "~", "./", "../"))
+        folders = {str(model["folder"]).lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
+        if (is_path or "/" not in plain) and last in folders - {""}:
+            return key
+    return None
+
+
+def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
+    """Return the ids of up to three models that are named most like ``name``, of the same kind and format."""
+    last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    names: dict[str, str] = {}
+    for key, model in house.models.items():
+        if model["kind"] == kind and model["format"] in formats:
+            repo = str(model["source"].get("hub", {}).get("repo", ""))
+            names[str(model.get("file", repo.rsplit("/", 1)[-1]) or key).lower()] = key
+    return [names[close] for close in difflib.get_close_matches(last, list(names), n=3, cutoff=0.5)]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a profile must serve: the engine's entry, both models (None: not in the catalogue) and its options."""
+
+    engine_id: str
+    engine: Mapping[str, Any]
+    target: str | None
+    draft: str | None
+    method: str
+    serve: Mapping[str, Any]
+
+
+def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[str], list[str]]:
+    """Return the profiles with the same engine, target, method and draft, and those near it.
+
+    Near are those with another draft or method, and for a target that the catalogue does not have (by the name
+    ``target_name``) those of the model that is named most like it.
+    """
+    nearest = nearest_models(house, target_name, "model", wanted.engine["formats"])
+    target = wanted.target or (nearest[0] if nearest else None)
+    same: list[str] = []
+    near: list[str] = []
+    for name, profile in sorted(house.profiles.items()):
+        spec = profile.get("speculation") or {}
+        alike = profile.get("target") == target if target else spec.get("method") == wanted.method
+        if name in house.broken or profile.get("engine") != wanted.engine_id or not alike:
+            continue
+        exact = wanted.target is not None and (spec.get("method"), spec.get("draft")) == (wanted.method, wanted.draft)
+        (same if exact else near).append(name)
+    near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
+    return same, near
+
+
+def differences(profile: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return in what a translated profile differs from one of the house: ``serve.x: 1 (there 2)``."""
+    found = []
+    for part in ("speculation", "serve"):
+        here, there = profile.get(part) or {}, other.get(part) or {}
+        for key in [*here, *(key for key in there if key not in here)]:
+            if here.get(key) != there.get(key):
+                found.append(f"{part}.{key}: {here.get(key, 'not set')} (there {there.get(key, 'not set')})")
+    return found
+
+
+def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
+    """Return the hardware for a profile, and why it was chosen.
+
+    That of a profile with the same models, else the smallest of the catalogue that holds both models with the
+    command's context; where the models are not known, the smallest with enough devices.
+    """
+    devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
+    for profile in profiles:
+        name = str(house.profiles[profile]["hardware"])
+        if house.hardware[name]["devices"] >= devices:
+            return name, f"as in the profile {profile}; a command does not say what it runs on"
+    sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
+    able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
+    able = able or [key for key in sizes if house.hardware[key]["kind"] == "gpu"] or sizes
+    target = house.models.get(wanted.target or "")
+    if target is None:
+        return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"
+    for key in able:
+        if _fit(house, wanted, key).left >= 0:
+            return key, "the smallest of the catalogue that holds it; a command does not say what it runs on"
+    return able[-1], "the largest of the catalogue, which is too small for it"
+
+
+def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
+    """Return a context that fits, and why, where the command's (or the model's own) does not; else None."""
+    target = house.models.get(wanted.target or "")
+    if target is None or house.hardware[hardware]["kind"] != "gpu":
+        return None
+    fit = _fit(house, wanted, hardware)
+    if fit.left >= 0:
+        return None
+    option = wanted.engine["context_option"]
+    longest = fit.longest_context // max(1, int(wanted.serve.get(wanted.engine["sequences_option"], 1)))
+    why = f"{fit.context} tokens do not fit on {house.hardware[hardware]['name']}"
+    for name in profiles:
+        tokens = (house.profiles[name].get("serve") or {}).get(option)
+        if tokens and tokens <= longest:
+            return int(tokens), f"{why}; as in the profile {name}"
+    return longest // 1024 * 1024, f"{why}; this is what does, roughly"
+
+
+def _fit(house: House, wanted: Wanted, key: str) -> Fit:
+    """Return how both models and the cache fit on one device of hardware ``key``."""
+    engine, hardware, target = wanted.engine, house.hardware[key], house.models[wanted.target or ""]
+    devices = int(wanted.serve.get(engine.get("devices_option", ""), 1))
+    share = float(wanted.serve.get(engine.get("share_option", ""), engine.get("share_default", 1)))
+    return fit_arm(
+        memory=hardware["memory_mib"] * MIB,
+        utilization=share if engine["reserves"] == "share" else 1.0,
+        cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
+        devices=devices,
+        draft_devices=devices,
+        target=target,
+        draft=house.models.get(wanted.draft or ""),
+        overhead=engine["overhead_mib"] * MIB,
+        bytes_per_value=engine["kv_bytes_per_value"],
+        context=int(wanted.serve.get(engine["context_option"], target["context"])),
+        sequences=int(wanted.serve.get(engine["sequences_option"], 1)),
+        context_is_shared=engine["context_is_shared"],
+        reserves_share=engine["reserves"] != "needed",
+    )
+
+
+def usual_tokens(house: House, engine: Mapping[str, Any], method: str, profiles: Sequence[str]) -> tuple[int, str]:
+    """Return how many tokens to draft where the command does not say, and why so many."""
+    for name in profiles:
+        spec = house.profiles[name]["speculation"]
+        if spec["method"] == method:
+            return int(spec["num_speculative_tokens"]), f"the command names none; as in the profile {name}"
+    usual = int(engine["methods"].get(method, {}).get("usual_tokens", _USUAL_TOKENS))
+    return usual, "the command names none; a usual number to begin with"
+
+
+def guess_method(house: House, engine: Mapping[str, Any], draft: str) -> str:
+    """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
+    model = house.models.get(find_model(house, draft) or "", {})
+    if model:
+        return str(model.get("head_method", "draft_model"))
+    name = draft.lower()
+    for word, method in (
+        ("eagle3", "eagle3"),
+        ("eagle-", "eagle"),
+        ("medusa", "medusa"),
+        ("accelerator", "mlp_speculator"),
+    ):
+        if word in name:
+            return method
+    return "suffix" if not draft and "suffix" in engine["methods"] else "draft_model"
+
+
+def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Data, str]:
+    """Return a speculation for a command that has none, since a profile always compares two arms; and why this."""
+    if profiles:
+        return dict(
+            house.profiles[profiles[0]]["speculation"]
+        ), f"the command has none; as in the profile {profiles[0]}"
+    for key, model in house.models.items():
+        method = str(model.get("head_method", ""))
+        if wanted.target and model.get("head_for") == wanted.target and method in wanted.engine["methods"]:
+            spec = {
+                "method": method,
+                "draft": key,
+                "num_speculative_tokens": usual_tokens(house, wanted.engine, method, ())[0],
+            }
+            return spec, "the command has none; the catalogue has this head for the target"
+    lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
+    method = "ngram" if "ngram" in lookups else lookups[0] if lookups else "ngram"
+    return {
+        "method": method,
+        "num_speculative_tokens": _USUAL_TOKENS,
+    }, "the command has none; a lookup needs no draft model"
+
+
+def slug(text: str) -> str:
+    """Return ``text`` as a part of a profile's name: lower-case letters, digits and dashes."""
+    last = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf")
+    return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-") or "model"

@@ -1,0 +1,251 @@
+"""Read one serve command: its surroundings, its model, its flags, and what became of each of them.
+
+Everything that was pasted either stands in the command of today (`rest`, `config`, `speculation`,
+`environment`) or in `changes`; what the catalogue does not know is in both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem, nearest
+from ..core.shell import Flag
+from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
+from ..engines.registry import ENGINES
+from ..profiles.catalog import House
+from .flags import OldFlags, apply_old, last_of_each, read_given
+from .nearest_profile import guess_method
+from .paste import Words
+from .sources import engine_of_words, image_version
+from .values import file_words, flat, printed, quoted, read_yaml, typed
+
+Data = dict[str, Any]
+#: The site's address and the file of its key, as every inventory has them unless it says otherwise.
+HOST = "127.0.0.1"
+KEY_FILE = "secrets/api_key"
+_SECRET = re.compile(r"(?:^|[-_])(?:key|token|secret|password)$", re.IGNORECASE)
+_NOT_KNOWN = "passed on as it is: the catalogue does not know it"
+_OPEN_KEY = (
+    "a key on the command line is seen by every user of the box, and is not printed again: "
+    f"put it into {KEY_FILE} (mode 0600)"
+)
+
+
+class Reading:
+    """One command, read. The parts that came of it are its attributes."""
+
+    def __init__(self, words: Words, house: House, flags: OldFlags, file_of: Callable[[str], str | None]) -> None:
+        self.words, self.house, self.flags, self.file_of = words, house, flags, file_of
+        self.plug = engine_of_words(words)
+        self.engine_id = self.plug.name
+        self.engine: Data = house.engines[self.engine_id]
+        self.table: Data = flags.of(self.engine_id)
+        self.changes: list[Change] = []
+        self.environment: list[str] = []  # NAME=value, as a shell takes it
+        self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
+        self.serve: Data = {}  # the same in a profile's words
+        self.left_out: list[str] = []  # what a profile has no word for
+        self.target, self.target_flag = "", ""
+        self.config_name = ""
+        self.config: Data = {}  # an engine's YAML file, flat
+        self.temperature = words.assignments.get("sampling.temperature")
+        self.speculation: Speculation | None = None
+        self._read()
+        self.version = str(self.engine["default_version"])
+
+    def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
+        """Record what became of one thing."""
+        self.changes.append(Change(what, became, version, why, kind))
+
+    def moved_repository(self, name: str) -> str:
+        """Return where a repository is today."""
+        new = self.flags.moved_repositories.get(name)
+        if new:
+            self.note(name, str(new), "the repository moved on the hub", "renamed")
+        return str(new or name)
+
+    def _read(self) -> None:
+        self._program()
+        given = last_of_each(read_given(self.words.words, self.table), self.changes)
+        given = self._config_file(given)
+        before = frozenset(entry.name for entry in given)
+        given = apply_old(given, self.table, self.changes)
+        command = Command(given, before, self.engine, self.table, self.changes, self._guessed)
+        self.plug.take_speculation(command)
+        for other in ENGINES:
+            # The same command may start another engine, where the catalogue has that.
+            known = other.like == self.plug.name and other.name in self.house.engines
+            if known and other.claims(command.taken, self.words.assignments):
+                self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
+        self._container()
+        command.given = self._target(last_of_each(command.given, self.changes))
+        command.engine, command.config = self.engine, self.config
+        self.speculation = self.plug.read_speculation(command)
+        given, self.config = command.given, command.config
+        for entry in given:
+            self._flag(entry)
+        self._settings()
+
+    def _guessed(self, draft: str) -> str:
+        return guess_method(self.house, self.engine, draft)
+
+    # --- around the flags -----------------------------------------------------------------------------
+
+    def _program(self) -> None:
+        """Note what became of the program, of prose behind it, and of what stands before it."""
+        words = self.words
+        program = self.table["programs"].get(words.program)
+        if program:
+            self.note(words.program, program["became"], program.get("note", ""), "renamed", program["version"])
+        if words.prose:
+            self.note(f"“{words.prose}”", "", "a sentence that the page glued to the last number", "ignored")
+        for name, value in words.assignments.items():
+            self._variable(name, value)
+
+    def _variable(self, name: str, value: str) -> None:
+        if name.startswith("sampling."):
+            what = name.removeprefix("sampling.")
+            became = f"temperature: {value}" if what == "temperature" else ""
+            why = "measured beside 0" if became else "asked with each request; the benchmark sets its own"
+            self.note(f"SamplingParams {what}={value}", became, why, "moved")
+            return
+        rule = self.table["environment"].get(name)
+        if rule is not None:
+            secret = rule.get("secret", False)
+            self.note(name if secret else f"{name}={value}", "", rule.get("note", ""), rule["kind"], rule["version"])
+            if name == self.engine["launch"].get("key_environment"):
+                self.environment.append(f'{name}="$(cat {KEY_FILE})"')
+        elif _SECRET.search(name):
+            self.environment.append(f'{name}="${name}"')
+            self.note(name, f"${name}", "a secret is not printed again: it is taken from your environment", "kept")
+        else:
+            self.environment.append(f"{name}={quoted(value)}")
+            self.left_out.append(f"{name}={value}")
+            self.note(name, name, "set in front of the command, as given; a profile has no place for it", "kept")
+
+    def _container(self) -> None:
+        for name, value in self.words.container:
+            if name == "--env":
+                continue  # see the variable itself
+            known = self.flags.docker.get(name.removeprefix("--"))
+            why = known or "the house's containers have no such setting"
+            self.note(f"docker {name} {value}".strip(), "", why, "moved" if known else "removed")
+        theirs, ours = image_version(self.words.image), str(self.engine["default_version"])
+        if self.words.image and theirs != ours:
+            why = "the catalogue's version; engine_version asks for another"
+            self.note(self.words.image, f"{self.engine['name']} {ours}", why, "moved")
+
+    def _config_file(self, given: list[Given]) -> list[Given]:
+        """Read the YAML that a command names: TensorRT-LLM's settings, or vLLM's flags in a file."""
+        name = self.table.get("config")
+        entry = next((entry for entry in given if entry.name == name and isinstance(entry.value, str)), None)
+        if entry is None:
+            return given
+        text, typed_as = self.file_of(entry.value), f"{entry.spelled} {entry.value}"
+        if text is None:
+            why = "the file is neither here nor in the paste, so what it says is in no profile; paste it in front"
+            self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
+            self.rest.append([entry.flag, entry.value])
+            self.left_out.append(f"what {entry.value} says")
+            return [other for other in given if other is not entry]
+        data = read_yaml(text, entry.value)
+        others = [other for other in given if other is not entry]
+        if self.plug.flags_in_file:  # the command line wins
+            self.note(typed_as, "", "its flags stand in the command now", "moved")
+            words = [word for key, value in data.items() for word in file_words(str(key), value)]
+            there = {other.name for other in given}
+            return others + [new for new in read_given(words, self.table) if new.name not in there]
+        self.config_name = entry.value.rsplit("/", 1)[-1]
+        # Twice: a level that is gone may have hidden old keys.
+        for _ in range(2):
+            data = apply_keys(flat(data), self.table, self.changes, self.config_name)
+        self.config = data
+        if entry.name != entry.spelled.lstrip("-").replace("-", "_"):
+            self.note(entry.spelled, entry.flag, "two names of one option; every version reads this one", "renamed")
+        return others
+
+    def _target(self, given: list[Given]) -> list[Given]:
+        """Take the model out of the flags. Raises DrafthouseError where the command names none."""
+        named = [entry for entry in given if entry.name in ("model", "hf-repo") and isinstance(entry.value, str)]
+        bare = [entry for entry in given if entry.name == ""]
+        if not named and not bare:
+            raise DrafthouseError(Problem("no model", "the model that is served", "write it behind the program's name"))
+        chosen = named[-1] if named else bare[0]
+        self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
+        self.target = self.moved_repository(str(chosen.value).rstrip("/"))
+        behind = self.table.get("model_behind")
+        if behind and self.words.program == behind["program"] and chosen.name == "model":
+            self.note(chosen.spelled, self.target, behind["note"], "renamed", behind["version"])
+        for entry in [*named, *bare]:
+            if entry is not chosen:
+                self.rest.append([entry.flag, entry.value] if entry.name else [str(entry.value)])
+                self.note(entry.spelled, entry.spelled, f"{_NOT_KNOWN}; the model is {self.target}", "kept")
+        return [entry for entry in given if entry not in named and entry.name]
+
+    # --- flags of the server --------------------------------------------------------------------------
+
+    def _flag(self, entry: Given) -> None:
+        """Sort one flag: address, name and key are the site's, an option goes to `serve`, the rest is kept."""
+        launch = self.engine["launch"]
+        options = {option["flag"]: key for key, option in self.engine["options"].items() if "flag" in option}
+        if entry.name in self.table["secret"] or (_SECRET.search(entry.name) and entry.name != launch.get("key_file")):
+            self._secret(entry)
+            return
+        words = printed(entry)
+        was = " ".join([entry.spelled, *words[1:]])
+        if entry.flag == launch["host"]:
+            words = [entry.flag, HOST]
+            why = "the inventory's drafthouse_host; the network only behind a key and a firewall"
+            self.note(was, " ".join(words), why, "moved")
+        elif entry.flag == launch["port"]:
+            self.note(was, "drafthouse_port", "the inventory says it, 8000 unless you change it", "moved")
+        elif entry.flag == launch.get("name"):
+            self.note(was, "served_name", "the model's entry in the catalogue says it", "moved")
+        elif entry.flag == launch.get("key_file"):
+            self.note(was, KEY_FILE, "the file of the box's home", "moved")
+        elif entry.flag in options:
+            key = options[entry.flag]
+            self.serve[key] = typed(entry, self.engine["options"][key]["type"])
+        elif [entry.flag] in launch.get("always", []):
+            self.note(was, entry.flag, "always on", "moved")
+        else:
+            self.left_out.append(" ".join(words))
+            self.note(was, entry.flag, self._why_kept(entry), "kept")
+        self.rest.append(words)
+
+    def _secret(self, entry: Given) -> None:
+        launch = self.engine["launch"]
+        if entry.name == "hf-token":
+            why = "a secret is not printed again: the token comes from the environment or the vault"
+            self.note(entry.spelled, "HF_TOKEN", why, "moved")
+        elif entry.name != "api-key":
+            self.note(
+                entry.spelled, "", "it looks like a secret, which is not printed again: add it by hand", "removed"
+            )
+        elif "key_file" in launch:
+            self.rest.append([launch["key_file"], KEY_FILE])
+            self.note(entry.spelled, f"{launch['key_file']} {KEY_FILE}", _OPEN_KEY, "moved")
+        else:
+            variable = launch.get("key_environment", "API_KEY")
+            self.environment.append(f'{variable}="$(cat {KEY_FILE})"')
+            self.note(entry.spelled, variable, _OPEN_KEY, "moved")
+
+    def _settings(self) -> None:
+        """Sort the settings of an engine's YAML: options go to `serve`, the rest is kept."""
+        options = {option["yaml"]: key for key, option in self.engine["options"].items() if "yaml" in option}
+        for name, value in self.config.items():
+            if name in options:
+                self.serve[options[name]] = value
+            else:
+                self.left_out.append(f"{name}: {value} (in {self.config_name})")
+                self.note(f"{self.config_name}: {name}", name, _NOT_KNOWN, "kept")
+
+    def _why_kept(self, entry: Given) -> str:
+        today, base = self.table.get("today"), entry.name.partition(".")[0]
+        if today is None or base in today["flags"]:
+            return _NOT_KNOWN
+        close = nearest(base, today["flags"])
+        hint = f" (--{close}?)" if close else ""
+        return f"{_NOT_KNOWN}, and {self.engine['name']} {today['version']} has no such flag{hint}"

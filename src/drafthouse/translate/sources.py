@@ -1,0 +1,244 @@
+"""From a paste to the serve commands in it: containers are opened, and Python's `LLM(...)` becomes a command."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..engines.base import Engine
+from ..engines.registry import DIALECTS
+from .paste import FORMS, Paste, Words, engine_of, engine_words, plain_text, read_paste
+
+#: Flags of `docker run` that take no value; all the others do.
+_DOCKER_SWITCHES = {
+    "--rm", "--interactive", "--tty", "--detach", "--privileged", "--init", "--read-only", "--publish-all",
+    "--no-healthcheck", "--oom-kill-disable", "--quiet", "--sig-proxy", "--disable-content-trust",
+}  # fmt: skip
+_DOCKER_SHORT = {
+    "-p": "--publish", "-v": "--volume", "-e": "--env", "-u": "--user", "-w": "--workdir", "-h": "--hostname",
+    "-m": "--memory", "-l": "--label", "-c": "--cpu-shares", "-i": "--interactive", "-t": "--tty",
+    "-d": "--detach", "-P": "--publish-all", "-q": "--quiet",
+}  # fmt: skip
+#: How a call in Python stands in the place of a program, and whose such calls are.
+_CALL = "LLM(...)"
+_CALLED = next(engine for engine in DIALECTS.values() if engine.python_call)
+_SHELLS = ("bash", "sh")
+
+
+def commands_of(text: str) -> tuple[list[Words], Paste]:
+    """Return the serve commands of a paste, in order, and the paste itself.
+
+    Raises DrafthouseError when there is none, naming the forms that are known.
+    """
+    paste = read_paste(text)
+    found: list[Words] = []
+    waiting: list[Words] = []  # containers that only start a shell: what is typed into it comes later
+    for words in paste.commands:
+        if words.program != "docker run":
+            for container in waiting:
+                words.container += container.container
+                words.image = words.image or container.image
+                words.assignments = {**_environment(container), **words.assignments}
+            waiting = []
+            found.append(words)
+            continue
+        opened = _open_container(words)
+        if opened is None:
+            waiting.append(words)
+        else:
+            found += opened
+    found += _python(plain_text(text))
+    if not found:
+        raise DrafthouseError(_nothing(text, waiting))
+    return sorted(found, key=lambda words: words.line), paste
+
+
+def _nothing(text: str, waiting: list[Words]) -> Problem:
+    if waiting:
+        return Problem(
+            f"a container of {waiting[0].image or 'some image'} that starts no engine",
+            f"a serve command behind it: {FORMS}",
+            "paste the command that is typed into it too",
+        )
+    other = re.search(r"\b(sglang\.launch_server|sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
+    seen = f"no engine that is known here ({other.group(1)} is none)" if other else "no serve command"
+    return Problem(seen, f"one of: {FORMS}", "paste the whole command, from its first word")
+
+
+# --- containers -----------------------------------------------------------------------------------------
+
+
+def _open_container(words: Words) -> list[Words] | None:
+    """Return the commands that a `docker run` starts; None when it is a shell for typing into."""
+    words.container, rest = _docker_flags(words.words)
+    words.image, inner = (rest[0], rest[1:]) if rest else ("", [])
+    environment = _environment(words)
+    found: list[Words]
+    if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS:
+        scripts = [word for before, word in itertools.pairwise(inner) if re.fullmatch(r"-\w*c", before)]
+        if not scripts:
+            return None
+        found = commands_of(scripts[0])[0]
+    else:
+        # The image's entrypoint may be repeated by mistake: `vllm/vllm-openai vllm serve MODEL`.
+        named = engine_words(inner, words.line, {}) if inner else None
+        named = named or engine_words(_whole(words, inner), words.line, {})
+        if named is None:
+            return None
+        found = [named]
+    for opened in found:
+        opened.line, opened.prose = words.line, words.prose
+        opened.assignments = {**environment, **opened.assignments}
+        opened.container, opened.image = list(words.container), words.image
+    return found
+
+
+def _whole(words: Words, inner: list[str]) -> list[str]:
+    """Return the command of a container: its entrypoint, or the image's, and the words behind the image."""
+    for name, value in words.container:
+        if name == "--entrypoint":
+            return [value, *inner]
+    image = words.image.partition("@")[0]
+    for pattern, command in (known for engine in DIALECTS.values() for known in engine.images):
+        if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):
+            # llama.cpp's full image is told by its first word which program is meant.
+            return [*command, *(inner[1:] if command and inner[:1] == ["--server"] else inner)]
+    return inner
+
+
+def _environment(words: Words) -> dict[str, str]:
+    """Return what is set before a `docker run` and by its --env flags."""
+    settings = [value.partition("=") for flag, value in words.container if flag == "--env"]
+    return {**words.assignments, **{name: value for name, _, value in settings}}
+
+
+def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the flags of `docker run` under their long names with their values, and what is behind them."""
+    flags: list[tuple[str, str]] = []
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        name, equals, value = words[place].partition("=")
+        place += 1
+        if re.fullmatch(r"-[itdPq]{2,}", name):
+            flags += [(_DOCKER_SHORT[f"-{letter}"], "") for letter in name[1:]]
+            continue
+        if re.fullmatch(r"-[pvewul].+", name):  # -p8000:8000
+            name, value, equals = name[:2], words[place - 1][2:], "="
+        name = _DOCKER_SHORT.get(name, name)
+        if not equals and name not in _DOCKER_SWITCHES:
+            value = words[place] if place < len(words) else ""
+            place += 1
+        flags.append((name, value))
+    return flags, words[place:]
+
+
+def image_version(image: str) -> str:
+    """Return the version in an image's tag (``v0.10.2`` is 0.10.2); '' where it names none."""
+    tag = image.partition("@")[0].rsplit("/", 1)[-1].partition(":")[2]
+    found = re.match(r"v?(\d+(?:\.\w+)+)", tag)
+    return found.group(1) if found else ""
+
+
+# --- Python ---------------------------------------------------------------------------------------------
+
+
+def _python(text: str) -> list[Words]:
+    """Return a command for every `LLM(...)` of a Python snippet; what it samples with comes along."""
+    found: list[Words] = []
+    others = [engine.python_package for engine in DIALECTS.values() if engine.python_package]
+    for match in re.finditer(_CALLED.python_call, text):
+        line = text.count("\n", 0, match.start()) + 1
+        for package, needed, do in others:
+            if package in text:
+                raise DrafthouseError(Problem(f"{_CALL} of {package}", needed, do, f"line {line}"))
+        call = _call(text, match.end() - 1, line)
+        words = [str(_literal(call.args[0], text, line))] if call.args else []
+        for keyword in call.keywords:
+            words += _flag_words(str(keyword.arg), _literal(keyword.value, text, line))
+        found.append(Words(line, _CALL, words, _sampling(text, match.end())))
+    return found
+
+
+def _call(text: str, opening: int, line: int) -> ast.Call:
+    """Parse the call whose ``(`` is at ``opening``; comments may have lost the newline behind them."""
+    depth, place, quote = 0, opening, ""
+    while place < len(text):
+        char = text[place]
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+            if depth == 0:
+                break
+        place += 1
+    body = text[opening : place + 1]
+    comment = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
+    for source in (body, comment.sub(" ", body)):
+        try:
+            tree = ast.parse(f"call{source}", mode="eval").body
+        except (SyntaxError, ValueError):
+            continue
+        if isinstance(tree, ast.Call):
+            return tree
+    raise DrafthouseError(
+        Problem("LLM(...) that is not Python", "LLM(model=..., ...)", "paste it to its last )", f"line {line}")
+    )
+
+
+def _literal(node: ast.expr, text: str, line: int) -> Any:
+    """Return a literal's value, or that of a name which the snippet sets to a literal."""
+    if isinstance(node, ast.Name):
+        setting = re.search(rf"\b{re.escape(node.id)}\s*=\s*(\"[^\"\n]*\"|'[^'\n]*'|[\d.]+)", text)
+        if setting:
+            return ast.literal_eval(setting.group(1))
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError):
+        raise DrafthouseError(
+            Problem(
+                f"{ast.unparse(node)} in LLM(...)",
+                "values that are written out: nothing is run here",
+                "write its value in its place",
+                f"line {line}",
+            )
+        ) from None
+
+
+def _flag_words(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if value is True:
+        return [flag]
+    if value is False:
+        return [f"--no-{flag[2:]}"]
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [flag, json.dumps(value)]
+    if isinstance(value, (list, tuple)):
+        return [flag, *map(str, value)]
+    return [flag, str(value)]
+
+
+def _sampling(text: str, start: int) -> dict[str, str]:
+    """Return what `SamplingParams(...)` says, as ``sampling.<name>``: it belongs to requests."""
+    match = re.compile(r"\bSamplingParams\s*\(").search(text, start)
+    if match is None:
+        return {}
+    try:
+        call = _call(text, match.end() - 1, 0)
+        return {f"sampling.{keyword.arg}": str(ast.literal_eval(keyword.value)) for keyword in call.keywords}
+    except (DrafthouseError, ValueError, TypeError):
+        return {}
+
+
+def engine_of_words(words: Words) -> Engine:
+    """Return the engine that a command starts."""
+    return _CALLED if words.program == _CALL else engine_of(words.program)

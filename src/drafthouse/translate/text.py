@@ -1,0 +1,125 @@
+"""A translation for a terminal, and as plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from ..core.plain_text import printable
+from ..core.shell import shell_words
+from ..core.table import table
+from .flags import KINDS
+from .translator import Translation
+
+_VARIABLE = re.compile(r"[\w./:=@-]*(?:\$(?:\w+|\{\w+\})[\w./:=@-]*)+")
+_CHANGES = ["was", "is now", "since", "why"]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists in one line, as the profiles of the house do."""
+
+
+_Dumper.add_representer(
+    list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+)
+
+
+def profile_text(translation: Translation) -> str:
+    """Return the profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
+    lines = ["# Translated from a pasted command by scripts/translate.py; never run."]
+    lines += [f"# Of the command, and not of this profile: {printable(entry)}" for entry in translation.left_out]
+    body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    return "\n".join(lines) + "\n" + body
+
+
+def command_text(translation: Translation) -> str:
+    """Return the command to paste: the files it reads first, then one flag a line."""
+    parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
+    first, *rest = translation.command
+    head = " ".join([*translation.environment, _shell(first)])
+    return "\n".join(parts) + " \\\n  ".join([head, *map(_shell, rest)])
+
+
+def _shell(words: Sequence[str]) -> str:
+    """Return words quoted for a shell; one with a variable of the reader's shell is left for that to fill in."""
+    return " ".join(f'"{word}"' if _VARIABLE.fullmatch(word) else shell_words(word) for word in words)
+
+
+def as_data(translation: Translation) -> dict[str, Any]:
+    """Return the whole translation as plain data, for --json."""
+    return {
+        "name": translation.name,
+        "engine": translation.engine,
+        "engine_version": translation.version,
+        "same_profiles": translation.same,
+        "near_profiles": translation.near,
+        "differs": translation.differs,
+        "baseline": translation.baseline,
+        "profile": translation.profile,
+        "profile_yaml": profile_text(translation),
+        "command": [word for words in translation.command for word in words],
+        "command_text": command_text(translation),
+        "files": translation.files,
+        "changes": [change.as_dict() for change in translation.changes],
+    }
+
+
+def translation_text(translation: Translation, *, colour: bool = False) -> str:
+    """Return what a person reads: which profile it is, the profile, the command of today, the changes."""
+    parts = [_paint(_is(translation), "\033[1m", colour)]
+    parts.append(_rule(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
+    parts.append(
+        _rule(f"today's command ({translation.engine_name} {translation.version})", colour) + command_text(translation)
+    )
+    return "\n\n".join([*parts, _rule("what changed", colour) + _changes(translation)])
+
+
+def _is(translation: Translation) -> str:
+    """Say first whether there is such a profile already, and in what the command differs from it."""
+    near = f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else ""
+    if not translation.same:
+        return f"a new profile: {translation.name}{near}"
+    name = translation.same[0]
+    what = "the baseline of the profile" if translation.baseline else "the profile"
+    differs = [f"it differs in {printable(one)}" for one in translation.differs]
+    return "\n".join([f"this is {what} {name}: make {name}", *differs])
+
+
+def _changes(translation: Translation) -> str:
+    """Return the changes, a table for each kind; versions stand beside what they changed."""
+    blocks = []
+    for kind in KINDS:
+        rows = [
+            [
+                printable(change.what),
+                printable(change.became if change.became != change.what else ""),
+                change.version,
+                printable(change.why),
+            ]
+            for change in translation.changes
+            if change.kind == kind
+        ]
+        if rows:
+            blocks.append(f"{kind}\n{_indented(_columns(rows))}")
+    return "\n\n".join(blocks) or "nothing: every flag is today's"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table without the columns that are empty in every row."""
+    wanted = [place for place in range(len(_CHANGES)) if any(row[place] not in ("", "-") for row in rows)]
+    return table([_CHANGES[place] for place in wanted], [[row[place] for place in wanted] for row in rows], width=38)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _rule(title: str, colour: bool) -> str:
+    return _paint(f"── {title} ".ljust(100, "─"), "\033[2m", colour) + "\n"
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"{code}{text}\033[0m" if colour else text

@@ -1,0 +1,266 @@
+"""Paste a command from a blog, get a profile: the command of today, and what became of each of its flags.
+
+Pure: text, catalogue and table of old flags in, translations out; files that a command names are read through
+the function it is given. Nothing that was pasted is dropped without a word: what is not known is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.shell import Flag, compact_json, flag
+from ..core.versions import having, known, releases
+from ..engines.pasted import Change, Speculation
+from ..profiles.catalog import House
+from .flags import OldFlags
+from .nearest_profile import (
+    Wanted,
+    a_speculation,
+    choose_context,
+    choose_hardware,
+    differences,
+    find_model,
+    nearest_models,
+    profiles_like,
+    slug,
+    usual_tokens,
+)
+from .reader import Reading
+from .sources import commands_of
+from .values import nested, plain, quoted
+
+Data = dict[str, Any]
+
+
+@dataclass
+class Translation:
+    """One command, translated."""
+
+    name: str  # under which its profile may be saved
+    engine: str
+    engine_name: str
+    version: str
+    profile: Data
+    command: list[Flag]  # the program and the model, then one flag an entry
+    environment: list[str]  # NAME=value in front of it, as a shell takes it
+    files: dict[str, str]  # what it reads, name to text
+    changes: list[Change]
+    same: list[str]  # profiles of the house with the same engine, target, method and draft
+    near: list[str]  # those with another draft or method, or of the nearest target
+    differs: list[str]  # in what it differs from the first of the same
+    baseline: bool  # the command does not speculate
+    left_out: list[str]  # of the command, and not of the profile
+
+
+def translate(
+    text: str, house: House, flags: OldFlags, read: Callable[[str], str | None]
+) -> tuple[list[Translation], list[str]]:
+    """Translate every serve command of ``text``; also return the flags in it that belong to no command.
+
+    ``flags`` is what `load_flags` read; ``read`` returns the text of a file that a command names, or None.
+    Raises DrafthouseError with every problem of every command.
+    """
+    commands, paste = commands_of(text)
+
+    def file_of(name: str) -> str | None:
+        for known_as in (name, name.removeprefix("./"), name.rsplit("/", 1)[-1]):
+            if known_as in paste.files:
+                return paste.files[known_as]
+        return read(name)
+
+    found: list[Translation] = []
+    problems: list[Problem] = []
+    for words in commands:
+        try:
+            found.append(_Result(Reading(words, house, flags, file_of)).translation())
+        except DrafthouseError as error:
+            where = f"line {words.line}, {words.program}"
+            problems += [
+                Problem(one.found, one.needed, one.do, f"{where}: {one.where}" if one.where else where)
+                for one in error.problems
+            ]
+    if problems:
+        raise DrafthouseError(problems)
+    return found, paste.loose
+
+
+class _Result:
+    """From a command that was read to its profile and its command of today."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.read = reading
+        self.house, self.engine, self.note = reading.house, reading.engine, reading.note
+        self.speculation = reading.speculation
+        self.version = reading.version
+
+    def translation(self) -> Translation:
+        read, speculation = self.read, self.speculation
+        target = self._known(read.target, "model")
+        method = speculation.method if speculation else ""
+        entry = self.engine["methods"].get(method, {})
+        draft_name, draft = "", None
+        if speculation and speculation.draft:
+            draft_name = read.moved_repository(speculation.draft)
+            draft = self._known(draft_name, "head" if entry.get("draft") == "head" else "model")
+        wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
+        same, near = profiles_like(self.house, wanted, read.target)
+        if speculation is None:
+            spec, why = a_speculation(self.house, wanted, near if target else [])
+            self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
+            same, near = ([near[0]], near[1:]) if near and target else ([], near)
+        else:
+            like = [*same, *near] if target else []
+            spec = self._spoken(speculation, draft or draft_name, draft_name, like)
+            self._version_for(method)
+        drafts_with = spec.get("draft") if spec.get("draft") in self.house.models else None
+        wanted = Wanted(read.engine_id, self.engine, target, drafts_with, spec["method"], read.serve)
+        like = [*same, *near] if target else []
+        hardware, why = choose_hardware(self.house, wanted, like)
+        self.note("(no hardware)", f"hardware: {hardware}", why, "chosen")
+        self._context(wanted, hardware, like)
+        self._requires(spec["method"])
+        profile = self._profile(hardware, target or read.target, spec)
+        name = f"{hardware}-{slug(target or read.target)}-{slug(spec['method'])}"
+        return Translation(
+            name=f"{name}-pasted" if name in self.house.profiles else name,
+            engine=read.engine_id,
+            engine_name=str(self.engine["name"]),
+            version=self.version,
+            profile=profile,
+            command=self._command(),
+            environment=read.environment,
+            files=self._files(),
+            changes=read.changes,
+            same=same,
+            near=near,
+            differs=differences(profile, self.house.profiles[same[0]]) if same else [],
+            baseline=speculation is None,
+            left_out=read.left_out,
+        )
+
+    def _known(self, name: str, kind: str) -> str | None:
+        """Return the catalogue's id of a model; say so where it has none, and name the nearest."""
+        found = find_model(self.house, name)
+        if found is None:
+            close = nearest_models(self.house, name, kind, self.engine["formats"])
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            self.note(name, name, f"the catalogue has no such model{hint}", "kept")
+        return found
+
+    def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> Data:
+        """Return `speculation:` of the profile, and put what was chosen or renamed into the engine's words."""
+        tokens, method = speculation.tokens, speculation.method
+        if tokens is None:
+            tokens, why = usual_tokens(self.house, self.engine, method, profiles)
+            self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
+        names = self.engine["methods"].get(method, {}).get("names", {})
+        for key, value in list(speculation.words.items()):
+            if draft_name and isinstance(value, str) and value.rstrip("/") == speculation.draft:
+                speculation.words[key] = draft_name
+        if speculation.tokens is None and "num_speculative_tokens" in names:
+            head = {names[key]: speculation.words.pop(names[key], None) for key in ("method", "model") if key in names}
+            head = {word: value for word, value in head.items() if value is not None}
+            speculation.words = {**head, names["num_speculative_tokens"]: tokens, **speculation.words}
+        for key in speculation.unknown:
+            self.read.left_out.append(f"{key} of the speculation")
+            self.note(key, key, "passed on as it is: the catalogue does not know it", "kept")
+        spec: Data = {"method": method, **({"draft": draft} if draft else {}), "num_speculative_tokens": tokens}
+        if speculation.options:
+            spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
+        return spec
+
+    def _version_for(self, method: str) -> None:
+        """Take an older version where today's does not have the method, and say so."""
+        entry, name = self.engine["methods"].get(method), self.engine["name"]
+        if entry is None:
+            self.note(f"method {method}", method, f"the catalogue does not know this method of {name}", "kept")
+        elif not known(self.version, entry):
+            older = having(releases(self.engine), entry)
+            why = f"{name} {self.version} does not have it: {entry.get('reason', 'another version has it')}"
+            became = f"engine_version: {older[-1]}" if older else ""
+            self.note(f"method {method}", became, why, "removed", f"after {entry.get('until', '-')}")
+            self.version = older[-1] if older else self.version
+
+    def _context(self, wanted: Wanted, hardware: str, like: list[str]) -> None:
+        """Shorten a context that was not asked for and does not fit; say so of one that was."""
+        option = self.engine["context_option"]
+        chosen = choose_context(self.house, wanted, hardware, like)
+        if chosen is None:
+            return
+        tokens, why = chosen
+        flag_name = self.engine["options"][option].get("flag", option)
+        if option in self.read.serve:
+            self.note(f"{flag_name} {self.read.serve[option]}", f"{tokens} or less", why, "kept")
+        elif tokens > 0:
+            self.read.serve[option] = tokens
+            self.read.rest.append([flag_name, str(tokens)])
+            self.note(f"(no {flag_name})", f"{flag_name} {tokens}", why, "chosen")
+
+    def _requires(self, method: str) -> None:
+        """Leave out of the profile what the catalogue sets with the method; set its environment."""
+        required = self.engine["methods"].get(method, {}).get("requires", {})
+        for key, value in (required.get("serve") or {}).items():
+            if self.read.serve.get(key) == value:
+                del self.read.serve[key]
+                word = self.engine["options"].get(key, {}).get("yaml", key)
+                self.note(f"{word}: {value}", f"requires: of {method}", required["reason"], "moved")
+        for name, value in (required.get("environment") or {}).items() if self.speculation else ():
+            setting = f"{name}={quoted(str(value))}"
+            self.read.environment.append(setting)
+            # What another method lost may be just what this one needs (V0 for MLP speculators).
+            said = [change for change in self.read.changes if change.what.startswith(f"{name}=")]
+            for change in said:
+                self.read.changes.remove(change)
+                self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
+
+    def _profile(self, hardware: str, target: str, spec: Data) -> Data:
+        read, models = self.read, self.house.models
+        named = str(models.get(target, {}).get("name", target))
+        draft = spec.get("draft", "")
+        drafted = str(models.get(draft, {}).get("name", draft))
+        way = f"{drafted} as its draft ({spec['method']})" if drafted else spec["method"]
+        profile: Data = {
+            "title": f"{named} with {way} on {self.house.hardware[hardware]['name']}",
+            "hardware": hardware,
+            "engine": read.engine_id,
+        }
+        if self.version != str(self.engine["default_version"]):
+            profile["engine_version"] = self.version
+        profile.update({"target": target, "speculation": spec})
+        if read.serve:
+            profile["serve"] = dict(read.serve)
+        if read.temperature:
+            profile["temperature"] = float(read.temperature)
+        profile["experiment"] = {"suites": ["mixed"]}
+        return profile
+
+    def _command(self) -> list[Flag]:
+        read, launch, form = self.read, self.engine["launch"], self.engine["speculation"]["form"]
+        command: list[Flag] = [list(launch["command"])]
+        model_flag = read.target_flag or launch.get("target")
+        if model_flag:
+            command.append([model_flag, read.target])
+        else:
+            command[0].append(read.target)
+        command += read.rest
+        if read.config_name:
+            command.append([launch["config"]["flag"], read.config_name])
+        if self.speculation and form == "json":
+            command.append([self.engine["speculation"]["flag"], compact_json(plain(self.speculation.words))])
+        elif self.speculation and form == "flags":
+            command += [flag(name, value) for name, value in self.speculation.words.items()]
+        return command
+
+    def _files(self) -> dict[str, str]:
+        if not self.read.config_name:
+            return {}
+        settings = dict(self.read.config)
+        if self.speculation:
+            key = self.engine["speculation"]["key"]
+            settings.update({f"{key}.{name}": value for name, value in self.speculation.words.items()})
+        return {self.read.config_name: yaml.safe_dump(nested(settings), sort_keys=False)}

@@ -1,0 +1,127 @@
+"""Values of flags and settings: read, made flat or nested, and written again as a person would type them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.documents import BadDocument
+from ..core.errors import DrafthouseError, Problem
+from ..core.shell import Flag, compact_json, flag
+from ..core.yaml_documents import yaml_of
+from ..engines.pasted import Given
+
+Data = dict[str, Any]
+_TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+#: vLLM's own: a small letter counts in tens, a capital in twos (vllm/utils/argparse_utils.py).
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def typed(given: Given, kind: str) -> Any:
+    """Return a flag's value as the catalogue's type; raises DrafthouseError where it is none."""
+    value = given.value
+    text = str(value).strip()
+    if kind == "bool":
+        if isinstance(value, bool) or text.lower() in _TRUE:
+            return value if isinstance(value, bool) else _TRUE[text.lower()]
+        raise _wrong(given, "true or false")
+    if value is True or isinstance(value, list):
+        raise _wrong(given, "one value" if isinstance(value, list) else "a value behind it")
+    if kind == "int":
+        sized = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG])", text)
+        if sized:
+            return int(float(sized.group(1)) * _UNITS[sized.group(2)])
+        if re.fullmatch(r"-?\d+", text):
+            return int(text)
+        raise _wrong(given, "a whole number")
+    if kind == "float":
+        try:
+            return float(text)
+        except ValueError:
+            raise _wrong(given, "a number") from None
+    return text
+
+
+def _wrong(given: Given, needed: str) -> DrafthouseError:
+    found = "nothing" if given.value is True else f"{given.value!r}"
+    return DrafthouseError(Problem(found, needed, "correct the value", given.spelled))
+
+
+def printed(given: Given) -> Flag:
+    """Return a flag as words, under its long name of today."""
+    if isinstance(given.value, list):
+        return [given.flag, *map(str, given.value)]
+    return flag(given.flag, given.value)
+
+
+def quoted(value: str) -> str:
+    """Return the value of a variable as a shell takes it."""
+    return shlex.quote(value)
+
+
+def file_words(key: str, value: Any) -> list[str]:
+    """Return an entry of vLLM's --config file as words: nested settings become JSON, as vLLM does it."""
+    name = f"--{key.lstrip('-').replace('_', '-')}"
+    if isinstance(value, bool):
+        return [name] if value else [f"--no-{name[2:]}"]
+    if isinstance(value, Mapping):
+        return [name, compact_json(dict(value))]
+    if isinstance(value, list):
+        return [name, *map(str, value)]
+    return [name, str(value)]
+
+
+def read_yaml(text: str, name: str) -> Data:
+    """Return the settings of an engine's YAML file; raises DrafthouseError with line and column."""
+    try:
+        data = yaml_of(text)
+    except BadDocument as error:
+        place = f" ({error.place})" if error.place else ""
+        raise DrafthouseError(
+            Problem(f"text that is not YAML{place}: {error.why}", "keys with values", "correct that line", name)
+        ) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise DrafthouseError(
+            Problem(f"YAML that is one {type(data).__name__}", "keys with values", "write it as `key: value`", name)
+        )
+    return {str(key): value for key, value in data.items()}
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> Data:
+    """Return nested settings as one level with dotted keys; lists and empty tables stay as they are."""
+    result: Data = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            result.update(flat(value, f"{prefix}{key}."))
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def nested(settings: Mapping[str, Any]) -> Data:
+    """Return the contrary of `flat`."""
+    result: Data = {}
+    for key, value in settings.items():
+        *parents, last = key.split(".")
+        place = result
+        for parent in parents:
+            if not isinstance(place.get(parent), dict):
+                place[parent] = {}
+            place = place[parent]
+        place[last] = value
+    return result
+
+
+def plain(value: Any) -> Any:
+    """Return numbers that were typed as text as numbers, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"-?\d*\.\d+", value):
+        return float(value)
+    return value

@@ -1,0 +1,74 @@
+"""How candidates of the tuner are set beside each other, prompt by prompt. Pure; numpy, for the box."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..bench.stats import median, median_interval
+from .types import Candidate
+
+#: Candidates this near to the fastest count as equally fast.
+SAME = 1.02
+#: A trial ends early when the upper end of its speed over the leader's is below this.
+HOPELESS = 0.90
+#: How many answers it takes at least to end one early.
+LEAST_ANSWERS = 3
+
+
+def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
+    """Return the name under which answers of two candidates are set beside each other.
+
+    With the suite, for two suites may each have a prompt of the same id.
+    """
+    name = f"{suite}/{prompt_id}"
+    return name if temperature == 0 else f"{name}@{temperature:g}"
+
+
+def prompt_of(key: str) -> str:
+    """Return the prompt of a name that `pair_key` made: what stands before its temperature."""
+    prompt, at, temperature = key.rpartition("@")
+    return prompt if at and re.fullmatch(r"[0-9]+(\.[0-9]+)?", temperature) else key
+
+
+def hopeless(ratios: Sequence[float]) -> bool:
+    """Tell whether speeds over the leader's, prompt by prompt, are so low that more of them cannot help.
+
+    They are when the upper end of their median's 95 % interval is below 0.90. It takes three answers at least; of
+    so few the upper end is the best one.
+    """
+    return len(ratios) >= LEAST_ANSWERS and median_interval(ratios).high < HOPELESS
+
+
+def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return the speed of each candidate over that of the field, from their TPOT in ms by prompt; no unit.
+
+    On each prompt that all of them answered, the field is the geometric mean of their TPOT; a candidate's speed is
+    the median over these prompts of the field's TPOT over its own. Raises ValueError when there is no such prompt.
+    """
+    shared = [prompt for prompt in candidates[0] if all(prompt in one for one in candidates)]
+    if not shared:
+        raise ValueError("no prompt that all candidates answered")
+    field_ms = {
+        prompt: math.exp(math.fsum(math.log(one[prompt]) for one in candidates) / len(candidates)) for prompt in shared
+    }
+    return [median([field_ms[prompt] / one[prompt] for prompt in shared]) for one in candidates]
+
+
+@dataclass
+class Tried:
+    """What is known of one candidate. ``out`` says why it cannot win; it is empty while it can."""
+
+    candidate: Candidate
+    tpot_ms: dict[str, list[float]] = field(default_factory=dict)
+    out: str = ""
+    starts: int = 0
+    failed: bool = False
+    """Whether it is out because it did not run, and not for its speed."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def medians(self) -> dict[str, float]:
+        """Return the TPOT of each prompt, its runs reduced to their median, in ms."""
+        return {prompt: median(values) for prompt, values in self.tpot_ms.items()}

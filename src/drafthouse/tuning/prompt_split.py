@@ -1,0 +1,135 @@
+"""Which prompts the tuner searches with, and which it keeps unseen for the re-measurement. Pure.
+
+The re-measurement asks what the profile's experiment asks of its declared kinds of work, at the same temperatures.
+The search asks prompts of the suite `tune`, which no profile's experiment has, so that nothing is tuned to the
+prompts that judge it. A kind that this suite lacks (a user's own) is divided: a half for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..bench.groups import ask_fields
+from ..bench.stats import values_needed
+from ..core.errors import DrafthouseError, Problem
+from ..prompts.suites import Prompt, expand
+
+Ask = dict[str, Any]
+
+#: The suite of `benchmarks/` that belongs to the search.
+SUITE = "tune"
+#: How many prompts the first and shortest run asks at least.
+FIRST_PROMPTS = 4
+
+
+@dataclass(frozen=True)
+class TunePrompts:
+    """Both sets of prompts as plain data for the box (the fields of `client.Ask`), in the order they are asked."""
+
+    search: tuple[Ask, ...]
+    final: tuple[Ask, ...]
+    first: int
+    """How many the shortest run asks: of each kind one at least."""
+    notes: tuple[str, ...]
+    """What a reader of the result must know about them."""
+
+    @property
+    def weight(self) -> float:
+        """The output tokens of an answer of the re-measurement over those of the search."""
+        means = [sum(ask["output_tokens"] for ask in asks) / len(asks) for asks in (self.final, self.search)]
+        return float(means[0] / means[1])
+
+
+def prompts_for(
+    resolved: Mapping[str, Any], own_suite: Mapping[str, Any], whole: Mapping[str, Mapping[str, Any]]
+) -> TunePrompts:
+    """Return the prompts for a resolved profile.
+
+    ``own_suite`` is the suite `tune`, ``whole`` the profile's suites with all the prompts they have: ``resolved``
+    holds them with as many as the experiment wants. Raises DrafthouseError when the declared kinds have too few prompts
+    for a re-measurement that can be believed.
+    """
+    experiment = resolved["experiment"]
+    names = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
+    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(own_suite)
+    enough = sum(len(wanted[kind]) for kind in names) >= values_needed()
+    search: list[list[Prompt]] = []
+    final: list[list[Prompt]] = []
+    notes: list[str] = []
+    for kind in names:
+        asked = wanted[kind] if enough else everything[kind]
+        seen = {_text(prompt) for prompt in everything[kind]}
+        others = [prompt for prompt in mine.get(kind, ()) if _text(prompt) not in seen]
+        search.append(others or everything[kind][::2])
+        final.append(asked if others else everything[kind][1::2])
+        if not others:
+            notes.append(
+                f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's were "
+                "searched with, the other half was kept for the re-measurement"
+            )
+    _check(resolved, names, search, final)
+    usual = tuple(float(value) for value in experiment["temperatures"])
+    limit = experiment.get("max_output_tokens")
+    asks = []
+    for prompt, turn in _in_turns(search):
+        heat = prompt.temperatures or usual
+        asks.append(_ask(prompt, limit, heat[turn % len(heat)]))
+    judged = [_ask(prompt, limit, t) for prompt, _ in _in_turns(final) for t in prompt.temperatures or usual]
+    streams = int(experiment["concurrency"])
+    if len(asks) < streams:
+        notes.append(f"the search has {len(asks)} prompts, fewer than the {streams} streams of the profile")
+    first = min(len(asks), max(FIRST_PROMPTS, len(names), min(streams, len(asks) // 2)))
+    return TunePrompts(tuple(asks), tuple(judged), first, tuple(notes))
+
+
+def _by_kind(suites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Prompt]]:
+    """Return the prompts of every kind; one that a suite repeats counts once."""
+    found: dict[str, list[Prompt]] = {}
+    for suite in suites.values():
+        once = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
+        for kind, prompts in expand(once).items():
+            found.setdefault(kind, []).extend(prompts)
+    return found
+
+
+def _in_turns(kinds: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
+    """Return the prompts of all kinds in turns, with a number by which their temperatures alternate."""
+    longest = max(len(kind) for kind in kinds)
+    return [
+        (kind[place], place + number)
+        for place in range(longest)
+        for number, kind in enumerate(kinds)
+        if place < len(kind)
+    ]
+
+
+def _ask(prompt: Prompt, limit: int | None, temperature: float) -> Ask:
+    tokens = min(prompt.output_tokens, limit) if limit else prompt.output_tokens
+    return {**ask_fields(prompt), "output_tokens": tokens, "temperature": temperature}
+
+
+def _text(prompt: Prompt) -> str:
+    return json.dumps(prompt.messages, sort_keys=True, default=str)
+
+
+def _check(
+    resolved: Mapping[str, Any],
+    names: Sequence[str],
+    search: Sequence[Sequence[Prompt]],
+    final: Sequence[Sequence[Prompt]],
+) -> None:
+    """Raise DrafthouseError when there are too few prompts to search with, or to judge with."""
+    judged, searched = sum(map(len, final)), sum(map(len, search))
+    if judged >= values_needed() and searched >= FIRST_PROMPTS:
+        return
+    raise DrafthouseError(
+        Problem(
+            f"{searched} prompts to search with and {judged} to judge by, of the kinds {', '.join(names)}",
+            f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
+            f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
+            f"profiles/{resolved['profile']}.yml: experiment.kinds",
+        )
+    )

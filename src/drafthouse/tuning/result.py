@@ -1,0 +1,322 @@
+"""What a tuning says: the judgement on unseen prompts, the table of what was tried, the profile with its evidence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ..analysis.gates import FAILED, PASSED
+from ..analysis.output_equality import judge_outputs
+from ..analysis.verdict import THRESHOLD
+from ..bench.machine_state import OTHER_CPU_PERCENT
+from ..bench.stats import geometric_means, median, median_interval, paired_ratios
+from ..core.format import NOTHING, count, listing, number, percent, times, times_span
+from ..core.plain_text import printable
+from ..core.table import table
+from .paired_stats import SAME, Tried, prompt_of
+from .prompt_split import SUITE, TunePrompts
+from .search import ALL, Found
+from .types import BASELINE, SPECULATIVE, Candidate, Outcome
+
+Data = dict[str, Any]
+
+#: What a tuning can come to. A new profile is written for the first two.
+FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster", "kept", "unconfirmed"
+#: The winner's answers at temperature 0 do not pass the outputs gate, whatever its speed.
+WRONG_OUTPUT = "wrong output"
+BETTER = (FASTER, AS_FAST)
+_RULE = (
+    f"within {100 * (SAME - 1):.0f} % of the fastest counts as fastest; of these the profile's own method, "
+    "then fewer changed options, then the smaller K"
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The word, the sentence, and the numbers behind them: `stats.Estimate` as plain data, None where not measured."""
+
+    word: str
+    sentence: str
+    over_profile: Data | None = None
+    """The winner's speed over that of the profile as it stood, prompt by prompt."""
+    over_baseline: Data | None = None
+    """The winner's speed over that of the same server without speculation."""
+    equal_outputs: Data | None = None
+    """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
+    outputs: Data | None = None
+    """What the outputs gate says of them (`output_equality.judge_outputs`): word, said, and both sides."""
+
+
+def judge(found: Found) -> Judgement:
+    """Return what the re-measurement says of the winner, by the rule of the verdict where speculation is meant."""
+    won, own = found.winner, found.own
+    if won == own:
+        tried = count(len(found.tried) - 1, "other candidate")
+        return Judgement(KEPT, f"kept: {found.why}; {tried} tried, {found.ended}")
+    if found.unconfirmed:
+        return Judgement(UNCONFIRMED, f"unconfirmed: {won.id} was the fastest in the search, but {found.unconfirmed}")
+    mine, base, before = (
+        _pooled(found.final[key]) for key in ((SPECULATIVE, won.id), (BASELINE, won.id), (SPECULATIVE, own.id))
+    )
+    over_profile, over_baseline = _speedup(before, mine), _speedup(base, mine)
+    arms = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
+    equal, outputs = _equal_outputs(*arms), judge_outputs(*(_answers(outcomes) for outcomes in arms))
+    if outputs["word"] == FAILED:
+        said = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, counts for nothing"
+        sentence = f"{WRONG_OUTPUT}: {won.id}, {said}"
+        return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
+    drafted = any(outcome.facts.get("drafted") for outcome in found.final[SPECULATIVE, won.id])
+    word, said = _word(won, own, over_profile, drafted)
+    pays = over_baseline["low"] > THRESHOLD
+    beside = f"{'pays' if pays else 'does not pay'}: {times_span(over_baseline)} of the speed without speculation"
+    prompts = f"on {count(over_profile['n'], 'prompt')} that the search did not see"
+    unsure = "" if outputs["word"] == PASSED else f"; outputs {outputs['word']}: {outputs['said']}"
+    sentence = f"{word}: {won.id}, {said} {prompts}; {beside}{unsure}"
+    return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
+
+
+def _word(won: Candidate, own: Candidate, over_profile: Mapping[str, Any], drafted: bool) -> tuple[str, str]:
+    speed = f"{times_span(over_profile)} the speed of {own.id}"
+    if not drafted:
+        return NO_FASTER, f"{speed}, without drafting one token: speculation is not what made it so,"
+    # Two starts of one engine differ, which an interval over prompts does not see: the verdict's own threshold.
+    if over_profile["median"] >= THRESHOLD and over_profile["low"] > 1.0:
+        return FASTER, speed
+    if won.family == own.family and won.tokens < own.tokens and over_profile["low"] > 1 / SAME:
+        return AS_FAST, f"{speed} with {own.tokens - won.tokens} fewer drafted tokens a step,"
+    return NO_FASTER, f"{speed}, which is no clear gain,"
+
+
+def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """Return the TPOT of every prompt over all rounds, in ms."""
+    pooled: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        for prompt, value in outcome.tpot_ms.items():
+            pooled.setdefault(prompt, []).append(value)
+    return pooled
+
+
+def _answers(outcomes: Sequence[Outcome]) -> Data:
+    """Return the answers of an arm's rounds as the outputs gate reads a result."""
+    return {
+        "requests": [
+            {**answer, "round": number}
+            for number, outcome in enumerate(outcomes, 1)
+            for answer in outcome.facts.get("answers") or []
+        ]
+    }
+
+
+def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Data:
+    """Return the median speed-up over the prompts; one at several temperatures counts once, as in the verdict."""
+    ratios = paired_ratios(slow, fast)
+    return median_interval(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
+
+
+def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> Data | None:
+    """Return how many fingerprints of answers at temperature 0 agree; ``control`` is the baseline asked twice."""
+    one, two = (outcomes[0].facts.get("outputs") or {} for outcomes in (baseline, speculative))
+    shared = [prompt for prompt in one if prompt in two]
+    if not shared:
+        return None
+    control = None
+    if len(baseline) > 1:
+        again = baseline[1].facts.get("outputs") or {}
+        both = [prompt for prompt in one if prompt in again]
+        control = sum(one[prompt] == again[prompt] for prompt in both) / len(both) if both else None
+    return {"pairs": len(shared), "equal": sum(one[prompt] == two[prompt] for prompt in shared), "control": control}
+
+
+# --- for people -------------------------------------------------------------------------------------
+
+
+def speed_over_own(found: Found, one: Tried) -> float | None:
+    """Return the median speed of a candidate over the profile as it stands, on the prompts both answered."""
+    own = next(tried for tried in found.tried if tried.candidate == found.own)
+    ratios = list(paired_ratios(own.tpot_ms, one.tpot_ms).values())
+    return median(ratios) if ratios else None
+
+
+def table_of(found: Found) -> str:
+    """Return everything that was tried as a table, the fastest first and those that are out at the end."""
+    order = sorted(found.tried, key=lambda one: (bool(one.out), -(speed_over_own(found, one) or 0.0)))
+    rows = []
+    for one in order:
+        speed = speed_over_own(found, one)
+        acceptance = (one.facts.get("acceptance") or {}) if isinstance(one.facts, Mapping) else {}
+        length = acceptance.get("spec_decode_acceptance_length") if isinstance(acceptance, Mapping) else None
+        note = one.out or ("chosen" if one.candidate == found.winner else "")
+        if one.candidate == found.own:
+            note = ", ".join(word for word in ("the profile as it stands", note) if word)
+        rows.append(
+            [
+                one.candidate.id,
+                str(len(one.tpot_ms)),
+                str(one.starts),
+                number(median(list(one.medians().values()))) if one.tpot_ms else NOTHING,
+                times(speed) if speed else NOTHING,
+                number(length),
+                note,
+            ]
+        )
+    return table(["candidate", "prompts", "starts", "ms/token", "speed", "tokens/step", ""], rows, width=48)
+
+
+def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> str:
+    """Return what a person reads at the end: the sentence first, then what it rests on."""
+    lines = [judgement.sentence, "", table_of(found), ""]
+    lines.append(
+        "speed: median over the prompts, over the profile as it stands; ms/token: median; tokens/step: accepted "
+        "drafts and one."
+    )
+    if judgement.equal_outputs:
+        lines.append(_outputs_line(judgement.equal_outputs))
+    if found.ended != ALL:
+        lines.append("The time was up before everything was tried: a larger BUDGET tries more.")
+    lines += [f"note: {note}" for note in company(found)]
+    lines += [f"not tried: {name}: {why}" for name, why in left_out]
+    lines += [f"note: {note}" for note in notes]
+    return "\n".join(lines)
+
+
+def company(found: Found) -> list[str]:
+    """Return a warning where something else used the machine while candidates were measured."""
+    facts = [one.facts for one in found.tried] + [one.facts for outcomes in found.final.values() for one in outcomes]
+    shares = [share for fact in facts if isinstance(share := fact.get("other_cpu_percent"), float)]
+    busy = [share for share in shares if share > OTHER_CPU_PERCENT]
+    if not busy:
+        return []
+    return [
+        f"other work took {max(busy):.0f} % of the machine's CPU at worst, and more than {OTHER_CPU_PERCENT:.0f} % in "
+        f"{len(busy)} of {count(len(shares), 'trial')}: what is measured beside it is as much luck as speed"
+    ]
+
+
+def _outputs_line(outputs: Mapping[str, Any]) -> str:
+    control = outputs["control"]
+    beside = f" (the baseline asked twice: {percent(control)})" if control is not None else ""
+    return f"answers at temperature 0 that are the baseline's own: {outputs['equal']} of {outputs['pairs']}{beside}."
+
+
+# --- for machines -----------------------------------------------------------------------------------
+
+
+def evidence(found: Found, judgement: Judgement, about: Mapping[str, Any], prompts: TunePrompts) -> Data:
+    """Return what stands in the new profile under `tuned`: how its values were found, and what they brought.
+
+    ``about`` is what the caller knows: from, date, inventory, engine, budget_s.
+    """
+    kinds = list(dict.fromkeys(str(ask["kind"]) for ask in prompts.final))
+    tried = {}
+    for one in found.tried:
+        speed = speed_over_own(found, one)
+        tried[one.candidate.id] = f"out: {one.out}" if one.out else round(speed, 3) if speed else None
+    data: Data = {
+        **about,
+        "spent_s": round(found.spent_s),
+        "verdict": judgement.sentence,
+        "rule": _RULE,
+        "over_profile": _short(judgement.over_profile),
+        "over_baseline": _short(judgement.over_baseline),
+        "equal_outputs": judgement.equal_outputs,
+        "outputs": f"{judgement.outputs['word']}: {judgement.outputs['said']}" if judgement.outputs else None,
+        "searched_with": f"{count(len(prompts.search), 'prompt')} of the kinds {listing(kinds)} (suite {SUITE})",
+        "judged_with": f"{count(len(prompts.final), 'answer')} of the profile's own prompts of these kinds",
+        "ended": found.ended,
+        "tried": tried,
+    }
+    if notes := [*prompts.notes, *company(found)]:
+        data["notes"] = notes
+    return {key: value for key, value in data.items() if value is not None}
+
+
+def _short(estimate: Mapping[str, Any] | None) -> Data | None:
+    if estimate is None:
+        return None
+    return {**{name: round(estimate[name], 3) for name in ("median", "low", "high")}, "prompts": estimate["n"]}
+
+
+def tuned_profile(profile: Mapping[str, Any], winner: Candidate, proof: Mapping[str, Any]) -> Data:
+    """Return the new profile: the old one with the winner's values, and the evidence.
+
+    What was measured of the old values goes: `verified`, and the expected acceptance of another draft or method.
+    """
+    new = _taken(copy.deepcopy(dict(profile)), winner.overrides)
+    new["title"] = f"{profile['title']}, tuned"
+    before, after = profile["speculation"], new["speculation"]
+    if (before["method"], before.get("draft")) != (after["method"], after.get("draft")):
+        new.pop("expect", None)
+    new.pop("verified", None)
+    new["tuned"] = dict(proof)
+    return new
+
+
+def _taken(base: Data, over: Mapping[str, Any]) -> Data:
+    """Lay ``over`` over ``base`` as the resolver does: a None takes the key away."""
+    for key, value in over.items():
+        if value is None:
+            base.pop(key, None)
+        elif isinstance(value, Mapping):
+            base[key] = _taken(dict(base.get(key) or {}), value)
+        else:
+            base[key] = copy.deepcopy(value)
+    return base
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists in one line, as the profiles of the house do."""
+
+
+_Dumper.add_representer(
+    list, lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+)
+
+
+def profile_yaml(profile: Mapping[str, Any]) -> str:
+    """Return a tuned profile as the text of its file."""
+    own = printable(profile["tuned"]["from"])
+    head = (
+        f"# Written by `make tune` from profiles/{own}.yml; what it was measured with stands\n"
+        "# under `tuned`. Change the values as you like: a run measures them anew.\n"
+    )
+    body = yaml.dump(dict(profile), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
+    return head + body
+
+
+def as_data(found: Found, judgement: Judgement) -> Data:
+    """Return the whole tuning as plain data, for result.json."""
+    return {
+        "schema": "drafthouse.tuned/1",
+        "word": judgement.word,
+        "sentence": judgement.sentence,
+        "own": found.own.id,
+        "winner": found.winner.id,
+        "overrides": dict(found.winner.overrides),
+        "why": found.why,
+        "ended": found.ended,
+        "spent_s": found.spent_s,
+        "over_profile": judgement.over_profile,
+        "over_baseline": judgement.over_baseline,
+        "equal_outputs": judgement.equal_outputs,
+        "outputs": judgement.outputs,
+        "tried": [
+            {
+                "candidate": one.candidate.id,
+                "tokens": one.candidate.tokens,
+                "out": one.out,
+                "starts": one.starts,
+                "speed": speed_over_own(found, one),
+                "tpot_ms": one.tpot_ms,
+                "facts": dict(one.facts),
+            }
+            for one in found.tried
+        ],
+        "final": [
+            {"arm": arm, "candidate": candidate, "rounds": [dict(outcome.tpot_ms) for outcome in outcomes]}
+            for (arm, candidate), outcomes in found.final.items()
+        ],
+    }

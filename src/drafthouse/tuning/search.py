@@ -1,0 +1,458 @@
+"""The search of the tuner: what is tried, in which order, on how many prompts, and what wins. Pure.
+
+It starts nothing itself: a `Trial` does, and says how long it took. The clock of the search is the sum of these
+times, so the same outcomes lead to the same decisions, which is how a search that was killed goes on from its
+journal. The way (docs/tune.md says it for people):
+
+1. the profile as it stands, which shows what a trial costs here;
+2. successive halving over methods, drafts and a coarse row of K: all on a few prompts, the better half on as many
+   more, and so on (Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification");
+3. between the leader's K and its tried neighbours, until nothing is; what step 2 had no time for; tunable options;
+4. those close to the leader once more; the decision; the re-measurement on prompts that the search never saw.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..bench.stats import median, paired_ratios
+from ..core.errors import DrafthouseError, Problem
+from .paired_stats import SAME, Tried, speeds_of
+from .types import BASELINE, FAILED, FINAL, OK, SEARCH, SPECULATIVE, STOPPED, Candidate, Outcome, Space, Task, Trial
+
+#: Those this near are measured once more before the decision.
+CLOSE = 1.04
+#: Seconds at the end of the budget in which the last engine is stopped.
+STOP_S = 25.0
+#: Seconds before them in which a playbook ends whose time is up: asked to at first, killed then.
+KILL_S = 10.0
+#: No trial runs within so many seconds of the budget's end.
+RESERVE_S = STOP_S + KILL_S
+#: How the search can end.
+ALL, TIME = "nothing more to try", "no time for more"
+
+_RUNGS = 3
+# Of the time that the search has, how much goes into the coarse halving.
+_COARSE_SHARE = 0.6
+# Plans are made longer by this much: a start or an answer may take longer than those before it.
+_CAUTION = 1.15
+# A baseline is slower than the profile's own settings: the re-measurement is planned for this much.
+_BASELINE_SLOWER = 2.0
+# What a person does about an outcome that the journal holds.
+_ANEW = "AGAIN=1 (--again) forgets what the journal holds, and begins anew"
+# How often those close to the leader are measured once more, and how many of them.
+_PLAYOFFS, _PLAYERS = 2, 3
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Found:
+    """What a search found.
+
+    ``final`` holds the outcomes of the re-measurement, one a round, by arm and candidate's id; ``unconfirmed`` says
+    why there is none, where the winner is not the profile as it stands. ``ended`` is `ALL` or `TIME`.
+    """
+
+    own: Candidate
+    winner: Candidate
+    why: str
+    tried: list[Tried]
+    ended: str
+    spent_s: float
+    final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
+    unconfirmed: str = ""
+
+
+def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: None) -> Found:
+    """Search ``space`` within ``budget_s`` seconds and return what was found.
+
+    ``say`` gets a line for each phase and each trial. Raises DrafthouseError when the profile's own settings do not
+    run, when nothing runs any more, when all that was set beside the profile failed for one reason, or when the budget
+    is too short to try anything beside it.
+    """
+    search = _Search(space, trial, budget_s, say)
+    search.begin()
+    search.halve()
+    search.refine()
+    search.go_on()
+    search.vary()
+    search.play_off()
+    winner, why = search.decide()
+    if winner == space.own and search.look_again():
+        winner, why = search.decide()
+    search.check_compared(winner)
+    say(f"chosen: {winner.id}, {why}")
+    final, unconfirmed = search.confirm(winner) if winner != space.own else ({}, "")
+    tried = list(search.tried.values())
+    return Found(space.own, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
+
+
+def middle(low: int, high: int) -> int:
+    """Return the K between two, as many times the lower one as the higher one is of it; ``low`` where there is none."""
+    return min(max(round(math.sqrt(max(low, 1) * high)), low + 1), high - 1) if high - low > 1 else low
+
+
+class _Search:
+    """A search while it runs."""
+
+    def __init__(self, space: Space, trial: Trial, budget_s: float, say: Say) -> None:
+        self.space, self.trial, self.say = space, trial, say
+        self.budget_s, self.spent_s = budget_s, 0.0
+        self.tried: dict[str, Tried] = {}
+        self.alive: list[Tried] = []
+        self.overhead_s, self.answer_s = 0.0, 0.0
+        self.size = min(space.first_prompts, space.prompts)
+        self.ended = ALL
+        self.unrefined = False
+        self.failures = 0
+        """How many trials failed, one after the other, up to now."""
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def cost_s(self, answers: int) -> float:
+        """Return what one trial with so many answers is expected to take."""
+        return _CAUTION * (self.overhead_s + answers * self.answer_s)
+
+    def final_s(self, rounds: int) -> float:
+        """Return what the re-measurement is expected to take: baseline, winner and the profile as it stands."""
+        answers_s = self.space.final_prompts * self.space.final_weight * self.answer_s
+        return rounds * _CAUTION * (3 * self.overhead_s + (2 + _BASELINE_SLOWER) * answers_s)
+
+    @property
+    def left_s(self) -> float:
+        """What is left for the search, without what the re-measurement and the last stop need."""
+        rounds = 2 if self.final_s(2) <= self.budget_s / 3 else 1
+        return self.budget_s - self.spent_s - RESERVE_S - self.final_s(rounds)
+
+    def fits(self, trials: int, answers: int) -> bool:
+        """Tell whether so many trials of so many answers fit."""
+        return trials * self.cost_s(answers) <= self.left_s
+
+    def affords(self, trials: int, answers: int) -> bool:
+        """Tell the same, and note that something was left untried where they do not."""
+        fits = self.fits(trials, answers)
+        self.ended = self.ended if fits else TIME
+        return fits
+
+    # --- one trial ------------------------------------------------------------------------------
+
+    def measure(self, candidate: Candidate, first: int, count: int, seconds: float | None = None) -> Outcome:
+        """Let the trial measure a candidate on some prompts of the search, and keep what came of it."""
+        known = self.tried.setdefault(candidate.id, Tried(candidate))
+        leader = self.ranked(self.alive)[0] if self.alive else known
+        if seconds is None:
+            # A family's first trial may have weights to fetch: half of what is left, lest it takes all of it.
+            new = all(one is known or one.candidate.family != candidate.family for one in self.tried.values())
+            seconds = self.left_s / 2 if new else min(self.left_s, 3 * self.cost_s(count) + STOP_S)
+        known.starts += 1
+        reference = leader.medians() if leader is not known else {}
+        task = Task(candidate, SPECULATIVE, SEARCH, first, count, known.starts, reference, seconds)
+        outcome = self.run(task)
+        for prompt, value in outcome.tpot_ms.items():
+            known.tpot_ms.setdefault(prompt, []).append(value)
+        known.facts = outcome.facts or known.facts
+        if outcome.status != OK:
+            known.out = outcome.why or outcome.status
+        elif len(outcome.tpot_ms) < count:
+            known.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
+        known.failed = bool(known.out) and outcome.status != STOPPED
+        self.failures = self.failures + 1 if known.failed else 0
+        self.say(f"{candidate.id}: {self.told(known, outcome)}")
+        return outcome
+
+    def run(self, task: Task) -> Outcome:
+        """Let the trial do a task, and pay for it."""
+        outcome = self.trial(task)
+        self.spent_s += outcome.elapsed_s
+        if outcome.status == OK:
+            # The slowest start so far: to plan with less would be to run out of time at the end.
+            self.overhead_s = max(self.overhead_s, outcome.overhead_s)
+        return outcome
+
+    def told(self, known: Tried, outcome: Outcome) -> str:
+        """Return what a trial showed, in words."""
+        if known.out:
+            return f"out: {known.out}"
+        ratios = list(paired_ratios(self.tried[self.space.own.id].tpot_ms, known.tpot_ms).values())
+        beside = "" if known.candidate == self.space.own else f", {median(ratios):.2f} x the profile's own speed"
+        return f"{median(list(outcome.tpot_ms.values())):.2f} ms a token on {len(outcome.tpot_ms)} prompts{beside}"
+
+    def ranked(self, among: Sequence[Tried]) -> list[Tried]:
+        """Return the candidates, the fastest first; of equals the one with the smaller K."""
+        speeds = speeds_of([one.medians() for one in among])
+        pairs = sorted(zip(speeds, among, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
+        return [one for _, one in pairs]
+
+    def near(self, factor: float) -> list[Tried]:
+        """Return the leader, and behind it those that are slower by ``factor`` at most."""
+        order = self.ranked(self.alive)
+        speeds = speeds_of([one.medians() for one in order])
+        return [one for speed, one in zip(speeds, order, strict=True) if speeds[0] <= factor * speed]
+
+    def still_in(self, more: Sequence[Candidate] = ()) -> list[Tried]:
+        """Return those that are alive, and of the candidates ``more`` those that are not out.
+
+        Where nobody is left, those that were too slow come back. Raises DrafthouseError where these failed too, the
+        profile as it stands among them: then it is the box that fails.
+        """
+        found = {one.candidate.id: one for one in self.alive if not one.out}
+        found |= {one.id: self.tried[one.id] for one in more if one.id in self.tried and not self.tried[one.id].out}
+        found = found or {name: one for name, one in self.tried.items() if not one.out}
+        if not found:
+            raise self.nothing_runs()
+        return list(found.values())
+
+    def nothing_runs(self) -> DrafthouseError:
+        """Return the problem of a box on which the profile ran, and runs no more."""
+        own = self.tried[self.space.own.id]
+        return DrafthouseError(
+            Problem(
+                f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
+                "a box on which what ran before runs again",
+                f"look at the log; {_ANEW}",
+            )
+        )
+
+    # --- the phases -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Measure the profile as it stands. Raises DrafthouseError when that fails, or shows the budget too short."""
+        outcome = self.measure(self.space.own, 0, self.size, self.budget_s - RESERVE_S)
+        own = self.tried[self.space.own.id]
+        if own.out:
+            raise DrafthouseError(
+                Problem(
+                    f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
+                    "a profile that runs, and a budget in which it starts and answers",
+                    "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
+                    f"while there is time, and {_ANEW}",
+                )
+            )
+        self.answer_s = outcome.measured_s / self.size
+        self.alive = [own]
+        needed_s = self.spent_s + RESERVE_S + self.cost_s(self.size) + self.final_s(1)
+        if needed_s > self.budget_s:
+            raise DrafthouseError(
+                Problem(
+                    f"a budget of {self.budget_s:.0f} s, of which the profile as it stands took {self.spent_s:.0f} s",
+                    f"{needed_s:.0f} s or more: another candidate, and three arms measured again at the end",
+                    f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
+                )
+            )
+
+    def coarse(self) -> list[Candidate]:
+        """Return every family's first K and the powers of two around it, the families in turns."""
+        rows = [family.row() for family in self.space.families]
+        rows[0].pop(0)  # the profile as it stands is measured already
+        longest = max(len(row) for row in rows)
+        return [row[place] for place in range(longest) for row in rows if place < len(row)]
+
+    def halve(self) -> None:
+        """Try as many of the coarse row as time allows, then the better half on more prompts, and so on."""
+        row = self.coarse()
+        number = self.fitting(len(row))
+        self.ended = TIME if number < len(row) else self.ended
+        self.say(f"{number} of {len(row)} candidates on {self.size} prompts each")
+        for candidate in row[:number]:
+            if self.dead(candidate.family):
+                continue
+            if not self.affords(1, self.size):
+                return
+            self.measure(candidate, 0, self.size)
+            self.alive = self.still_in([candidate])
+        for _ in range(1, _RUNGS):
+            self.alive = self.better_half()
+            more = min(self.size, self.space.prompts)
+            if len(self.alive) <= 2 or not self.affords(len(self.alive), more):
+                return
+            self.say(f"the better {len(self.alive)} on {more} prompts more")
+            for known in list(self.alive):
+                self.measure(known.candidate, self.size, more)
+            self.alive = self.still_in()
+            self.size += more
+
+    def better_half(self) -> list[Tried]:
+        """Return the faster half, two at least; the profile as it stands too, as long as it is close to the fastest."""
+        half = self.ranked(self.alive)[: max(2, math.ceil(len(self.alive) / 2))]
+        own = self.tried[self.space.own.id]
+        return half if own in half or own not in self.near(CLOSE) else [*half, own]
+
+    def dead(self, family: str) -> bool:
+        """Tell whether two candidates of a family brought not one answer, and none of them did."""
+        own = [one for one in self.tried.values() if one.candidate.family == family]
+        return len(own) >= 2 and not any(one.tpot_ms for one in own)
+
+    def fitting(self, most: int) -> int:
+        """Return how many candidates, ``most`` at most, can go through the halving in its share of the time."""
+        time_s = _COARSE_SHARE * self.left_s
+        for number in range(most, 1, -1):
+            rungs = [
+                (number, self.size),
+                (math.ceil((number + 1) / 2), self.size),
+                (math.ceil(number / 4), 2 * self.size),
+            ]
+            if sum(trials * self.cost_s(answers) for trials, answers in rungs) <= time_s:
+                return number
+        return min(1, most)
+
+    def refine(self) -> None:
+        """Try what lies between the leader's K and its tried neighbours, until nothing does."""
+        count = min(self.size, self.space.prompts)
+        while between := self.between(self.ranked(self.alive)[0].candidate):
+            self.say(f"around {self.ranked(self.alive)[0].candidate.id}")
+            for candidate in between:
+                if not self.affords(1, count):
+                    self.unrefined = True
+                    return
+                self.measure(candidate, 0, count)
+            self.alive = self.still_in(between)
+        self.unrefined = False
+
+    def go_on(self) -> None:
+        """Try what the halving had no time for, one by one; where a new leader appears, what lies around it too."""
+        count = min(self.size, self.space.prompts)
+        for candidate in self.coarse():
+            if candidate.id in self.tried or self.dead(candidate.family):
+                continue
+            if not self.affords(1, count):
+                return
+            self.measure(candidate, 0, count)
+            self.alive = self.still_in([candidate])
+            if self.ranked(self.alive)[0].candidate == candidate:
+                self.refine()
+        self.ended = TIME if self.unrefined else ALL
+
+    def between(self, leader: Candidate) -> list[Candidate]:
+        """Return the middle of the gap below the leader's K and of the one above, where there is one to try.
+
+        Where the gaps are a quarter of K or less and both neighbours are as fast as the leader there is nothing to
+        gain between them.
+        """
+        family = self.space.family(leader.family)
+        known = {
+            one.candidate.tokens: one
+            for one in self.tried.values()
+            if (one.candidate.family, one.candidate.settings) == (leader.family, leader.settings)
+        }
+        below = max((k for k in known if k < leader.tokens), default=family.tokens[0] - 1)
+        above = min((k for k in known if k > leader.tokens), default=family.tokens[-1] + 1)
+        if 2 * (above - below) <= leader.tokens:
+            flat = self.near(SAME)
+            if all(known.get(k) in flat for k in (below, above)):
+                return []
+        middles = (middle(below, leader.tokens), middle(leader.tokens, above))
+        return [family.candidate(k, leader.settings) for k in middles if k in family.tokens and k not in known]
+
+    def vary(self) -> None:
+        """Try the values of each tunable option on the leader, one option after the other."""
+        count = min(self.size, self.space.prompts)
+        for path, values in self.space.options:
+            leader = self.ranked(self.alive)[0].candidate
+            if path.startswith("speculation.") and leader.family != self.space.own.family:
+                continue  # the options of another method
+            self.say(f"{path}: {', '.join(map(str, values))}")
+            for value in values:
+                settings = (*((at, kept) for at, kept in leader.settings if at != path), (path, value))
+                candidate = self.space.family(leader.family).candidate(leader.tokens, settings)
+                if not self.affords(1, count):
+                    return
+                self.measure(candidate, 0, count)
+                self.alive = self.still_in([candidate])
+
+    def play_off(self) -> None:
+        """Measure those close to the leader once more, on all prompts, where time allows."""
+        for _ in range(_PLAYOFFS):
+            near = self.near(CLOSE)
+            own = self.tried[self.space.own.id]
+            close = near[:_PLAYERS] + ([own] if own in near[_PLAYERS:] else [])
+            # Measuring once more tries nothing new: without the time for it nothing is left untried.
+            if len(close) < 2 or not self.fits(len(close), self.space.prompts):
+                return
+            self.say(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, once more")
+            for known in close:
+                self.measure(known.candidate, 0, self.space.prompts)
+            self.alive = self.still_in()
+
+    def decide(self) -> tuple[Candidate, str]:
+        """Return the winner and why: of those as fast as the fastest, the profile's own or the smallest change."""
+        equal = self.near(SAME)
+        best, own = equal[0].candidate, self.space.own
+        percent = f"{100 * (SAME - 1):.0f} %"
+        if any(one.candidate == own for one in equal) and own.family != best.family:
+            return own, f"the profile as it stands, which is within {percent} of the fastest ({best.id})"
+        alike = [one.candidate for one in equal if one.candidate.family == best.family]
+        winner = min(alike, key=lambda one: (len(one.settings), one.tokens))
+        if winner == best:
+            return winner, "the fastest"
+        return winner, f"within {percent} of the fastest ({best.id}), with fewer drafted tokens or fewer changes"
+
+    def look_again(self) -> bool:
+        """Measure the profile as it stands once more where the last trials failed; return whether that was done.
+
+        It may be the box that no longer runs anything, and not they. Raises DrafthouseError where it fails too.
+        """
+        count = min(self.size, self.space.prompts)
+        if self.failures < 2 or not self.fits(1, count):
+            return False
+        self.say("the last trials failed: the profile as it stands once more")
+        self.measure(self.space.own, 0, count)
+        if self.tried[self.space.own.id].out:
+            raise self.nothing_runs()
+        return True
+
+    def check_compared(self, winner: Candidate) -> None:
+        """Raise DrafthouseError where the profile as it stands wins because everything else failed, and all alike."""
+        others = [one for one in self.tried.values() if one.candidate != self.space.own]
+        # Numbers may differ in one and the same reason: seconds, ports, bytes.
+        reasons = {re.sub(r"\d+(\.\d+)?", "#", one.out) for one in others}
+        if winner != self.space.own or len(reasons) != 1 or not all(one.failed for one in others):
+            return
+        raise DrafthouseError(
+            Problem(
+                f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
+                f"the last one with: {others[-1].out}",
+                "one candidate at least that runs",
+                f"look at the log, and mend what keeps them from running; {_ANEW}",
+            )
+        )
+
+    # --- the re-measurement -----------------------------------------------------------------------
+
+    def confirm(self, winner: Candidate) -> tuple[dict[tuple[str, str], list[Outcome]], str]:
+        """Measure baseline, winner and the profile as it stands on the prompts that the search never saw.
+
+        Returns the outcomes of whole rounds by arm and candidate's id, and why there is none where there is none.
+        """
+        arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.own)]
+        kept: dict[tuple[str, str], list[Outcome]] = {(arm, candidate.id): [] for arm, candidate in arms}
+        for number in (1, 2):
+            begun_s = self.spent_s
+            outcomes = {}
+            for place, (arm, candidate) in enumerate(arms if number == 1 else arms[::-1]):
+                self.say(f"round {number} on prompts the search did not see: {arm}, {candidate.id}")
+                outcome = self.final_trial(arm, candidate, number, len(arms) - place)
+                if outcome.status != OK:
+                    return (kept, "") if number > 1 else ({}, f"{arm}, {candidate.id}: {outcome.why or outcome.status}")
+                outcomes[arm, candidate.id] = outcome
+            for key, outcome in outcomes.items():
+                kept[key].append(outcome)
+            if _CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - RESERVE_S:
+                break
+        return kept, ""
+
+    def final_trial(self, arm: str, candidate: Candidate, number: int, arms_left: int) -> Outcome:
+        """Measure one arm of the re-measurement; an engine that died is started once more where time allows."""
+        for attempt in (1, 2):
+            seconds = self.budget_s - self.spent_s - RESERVE_S
+            count = self.space.final_prompts
+            outcome = self.run(Task(candidate, arm, FINAL, 0, count, number, {}, seconds, attempt))
+            if outcome.status == OK and len(outcome.tpot_ms) < count:
+                outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
+            again_s = (arms_left * self.cost_s(0)) + self.final_s(1) * arms_left / 3
+            if outcome.status != FAILED or self.budget_s - self.spent_s - RESERVE_S < again_s:
+                return outcome
+        return outcome

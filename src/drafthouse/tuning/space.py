@@ -1,0 +1,205 @@
+"""What may be tried for a profile: methods and drafts of the catalogue for its target, K, and what it marks as tunable.
+
+Every candidate is resolved like any profile, so that one that a version refuses or that does not fit the memory is
+left out here, with the resolver's own reason, and never started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import DrafthouseError, did_you_mean
+from ..core.schema import Findings
+from ..profiles.catalog import House
+from ..profiles.resolver import resolve
+from .types import Family, at_path, laid_over
+
+Data = dict[str, Any]
+
+#: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
+MOST_TOKENS = {"lookup": 32, "model": 16, "head": 8}
+# The K to begin with where the profile's own says nothing about such a method.
+_FIRST_TOKENS = {"lookup": 8, "model": 4, "head": 3}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The parts of a search space that the catalogue decides; see `types.Space`."""
+
+    families: tuple[Family, ...]
+    options: tuple[tuple[str, tuple[Any, ...]], ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def reach(
+    house: House,
+    name: str,
+    site: Mapping[str, Any],
+    suites: Mapping[str, Sequence[str]],
+    overrides: Mapping[str, Any] | None = None,
+) -> Reach:
+    """Return all that may be tried for profile ``name``; arguments as for `resolve`.
+
+    Raises DrafthouseError when the profile itself does not resolve, or its `tunable` names what there is not.
+    """
+    resolved = resolve(house, name, site, suites, overrides)
+    return _Reach(house, name, site, suites, dict(overrides or {}), resolved).run()
+
+
+@dataclass
+class _Reach:
+    """One look at what may be tried."""
+
+    house: House
+    name: str
+    site: Mapping[str, Any]
+    suites: Mapping[str, Sequence[str]]
+    base: Data
+    resolved: Data
+
+    def run(self) -> Reach:
+        self.profile = laid_over(self.house.profiles[self.name], self.base)
+        self.engine = self.house.engines[self.profile["engine"]]
+        self.spec = self.profile["speculation"]
+        self.tunable: Data = self.profile.get("tunable") or {}
+        self._check_tunable()
+        families: list[Family] = []
+        left_out: list[tuple[str, str]] = []
+        for method, draft in self._pairs():
+            family, why = self._family(method, draft)
+            if family:
+                families.append(family)
+            else:
+                left_out.append((_label(method, draft), why))
+        return Reach(tuple(families), self._options(), tuple(left_out))
+
+    # --- methods and drafts -----------------------------------------------------------------------
+
+    def _pairs(self) -> list[tuple[str, str | None]]:
+        """Return method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
+        own = (self.spec["method"], self.spec.get("draft"))
+        wanted = self.tunable.get("methods")
+        found = [
+            (method, draft)
+            for method, entry in self.engine["methods"].items()
+            if wanted is None or method in wanted
+            for draft in self._drafts(method, entry["draft"])
+        ]
+        others = [pair for pair in found if pair != own]
+        others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
+        return [own, *others]
+
+    def _drafts(self, method: str, kind: str) -> list[str | None]:
+        """Return the catalogue's drafts of a method for this target; [None] for a lookup, which has none."""
+        if kind == "lookup":
+            return [None]
+        target = self.resolved["target"]
+        wanted = self.tunable.get("drafts")
+        return [
+            key
+            for key, model in self.house.models.items()
+            if model["kind"] == kind
+            and (wanted is None or key in wanted)
+            and (_head_for(model, method, target["id"]) if kind == "head" else _draft_for(model, key, target))
+        ]
+
+    def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
+        """Return a family with every K that resolves; else None, and why the first one does not."""
+        own = (method, draft) == (self.spec["method"], self.spec.get("draft"))
+        overrides = self.base
+        if not own:
+            # A null takes the key away: the profile's own draft and options are another method's.
+            overrides = laid_over(self.base, {"speculation": {"method": method, "draft": draft, "options": None}})
+        tokens, first = self._tokens(method, draft, own)
+        right, why = [], ""
+        for number in tokens:
+            problem = self._wrong(laid_over(overrides, {"speculation": {"num_speculative_tokens": number}}))
+            if problem:
+                why = why or problem
+            else:
+                right.append(number)
+        if not right:
+            return None, why
+        first = min(right, key=lambda number: (abs(number - first), number))
+        return Family(_label(method, draft), tuple(right), first, overrides), ""
+
+    def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
+        """Return the K that may be tried, ascending, and the one to begin with."""
+        entry = self.engine["methods"][method]
+        kind = entry["draft"]
+        most = self.house.models[draft].get("max_speculative_tokens") if draft else None
+        mine = int(self.spec["num_speculative_tokens"])
+        alike = self.engine["methods"][self.spec["method"]]["draft"] == kind
+        first = mine if own or alike else _FIRST_TOKENS[kind]
+        if most is not None and entry.get("all_heads"):
+            return [most], most
+        allowed = set(self.tunable.get("num_speculative_tokens") or range(1, MOST_TOKENS[kind] + 1))
+        if own:
+            allowed.add(mine)
+        return sorted(number for number in allowed if most is None or number <= most), first
+
+    def _wrong(self, overrides: Mapping[str, Any]) -> str:
+        """Return what keeps a candidate from being resolved, in one line; empty when nothing does."""
+        try:
+            resolve(self.house, self.name, self.site, self.suites, overrides)
+        except DrafthouseError as error:
+            problem = error.problems[0]
+            return f"{problem.found} (needed: {problem.needed})"
+        return ""
+
+    # --- what the profile marks -------------------------------------------------------------------
+
+    def _check_tunable(self) -> None:
+        """Raise DrafthouseError with everything in `tunable` that names nothing, or a value that does not resolve."""
+        findings = Findings(f"profiles/{self.name}.yml")
+        own = self.engine["methods"][self.spec["method"]]
+        for part, known in (("serve", self.engine["options"]), ("options", own.get("options", {}))):
+            for key in self.tunable.get(part) or {}:
+                if key not in known:
+                    _unknown(findings, f"tunable.{part}.{key}", key, known)
+        for part, names in (("methods", self.engine["methods"]), ("drafts", self.house.models)):
+            for number, key in enumerate(self.tunable.get(part) or []):
+                if key not in names:
+                    _unknown(findings, f"tunable.{part}[{number}]", key, names)
+        if not findings.problems:
+            for path, values in self._options():
+                for value in values:
+                    problem = self._wrong(laid_over(self.base, at_path(path, value)))
+                    if problem:
+                        findings.add(
+                            f"tunable: {path}", problem, "a value with which the profile resolves", "correct it"
+                        )
+        if findings.problems:
+            raise DrafthouseError(findings.problems)
+
+    def _options(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """Return the tunable options with the values that are not the profile's own."""
+        found = []
+        for part, path in (("serve", "serve"), ("options", "speculation.options")):
+            place = self.profile.get("serve") if part == "serve" else self.spec.get("options")
+            for key, values in (self.tunable.get(part) or {}).items():
+                others = tuple(value for value in values if value != (place or {}).get(key))
+                if others:
+                    found.append((f"{path}.{key}", others))
+        return tuple(found)
+
+
+def _label(method: str, draft: str | None) -> str:
+    return f"{method} {draft}" if draft else method
+
+
+def _head_for(model: Mapping[str, Any], method: str, target: str) -> bool:
+    made_for = model.get("head_for") == target or target in model.get("works_on", ())
+    return made_for and model.get("head_method") == method
+
+
+def _draft_for(model: Mapping[str, Any], key: str, target: Mapping[str, Any]) -> bool:
+    """Tell whether a model can draft for the target: a smaller one of its own format that splits text alike."""
+    alike = model["format"] == target["format"] and model["tokenizer"] == target["tokenizer"]
+    return alike and key != target["id"] and int(model["parameters"]) < int(target["parameters"])
+
+
+def _unknown(findings: Findings, path: str, key: str, known: Mapping[str, Any]) -> None:
+    findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(known))}", did_you_mean(key, known))

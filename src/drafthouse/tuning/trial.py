@@ -1,0 +1,227 @@
+"""One trial of the tuner on the box: an arm that runs is asked some prompts, and a loser is not asked the rest.
+
+Clock, warm-up, counters and requests are those of every other measurement (client, measure, counters, results).
+What differs is the end: after each answer its time per token is set beside the leader's on the same prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from ..bench.client import OK as REQUEST_OK
+from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, raw_request
+from ..bench.machine_state import between, read_machine
+from ..bench.own_processes import own_pids
+from ..bench.results import acceptance_of
+from ..bench.spec_metrics import Snapshot, read_counters
+from ..bench.step import warm_up
+from ..core.errors import DrafthouseError, Problem
+from .paired_stats import hopeless, pair_key
+from .types import FAILED, OK, STOPPED, TOO_LATE
+
+SCHEMA = "drafthouse.trial/1"
+
+Tell = Callable[[dict[str, Any]], None]
+# No request takes longer; a trial's own time is usually up before.
+_REQUEST_S = 600.0
+# How much of an answer's fingerprint is kept: enough to tell answers apart, and no text.
+_FINGERPRINT = 16
+# What the outputs gate reads of an answer (`same_outputs`), beside its name and its round.
+_ANSWER = ("status", "temperature", "text", "reasoning_text", "tool_calls", "pieces", "output_tokens")
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """How a trial is measured; ``seconds`` is for warm-up and answers together."""
+
+    concurrency: int = 1
+    seconds: float = _REQUEST_S
+    seed: int = 1
+    reference: Mapping[str, float] = field(default_factory=dict)
+    """TPOT in ms of the leader, by prompt as `pair_key` names it. Empty: every prompt is asked."""
+    label: str = ""
+    texts: bool = False
+    """Whether the answers at temperature 0 come back too, for the gate that sets outputs beside each other."""
+
+
+def _pair(request: Mapping[str, Any]) -> str:
+    return pair_key(request["suite"], request["prompt_id"], request["temperature"])
+
+
+def endpoint_of(resolved: Mapping[str, Any], arm: str) -> Endpoint:
+    """Return the address of an arm that the role `serve` started on the site's port.
+
+    Raises DrafthouseError when the key it was started with cannot be read.
+    """
+    site = resolved["site"]
+    try:
+        key = Path(resolved["key_file"]).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise DrafthouseError(
+            Problem(
+                f"a key file that cannot be read: {why}",
+                "the key with which the server was started",
+                "serve once more, which writes it anew: make with the profile's name",
+                str(resolved["key_file"]),
+            )
+        ) from None
+    return Endpoint(
+        arm,
+        f"http://{site['host']}:{site['port']}",
+        resolved["target"]["served_name"],
+        key,
+        metrics_path=(resolved["engine"].get("metrics") or {}).get("path", "/metrics"),
+    )
+
+
+def run_trial(
+    endpoint: Endpoint, asks: Sequence[Mapping[str, Any]], options: TrialOptions, tell: Tell = lambda event: None
+) -> dict[str, Any]:
+    """Measure and return plain data; see `measure_trial`."""
+    return asyncio.run(measure_trial(endpoint, asks, options, tell))
+
+
+async def measure_trial(
+    endpoint: Endpoint, asks: Sequence[Mapping[str, Any]], options: TrialOptions, tell: Tell = lambda event: None
+) -> dict[str, Any]:
+    """Ask a running arm and return what it showed, as plain data.
+
+    ``asks`` are prompts as `tune_prompts` gives them. ``tell`` gets {done, total, text} as answers end. ``status`` is
+    ok, stopped (a loser: ``why`` says by how much), failed (an answer was not whole: ``why`` names it) or too late.
+    Raises DrafthouseError when the warm-up gets no answer.
+    """
+    trial = _Trial(endpoint, [_ask(ask, options.seed, number) for number, ask in enumerate(asks)], options, tell)
+    async with open_session(_REQUEST_S) as session:
+        return await trial.measure(session)
+
+
+def _ask(ask: Mapping[str, Any], seed: int, number: int) -> Ask:
+    # Arms of a turn sample alike: the seed depends on the turn and the place, and not on the arm.
+    return Ask(**ask, group="trial", seed=10_000 * seed + number)
+
+
+class _Trial:
+    """A trial while it runs."""
+
+    def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
+        self.endpoint, self.asks, self.options, self.tell = endpoint, asks, options, tell
+        self.streams = max(1, min(options.concurrency, len(asks)))
+        self.requests: list[dict[str, Any]] = []
+        self.ratios: list[float] = []
+        self.why = ""
+
+    async def measure(self, session: aiohttp.ClientSession) -> dict[str, Any]:
+        end = time.monotonic() + self.options.seconds
+        await self.warm_up(session)
+        state = await asyncio.to_thread(read_machine)
+        before = await read_counters(session, self.endpoint)
+        begun_s = time.perf_counter()
+        answers = closed_loop(
+            session, self.endpoint, self.asks, self.streams, self.look_at, until=lambda: bool(self.why)
+        )
+        status = OK
+        try:
+            await asyncio.wait_for(answers, max(0.0, end - time.monotonic()))
+        except asyncio.TimeoutError:  # a class of its own on Python 3.10
+            status = TOO_LATE
+        measured_s = time.perf_counter() - begun_s
+        after = await read_counters(session, self.endpoint)
+        later = await asyncio.to_thread(read_machine)
+        own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
+        busy = between(state, later, own)["other_cpu_percent"]
+        told = self.told(STOPPED if self.why else status, measured_s, before, after)
+        return {**told, "other_cpu_percent": busy}
+
+    async def warm_up(self, session: aiohttp.ClientSession) -> None:
+        """Send one request for each stream. Raises DrafthouseError when none is answered in the trial's time."""
+        self.tell({"text": f"{self.options.label}: warm-up"})
+        sent = warm_up(session, self.endpoint, self.streams, concurrency=self.streams, seed=0, ignore_eos=False)
+        try:
+            warmed = await asyncio.wait_for(sent, self.options.seconds)
+        except asyncio.TimeoutError:
+            error = f"no answer to the warm-up in {self.options.seconds:.0f} s"
+        else:
+            if warmed["failed"] < warmed["sent"]:
+                return
+            error = str(warmed["error"])
+        raise DrafthouseError(
+            Problem(
+                error,
+                "a server that answers chat requests",
+                "look at the engine's last log lines",
+                self.endpoint.chat_url,
+            )
+        )
+
+    def look_at(self, record: Recording) -> None:
+        """Set an answer beside the leader's, and let nothing more be asked where it is hopeless."""
+        request = raw_request(record, self.endpoint, 0.0)
+        self.requests.append(request)
+        leader_ms = self.options.reference.get(_pair(request))
+        own_ms = _tpot(request)
+        beside = ""
+        if leader_ms and own_ms:
+            self.ratios.append(leader_ms / own_ms)
+            beside = f", {self.ratios[-1]:.2f} x the leader's speed"
+        done, total = len(self.requests), len(self.asks)
+        self.tell({"text": f"{self.options.label}{beside}", "done": done, "total": total})
+        if done < total and not self.why and hopeless(self.ratios):
+            middle = sorted(self.ratios)[len(self.ratios) // 2]
+            self.why = f"{middle:.2f} x the leader's speed after {done} of {total} prompts"
+
+    def told(self, status: str, measured_s: float, before: Snapshot, after: Snapshot) -> dict[str, Any]:
+        """Return the trial as plain data; no texts but where they are asked for: it travels and is kept."""
+        bad = [one for one in self.requests if one["status"] != REQUEST_OK]
+        counters = [{"before": before, "after": after}]
+        acceptance = acceptance_of(self.requests, counters, None) if self.requests else {}
+        drafted = acceptance.get("spec_decode_draft_tokens") or 0
+        length = acceptance.get("spec_decode_acceptance_length") or 0
+        greedy = [one for one in self.requests if one["status"] == REQUEST_OK and one["temperature"] == 0]
+        told: dict[str, Any] = {
+            "schema": SCHEMA,
+            "arm": self.endpoint.arm,
+            "status": FAILED if bad else status,
+            "why": f"{bad[0]['prompt_id']}: {bad[0]['error']}" if bad else self.why,
+            "asked": len(self.requests),
+            "failed": len(bad),
+            "measured_s": measured_s,
+            "ended_unix_s": time.time(),
+            "tpot_ms": self.tpot_ms(),
+            "output_tokens": sum(one["output_tokens"] or 0 for one in self.requests),
+            "drafted": bool(drafted) or length > 1.0,
+            "acceptance": acceptance,
+            "outputs": {_pair(one): _fingerprint(one) for one in greedy},
+        }
+        if self.options.texts:
+            told["answers"] = [
+                {**{name: one[name] for name in _ANSWER}, "group": "final", "prompt_id": _pair(one)} for one in greedy
+            ]
+        return told
+
+    def tpot_ms(self) -> dict[str, float]:
+        """Return the time per output token of every whole answer, in ms."""
+        found = {}
+        for one in self.requests:
+            value = _tpot(one)
+            if value is not None:
+                found[_pair(one)] = value
+        return found
+
+
+def _tpot(request: Mapping[str, Any]) -> float | None:
+    value = request["tpot_ms"]
+    return float(value) if request["status"] == REQUEST_OK and value and value > 0 else None
+
+
+def _fingerprint(request: Mapping[str, Any]) -> str:
+    text = f"{request['reasoning_text']}{request['text']}"
+    return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT]

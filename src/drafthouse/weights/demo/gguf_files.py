@@ -1,0 +1,284 @@
+"""Reading a GGUF and writing another one from its tensors: one in memory at a time, whole or not at all.
+
+Runs on the box, with gguf and numpy in the interpreter that calls it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import DrafthouseError, Problem
+
+# Called with (bytes written, bytes in all); the last call has both equal.
+Progress = Callable[[int, int], None]
+
+# The tensors of a block whose output is added to the residual stream. With these at zero the block adds
+# nothing: x + W_o·attention(x) = x and x + W_down·ffn(x) = x, whatever the norms around them do.
+RESIDUAL_WRITERS = frozenset({"attn_output", "ffn_down"})
+# What else a plain transformer block may hold. A tensor beyond these may write to the residual stream on
+# another way (state space models, experts, per-layer embeddings), so it is refused instead of guessed.
+BLOCK_TENSORS = RESIDUAL_WRITERS | {
+    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
+    "post_attention_norm", "ffn_norm", "ffn_gate", "ffn_up", "post_ffw_norm",
+}  # fmt: skip
+PARTIAL_SUFFIX = ".partial"
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file or folder that a recipe has made. ``sha256`` of a folder is over its files' names and hashes."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hex SHA-256 of a file, read in chunks of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the file to write: its name, where its values come from, and in what type."""
+
+    name: str
+    source: Any
+    wanted: Any
+    zero: bool
+
+
+def libraries() -> tuple[Any, Any]:
+    """Return gguf and numpy. Not imported above: the controller reads this file for recipe_key alone."""
+    try:
+        return importlib.import_module("gguf"), importlib.import_module("numpy")
+    except ImportError as error:
+        raise DrafthouseError(
+            Problem(
+                where="weights recipe",
+                found=f"no Python package {error.name}",
+                needed="gguf and numpy",
+                do="add them to the environment that runs the recipe (role box_env)",
+            )
+        ) from error
+
+
+def require_gguf(src: str) -> None:
+    """Raise DrafthouseError unless ``src`` is a readable file that begins like a GGUF."""
+    try:
+        with Path(src).open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                where=f"weights recipe: {src}",
+                found=error.strerror or str(error),
+                needed="a readable GGUF file",
+                do="check the path",
+            )
+        ) from error
+    if magic != b"GGUF":
+        raise DrafthouseError(
+            Problem(
+                where=f"weights recipe: {src}",
+                found=f"a file that begins with {magic!r}",
+                needed="a GGUF file",
+                do="give the .gguf file itself, not an archive or a pointer to it",
+            )
+        )
+
+
+def open_gguf(gguf: Any, src: str) -> Any:
+    """Return a GGUFReader over ``src``, or raise DrafthouseError for anything that is not a whole GGUF."""
+    require_gguf(src)
+    try:
+        reader = gguf.GGUFReader(src)
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
+        raise DrafthouseError(
+            Problem(
+                where=f"weights recipe: {src}",
+                found=f"a damaged GGUF ({error})",
+                needed="a whole GGUF file",
+                do="fetch the file again",
+            )
+        ) from error
+    found = None
+    if reader.endianess != gguf.GGUFEndian.LITTLE:
+        found = "a big-endian GGUF"
+    elif "general.architecture" not in reader.fields:
+        found = "a GGUF without general.architecture"
+    elif not reader.tensors:
+        found = "a GGUF without tensors (a vocabulary, or the first part of a split model)"
+    if found:
+        raise DrafthouseError(
+            Problem(
+                where=f"weights recipe: {src}",
+                found=found,
+                needed="a little-endian GGUF of a whole model",
+                do="use another file; merge a split model with llama-gguf-split first",
+            )
+        )
+    return reader
+
+
+def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
+    """Return the (role, tensor) pairs of each block, or raise DrafthouseError where padding is not proven."""
+    by_block: list[list[tuple[str, Any]]] = [[] for _ in range(own)]
+    strange: set[str] = set()
+    for tensor in reader.tensors:
+        prefix, _, rest = tensor.name.partition(".")
+        if prefix != "blk":
+            continue
+        number, _, role = rest.partition(".")
+        if not number.isdigit() or int(number) >= own or role.split(".")[0] not in BLOCK_TENSORS:
+            strange.add(tensor.name)
+        else:
+            by_block[int(number)].append((role, tensor))
+    problems = []
+    if strange:
+        problems.append(
+            Problem(
+                where=where,
+                found=f"tensors that are no part of a plain block: {', '.join(sorted(strange)[:3])}",
+                needed="a dense transformer, where a block is attention and a feed-forward part",
+                do="pad a dense model (Llama, Qwen, Gemma 2, SmolLM2)",
+            )
+        )
+    for number, block in enumerate(by_block):
+        missing = RESIDUAL_WRITERS - {role.split(".")[0] for role, _ in block}
+        if missing:
+            problems.append(
+                Problem(
+                    where=where,
+                    found=f"block {number} has no {' and no '.join(sorted(missing))}",
+                    needed="attn_output and ffn_down in every block",
+                    do="use another GGUF",
+                )
+            )
+            break
+    if problems:
+        raise DrafthouseError(problems)
+    return by_block
+
+
+def write_gguf(
+    reader: Any,
+    final: Path,
+    plan: Sequence[Tensor],
+    metadata: Mapping[str, Any],
+    progress: Progress | None,
+) -> Written:
+    """Write the planned tensors, one in memory at a time, and the reader's metadata.
+
+    ``metadata`` changes values of the reader's keys, drops those it gives None, and adds texts.
+    """
+    gguf, np = libraries()
+    total = sum(_stored_bytes(gguf, item.source.n_elements, item.wanted) for item in plan)
+    with _replacing(final) as partial:
+        writer = gguf.GGUFWriter(str(partial), arch=str(reader.fields["general.architecture"].contents()))
+        writer.data_alignment = reader.alignment
+        for key, field in reader.fields.items():
+            value = metadata.get(key, field.contents())
+            # The first two are made by the writer itself.
+            if key.startswith("GGUF.") or key == "general.architecture" or value is None:
+                continue
+            sub_type = field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(key, value, field.types[0], sub_type)
+        for key, value in metadata.items():
+            if key not in reader.fields and value is not None:
+                writer.add_key_value(key, value, _value_type(gguf, value))
+        for item in plan:
+            shape = [int(size) for size in reversed(item.source.shape)]
+            size = _stored_bytes(gguf, item.source.n_elements, item.wanted)
+            writer.add_tensor_info(item.name, shape, np.dtype(np.float32), size, item.wanted)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        done = 0
+        try:
+            for item in plan:
+                array = _values(gguf, np, item, str(final))
+                writer.write_tensor_data(array)
+                done += array.nbytes
+                if progress:
+                    progress(done, total)
+        finally:
+            writer.close()
+    return Written(str(final), final.stat().st_size, file_sha256(final))
+
+
+def _value_type(gguf: Any, value: object) -> Any:
+    """Return the GGUF type of a value that the source file has no key for."""
+    return gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.UINT32
+
+
+def _stored_bytes(gguf: Any, elements: int, kind: Any) -> int:
+    """Return the bytes that ``elements`` values take in a tensor of ``kind``."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    return int(elements) // int(block) * int(size)
+
+
+def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
+    """Return the tensor as the array of bytes or numbers that goes into the file."""
+    source = item.source
+    if item.zero:
+        # All bytes zero is the value zero in every type: the scales of a quantised block are zero too.
+        return np.zeros(_stored_bytes(gguf, source.n_elements, item.wanted), dtype=np.uint8)
+    if source.tensor_type == item.wanted:
+        return source.data
+    try:
+        plain = gguf.quants.dequantize(source.data, source.tensor_type)
+    except NotImplementedError as error:
+        raise DrafthouseError(
+            Problem(
+                where=f"{where}: {source.name}",
+                found=f"type {source.tensor_type.name}, which gguf-py cannot de-quantise",
+                needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
+                do="use another quantisation of the same model",
+            )
+        ) from error
+    return gguf.quants.quantize(plain.astype(np.float32, copy=False), item.wanted)
+
+
+@contextmanager
+def _replacing(final: Path) -> Iterator[Path]:
+    """Yield the name to write to; rename it to ``final`` on success, remove it otherwise."""
+    # One fixed name: what a killed run left is overwritten by the next and never piles up.
+    partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(final, error) from error
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(final)
+    except OSError as error:
+        raise cannot_write(final, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> DrafthouseError:
+    """Return what is said when a derived file cannot be written."""
+    return DrafthouseError(
+        Problem(
+            where=str(path),
+            found=error.strerror or str(error),
+            needed="a place with room for the derived weights",
+            do="free disk space, or choose another folder for the weights",
+        )
+    )

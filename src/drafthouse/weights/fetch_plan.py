@@ -1,0 +1,225 @@
+"""What a repository of the hub still needs to be in place: looked up, and compared with what lies there; reads only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.retry import Patience
+from ..profiles.pickles import refuse_pickles
+from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit, look_up
+from .integrity import Note, is_as_verified, read_note, stamp
+from .layout import Layout, Need, cached, plain
+
+Bring = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
+_NAMES_MOST = 20  # in an error
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One repository and where it is to be.
+
+    ``path``: the folder, or with ``one_file`` the one file, or with ``hub_cache`` the hub's cache. ``bring`` gets a
+    file from elsewhere (its path below the folder, the part, size, sha256, git_sha1, tell) and says whether it did,
+    verified; ``listing`` tells the revision's files without the hub, where somebody else has weights of this identity.
+    ``pinned``: the commit that a revision which can move stands for. ``repin``: resolve it anew. ``allow_pickle``:
+    patterns of pickled files that may come.
+    """
+
+    repo: str
+    revision: str
+    path: Path
+    item: str = ""
+    allow: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    token: str | None = field(default=None, repr=False)
+    endpoint: str | None = None
+    one_file: bool = False
+    hub_cache: bool = False
+    offline: bool = False
+    verify: bool = False
+    pinned: str = ""
+    repin: bool = False
+    allow_pickle: tuple[str, ...] = ()
+    listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
+    bring: Bring | None = None
+
+    def identity(self, commit: str) -> str:
+        """Return what the weights are, in one word."""
+        details: dict[str, Any] = {"repo": self.repo, "revision": commit}
+        details |= {"allow": list(self.allow)} if self.allow else {}
+        details |= {"ignore": list(self.ignore)} if self.ignore else {}
+        return hashlib.sha256(json.dumps(["hub", details], sort_keys=True).encode()).hexdigest()
+
+    def layout(self, commit: str) -> Layout:
+        """Return where the files of a commit lie."""
+        if self.hub_cache:
+            return cached(self.path, self.repo, commit)
+        return plain(self.path, self.one_file)
+
+
+@dataclass
+class Plan:
+    """``to_do``: files that are missing, or there and to be read. ``complete``: the note says all that is true.
+
+    ``moved``: the commit that the branch is now, where it is another than the one that it was pinned as.
+    """
+
+    wish: Wish
+    snapshot: Snapshot
+    layout: Layout
+    note: Note
+    to_do: list[RemoteFile]
+    complete: bool
+    moved: str = ""
+
+    @property
+    def standing(self) -> int:
+        """Bytes of the files that are there as they were verified."""
+        return self.snapshot.size - sum(file.size for file in self.to_do)
+
+    def need(self) -> Need:
+        """Return the room that the rest takes; what lies in parts already is not counted again."""
+        size = files = 0
+        for file in self.missing():
+            part = stamp(self.layout.part(file.key))
+            size += max(0, file.size - part[0]) if part else file.size
+            files += 0 if part else 1
+        return Need(self.layout.parts, size, files, self.wish.repo)
+
+    def missing(self) -> list[RemoteFile]:
+        """Return the files that are not there with their size."""
+        stamps = {file.path: stamp(self.layout.final(file.path, file.key)) for file in self.to_do}
+        return [file for file in self.to_do if (found := stamps[file.path]) is None or found[0] != file.size]
+
+    def remarks(self) -> list[str]:
+        """Return what a person is told about the revision."""
+        wish, commit = self.wish, self.snapshot.commit
+        if wish.revision == UNRESOLVED:
+            return [f"{wish.repo} is unpinned in the catalogue; this run used the line: revision: {commit}"]
+        if is_commit(wish.revision):
+            return []
+        said = [f"{wish.repo} at {wish.revision} is commit {commit}"]
+        if self.moved:
+            said = [
+                f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, as it was pinned at"
+                " first use (to take the new one: -e repin=true)"
+            ]
+        return said
+
+
+def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
+    """Return what there is to do. Raises DrafthouseError."""
+    known = _known_commit(wish)
+    snapshot = _snapshot(wish, known, patience)
+    layout = wish.layout(snapshot.commit)
+    note = read_note(layout.place)
+    names = [file.path for file in snapshot.files]
+    if wish.one_file and wish.path.name not in names:
+        raise DrafthouseError(
+            Problem(
+                f"no {wish.path.name} among the files of {wish.repo} that were chosen",
+                "the file itself",
+                "correct the model's file, or source.hub.allow",
+                wish.item,
+            )
+        )
+    layout.check(names)
+    refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
+    to_do = [file for file in snapshot.files if wish.verify or not _stands(file, layout, note)]
+    whole = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
+    plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do, _moved(wish, known, patience))
+    if wish.offline and not wish.bring and (gone := plan.missing()):
+        raise DrafthouseError(
+            Problem(
+                f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
+                "all files of the revision",
+                "run once with the hub in reach, or bring them from elsewhere",
+                str(layout.folder),
+            )
+        )
+    return plan
+
+
+def _known_commit(wish: Wish) -> str:
+    """Return the commit where the wish or an earlier run names it, otherwise ''.
+
+    What can move was resolved once and stays what it was, until it is pinned anew.
+    """
+    if is_commit(wish.revision):
+        return wish.revision
+    if wish.repin and not wish.offline:
+        return ""
+    if wish.pinned or wish.hub_cache:
+        return wish.pinned
+    note = read_note(wish.path)
+    recorded = note.commit or ""
+    same = note.repo == wish.repo and note.asked == wish.revision
+    return recorded if same and is_commit(recorded) else ""
+
+
+def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
+    """Return the commit that a branch is now where that is another one; '' also where the hub does not say.
+
+    ``unresolved`` names no branch, so nothing is asked: the weights are there, and a hub out of reach is no matter.
+    """
+    if not known or wish.revision in (known, UNRESOLVED) or wish.offline:
+        return ""
+    try:
+        now = commit_now(wish.repo, wish.revision, wish.token, wish.endpoint, replace(patience or Patience(), tries=1))
+    except DrafthouseError:
+        return ""
+    return now if now != known else ""
+
+
+def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
+    """Return the files of the revision: from the note of what was verified, from elsewhere, or from the hub."""
+    if commit:
+        note = read_note(wish.layout(commit).place)
+        if note.complete and note.files and note.identity == wish.identity(commit):
+            return Snapshot(wish.repo, wish.revision, commit, tuple(_from_note(wish, note, commit)))
+    if wish.listing and (listed := wish.listing(wish.identity)) and commit in ("", listed.commit):
+        files = tuple(_with_url(wish, file, listed.commit) for file in listed.files)
+        return Snapshot(wish.repo, wish.revision, listed.commit, files)
+    if wish.offline:
+        raise DrafthouseError(
+            Problem(
+                f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
+                "weights that an earlier run put there and verified",
+                "run once with the hub in reach (what is there is read, not fetched), or bring them from elsewhere",
+                wish.item or wish.repo,
+            )
+        )
+    return look_up(
+        wish.repo,
+        commit or wish.revision,
+        allow=wish.allow,
+        ignore=wish.ignore,
+        token=wish.token,
+        endpoint=wish.endpoint,
+        patience=patience,
+    )
+
+
+def _from_note(wish: Wish, note: Note, commit: str) -> Iterator[RemoteFile]:
+    for name, known in note.files.items():
+        yield _with_url(wish, RemoteFile(name, known.size, known.sha256, known.git_sha1), commit)
+
+
+def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
+    from huggingface_hub import hf_hub_url  # noqa: PLC0415 (only in the box's environment)
+
+    url = file.url or hf_hub_url(wish.repo, file.path, revision=commit, endpoint=wish.endpoint)
+    return replace(file, url=url)
+
+
+def _stands(file: RemoteFile, layout: Layout, note: Note) -> bool:
+    """Return whether a file is there as it was verified."""
+    known = note.files.get(file.path)
+    right = known is not None and known.key == file.key
+    return right and is_as_verified(layout.final(file.path, file.key), known) and layout.linked(file.path, file.key)

@@ -1,0 +1,131 @@
+"""The head of a GGUF file: its keys, and whether the tensors it lists lie inside the file. Standard library only.
+
+The `gguf` package reads the same, element by element: seconds for a vocabulary of 128,000 words, which this reads in
+a tenth of one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..core.errors import Problem
+
+# https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: type of a value -> struct's letter.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+# ggml type -> (values a block, bytes a block); a type that is not here is checked for its place only.
+_BLOCKS = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
+    24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2), 39: (32, 17),
+}  # fmt: skip
+# More than any model has: a wrong count must end in a line, not in an empty machine.
+_MOST = 1 << 26
+
+
+@dataclass
+class GgufHead:
+    """Keys of a GGUF file, and its tensors as name -> (type, shape, offset in bytes from ``data``)."""
+
+    keys: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, tuple[int, tuple[int, ...], int]] = field(default_factory=dict)
+    data: int = 0
+
+
+def read_gguf(path: Path) -> GgufHead:
+    """Read keys and list of tensors; ValueError says what is there instead of a GGUF head, OSError as usual."""
+    with path.open("rb") as stream:
+        return _Reader(stream, path.stat().st_size).head()
+
+
+def check_gguf(path: Path) -> list[Problem]:
+    """Return what is wrong with a GGUF file: no head that can be read, or tensors beyond its end."""
+    again = "fetch it again; if it stays so, the publisher's file is broken"
+    try:
+        head = read_gguf(path)
+        size = path.stat().st_size
+    except (ValueError, struct.error) as error:
+        return [Problem(str(error), "a GGUF file, version 2 or 3", again, str(path))]
+    except OSError as error:
+        return [Problem(error.strerror or str(error), "a file that can be read", again, str(path))]
+    for name, (kind, shape, offset) in head.tensors.items():
+        values = 1
+        for length in shape:
+            values *= length
+        per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
+        end = head.data + offset + values // per_block * block_bytes
+        if end > size:
+            found = f"tensor '{name}' up to byte {end} in a file of {size}: it was cut short"
+            return [Problem(found, "every tensor inside the file", again, str(path))]
+    return []
+
+
+class _Reader:
+    """Reads the parts of the head one after the other, never beyond the end of the file."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream, self._size = stream, size
+
+    def head(self) -> GgufHead:
+        magic = self._stream.read(4)
+        if magic != b"GGUF":
+            raise ValueError(f"a file that begins with {magic!r}")
+        (version,) = self._unpack("I")
+        if version not in (2, 3):
+            raise ValueError(f"GGUF version {version}")
+        tensors, keys = self._count(), self._count()
+        found = GgufHead()
+        for _ in range(keys):
+            name = self._text()
+            (kind,) = self._unpack("I")
+            found.keys[name] = self._value(kind)
+        for _ in range(tensors):
+            name = self._text()
+            (dimensions,) = self._unpack("I")
+            if dimensions > 8:
+                raise ValueError(f"tensor '{name}' with {dimensions} dimensions")
+            shape = self._unpack(f"{dimensions}Q")
+            kind, offset = self._unpack("IQ")
+            found.tensors[name] = (kind, tuple(shape), offset)
+        alignment = found.keys.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment <= 0:
+            raise ValueError(f"general.alignment {alignment}")
+        place = self._stream.tell()
+        found.data = place + -place % alignment
+        return found
+
+    def _value(self, kind: int) -> Any:
+        if kind in _SCALARS:
+            return self._unpack(_SCALARS[kind])[0]
+        if kind == _STRING:
+            return self._text()
+        if kind != _ARRAY:
+            raise ValueError(f"a value of type {kind}")
+        (inner,) = self._unpack("I")
+        length = self._count()
+        if inner in _SCALARS:
+            return list(self._unpack(f"{length}{_SCALARS[inner]}"))
+        return [self._value(inner) for _ in range(length)]
+
+    def _text(self) -> str:
+        return self._bytes(self._count()).decode("utf-8", "replace")
+
+    def _count(self) -> int:
+        count = int(self._unpack("Q")[0])
+        if count > _MOST:
+            raise ValueError(f"a count of {count} in its head")
+        return count
+
+    def _unpack(self, form: str) -> tuple[Any, ...]:
+        return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))
+
+    def _bytes(self, length: int) -> bytes:
+        if length > self._size:
+            raise ValueError(f"a head that wants {length} bytes of a file of {self._size}: it was cut short")
+        data = self._stream.read(length)
+        if len(data) < length:
+            raise ValueError(f"a head beyond the end of a file of {self._size} bytes: it was cut short")
+        return data

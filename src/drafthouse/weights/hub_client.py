@@ -1,0 +1,354 @@
+"""What a revision on the Hugging Face hub consists of: its files, sizes and hashes, asked for before the first byte.
+
+The library's own session, headers and errors are used (``huggingface_hub``; only in the box's environment), its calls
+are not: of those that list a repository some have no timeout, and a pause that a server asks for is kept however long.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.retry import PASSING, Patience, asked_to_wait
+
+UNRESOLVED = "unresolved"
+_CONNECTIONS = 3  # tries where nobody answers at all: a box without a network should say so soon
+ANSWER_S = 30.0  # for one answer of the hub's API; connecting included
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_DAMAGED = "find out who answers at this address before anything is trusted; nothing was fetched"
+
+
+@dataclass(frozen=True)
+class Xet:
+    """What the hub's chunk store knows a file by, and where a key for it is had."""
+
+    hash: str
+    route: str
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a revision. ``size`` in bytes; large ones (LFS) have a ``sha256``, others git's blob id."""
+
+    path: str
+    size: int
+    sha256: str | None
+    git_sha1: str | None
+    url: str = ""
+    xet: Xet | None = None
+
+    @property
+    def key(self) -> str:
+        """The hash that the file is known and verified by."""
+        return self.sha256 or self.git_sha1 or ""
+
+    @property
+    def source(self) -> tuple[str, str, str]:
+        """The endpoint, the repository and the commit that the address names."""
+        way, _, rest = self.url.partition("/resolve/")
+        parts = urlsplit(way)
+        names = parts.path.strip("/").split("/")
+        root = urlunsplit((parts.scheme, parts.netloc, "/".join(["", *names[:-2]]), "", ""))
+        return root.rstrip("/"), "/".join(names[-2:]), rest.split("/")[0]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """``asked``: the branch, commit or ``unresolved`` that was wanted. ``commit``: the one it is."""
+
+    repo: str
+    asked: str
+    commit: str
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def is_commit(revision: str) -> bool:
+    """Return whether ``revision`` names one commit and for ever the same one."""
+    return bool(_COMMIT.fullmatch(revision))
+
+
+def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
+    """Return the commit that a branch is at this moment. Raises DrafthouseError."""
+    from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
+
+    return _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, revision, token, patience).commit()
+
+
+def look_up(
+    repo: str,
+    revision: str,
+    *,
+    allow: Sequence[str] | None = None,
+    ignore: Sequence[str] | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+    patience: Patience | None = None,
+) -> Snapshot:
+    """Return the files of ``revision`` that ``allow`` and ``ignore`` (fnmatch patterns) leave.
+
+    ``unresolved`` and branches become the commit that they are now. ``token`` alone is used: none that somebody left
+    on the box. Raises DrafthouseError: gated, no such repository or revision, patterns that match nothing, a listing
+    that cannot be trusted, a hub out of reach.
+    """
+    from huggingface_hub import constants, hf_hub_url  # noqa: PLC0415 (only in the box's environment)
+    from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
+
+    root = (endpoint or constants.ENDPOINT).rstrip("/")
+    asking = _Asking(root, repo, revision, token, patience or Patience(tries=5))
+    commit = asking.commit()
+    # The listing of a gated repository is open to all: whether its files are, this tells before the first byte.
+    asking.json(f"/api/models/{repo}/auth-check")
+    entries = asking.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
+    listed = [_file(entry, repo, commit, root) for entry in entries if entry.get("type") == "file"]
+    _check_names([file.path for file in listed], f"{repo} at {commit}")
+    kept = set(
+        filter_repo_objects(
+            [file.path for file in listed],
+            allow_patterns=list(allow) if allow else None,
+            ignore_patterns=list(ignore) if ignore else None,
+        )
+    )
+    if not kept:
+        raise DrafthouseError(
+            Problem(
+                f"none of the {len(listed)} files of {repo} at {commit[:12]}",
+                f"some that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
+                "correct source.hub.allow and source.hub.ignore",
+                repo,
+            )
+        )
+    files = [
+        replace(file, url=hf_hub_url(repo, file.path, revision=commit, endpoint=root))
+        for file in listed
+        if file.path in kept
+    ]
+    return Snapshot(repo, revision, commit, tuple(sorted(files, key=lambda file: file.path)))
+
+
+# --- a listing is other people's text ---------------------------------------------------------------------
+
+
+def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
+    """Return an entry of the listing; the hashes become names of files, so they must be nothing else."""
+    lfs = entry.get("lfs") or {}
+    path, size = entry.get("path"), lfs.get("size", entry.get("size"))
+    sha256, git_sha1 = lfs.get("oid"), entry.get("oid")
+    xet = entry.get("xetHash")
+    right = (
+        isinstance(path, str)
+        and type(size) is int
+        and size >= 0
+        and (_SHA256.fullmatch(str(sha256)) if lfs else is_commit(str(git_sha1)))
+        and (xet is None or _SHA256.fullmatch(str(xet)))
+    )
+    if not right:
+        raise DrafthouseError(
+            Problem(
+                f"a file in the listing of {repo} with size {size!r} and hash {sha256 or git_sha1!r}",
+                "a size, and a sha256 (large files) or a git blob id",
+                _DAMAGED,
+                f"{root}: {str(path)[:80]!r}",
+            )
+        )
+    route = f"{root}/api/models/{repo}/xet-read-token/{commit}"
+    return RemoteFile(
+        path=str(path),
+        size=int(size or 0),
+        sha256=str(sha256) if lfs else None,
+        git_sha1=None if lfs else str(git_sha1),
+        xet=Xet(xet, route) if xet else None,
+    )
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    """Refuse names that leave the folder, or that two files cannot have at once."""
+    folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(1, name.count("/") + 1)}
+    seen: set[str] = set()
+    for name in names:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\\" in name or not name.isprintable():
+            reason = "a name below the folder, of printable characters"
+        elif any(part.startswith(".drafthouse") for part in parts):
+            reason = "a name that is not one of ours"
+        elif name in folders or name in seen:
+            reason = "a name of its own"
+        else:
+            seen.add(name)
+            continue
+        raise DrafthouseError(Problem(f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where))
+
+
+# --- asking -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """Asks the hub's API about one repository, again and again where that may help."""
+
+    root: str
+    repo: str
+    revision: str
+    token: str | None
+    patience: Patience
+
+    def commit(self) -> str:
+        """Return the commit that the revision is now."""
+        at = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
+        commit = str(self.json(f"/api/models/{self.repo}{at}").get("sha"))
+        if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
+            return commit
+        found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
+        raise DrafthouseError(Problem(found, "a commit of 40 hex digits", _DAMAGED, self.root))
+
+    def json(self, path: str) -> dict[str, Any]:
+        data = self._get(self.root + path).json()
+        return data if isinstance(data, dict) else {}
+
+    def pages(self, path: str) -> list[dict[str, Any]]:
+        """Return the entries of all pages. Further pages are asked of the same host, whoever they name."""
+        entries: list[dict[str, Any]] = []
+        url: str | None = self.root + path
+        while url:
+            answer = self._get(url)
+            page = answer.json()
+            entries += [entry for entry in page if isinstance(entry, dict)] if isinstance(page, list) else []
+            following = answer.links.get("next", {}).get("url")
+            named = urlsplit(urljoin(url, following)) if following else None
+            own = urlsplit(self.root)
+            url = urlunsplit((own.scheme, own.netloc, named.path, named.query, "")) if named else None
+        return entries
+
+    def _get(self, url: str) -> Any:
+        import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
+        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # noqa: PLC0415
+
+        # False and not None: None would take a token that lies on the box.
+        headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
+        for failed in range(1, self.patience.tries + 1):
+            asked: float | None = None
+            try:
+                answer = get_session().get(url, headers=headers, timeout=ANSWER_S)
+                hf_raise_for_status(answer)
+                answer.json()
+                return answer
+            except HfHubHTTPError as error:
+                if problem := refusal(error, self.repo, self.revision, self.root):
+                    raise DrafthouseError(problem) from error
+                reason = f"HTTP {error.response.status_code}"
+                asked = asked_to_wait(error.response.headers)
+            except OfflineModeIsEnabled as error:
+                raise DrafthouseError(_offline(self.repo)) from error
+            except ValueError:
+                reason = "an answer that is no JSON"
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+                reason = f"{type(error).__name__}: {str(error)[:200]}"
+                if isinstance(error, httpx2.ConnectError) and failed >= _CONNECTIONS:
+                    break
+            pause = self.patience.pause(failed, asked)
+            if pause is None:
+                break
+            time.sleep(pause)
+        if asked is not None and asked > self.patience.longest_wait_s:
+            reason += f", and to come back in {asked:.0f} s"
+        raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
+
+
+def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
+    """Return what is said when the hub did not answer ``tries`` times."""
+    times = f", {tries} times in a row" if tries > 1 else ""
+    return Problem(
+        f"no answer about {repo} from {root}: {reason}{times}",
+        "the hub in reach",
+        "check the network (HF_ENDPOINT names a mirror), then run again: it goes on with what is there",
+        repo,
+    )
+
+
+def _offline(repo: str) -> Problem:
+    return Problem(
+        f"{repo} is to be fetched, and HF_HUB_OFFLINE is set",
+        "the hub, or the weights in place",
+        "unset it, or put the weights in place",
+        repo,
+    )
+
+
+def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
+    """Return what an error of the library (HfHubHTTPError) means where trying again is no use, otherwise None."""
+    from huggingface_hub.errors import (  # noqa: PLC0415
+        DisabledRepoError,
+        GatedRepoError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    status = error.response.status_code
+    said = str(getattr(error, "server_message", "") or "")[:200]
+    kinds: list[tuple[bool, Callable[[], Problem]]] = [
+        (isinstance(error, GatedRepoError), lambda: _gated(repo, root)),
+        (isinstance(error, RevisionNotFoundError), lambda: _no_revision(repo, revision)),
+        (status == 401 and "credentials" in str(error).lower(), lambda: _bad_token(repo, said)),
+        (isinstance(error, RepositoryNotFoundError), lambda: _no_repository(repo)),
+        (
+            isinstance(error, DisabledRepoError),
+            lambda: Problem(f"{repo} is disabled on the hub", "one that can be read", "choose other weights", repo),
+        ),
+        (
+            400 <= status < 500 and status not in PASSING,
+            lambda: Problem(
+                f"{root} refuses {repo} at {revision}: HTTP {status} {said}".rstrip(),
+                "an answer",
+                "correct source.hub, or give a token that may read it (HF_TOKEN)",
+                repo,
+            ),
+        ),
+    ]
+    return next((make() for applies, make in kinds if applies), None)
+
+
+def _gated(repo: str, root: str) -> Problem:
+    return Problem(
+        f"{repo} is gated, and the token given (or none) may not read it",
+        "an account that accepted its licence",
+        f"accept it at {root}/{repo}, then export HF_TOKEN=... with a token of that account and run again",
+        repo,
+    )
+
+
+def _no_revision(repo: str, revision: str) -> Problem:
+    return Problem(
+        f"could not fetch {repo} at {revision}: the repository is there, the revision is not",
+        "a commit, a branch or a tag of it",
+        "correct source.hub.revision, then run again",
+        repo,
+    )
+
+
+def _bad_token(repo: str, said: str) -> Problem:
+    return Problem(
+        f"the hub does not know the token that was given{': ' + said if said else ''}",
+        "a token that is valid, or none where the repository is open",
+        "make one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
+        repo,
+    )
+
+
+def _no_repository(repo: str) -> Problem:
+    return Problem(
+        f"no repository {repo} for this token",
+        "one that can be read",
+        "correct source.hub.repo, or give HF_TOKEN",
+        repo,
+    )

@@ -1,0 +1,192 @@
+"""What is inside the models' files: do they hold what they say, and do target and draft speak of the same tokens.
+
+A hash proves that a file is the publisher's. This proves that it can be loaded (a file that was cut short, an index
+that names what is not there) and that the draft is one for this target. Headers, JSON and one small table are read,
+no weights: seconds for 200 files. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import Problem
+from .gguf_header import check_gguf
+from .headers import AGAIN, Tensor, read_header
+from .tokenizer_files import Vocabulary, config_of, vocabulary_of
+
+INDEX = "model.safetensors.index.json"
+CHOOSE = "choose a draft of the target's own family"
+# The table draft -> target of an EAGLE-3 head has 8 bytes a token of the draft's vocabulary; no larger one is read.
+_TABLE_LIMIT = 8 << 20
+_TABLE_FORMS = {"I64": "q", "I32": "i"}
+
+
+def check_model(path: Path) -> list[Problem]:
+    """Return what is wrong with the model at ``path``: a folder of safetensors, one such file, or a GGUF file.
+
+    A folder whose weights have another format (pickled) has none that can be checked, and is left alone.
+    """
+    if path.is_dir():
+        return _Folder(path).problems()
+    if not path.is_file():
+        return [Problem("nothing", "a model's folder or file", "put it there", str(path))]
+    if path.suffix == ".safetensors":
+        return read_header(path).problems
+    return check_gguf(path) if path.suffix == ".gguf" else []
+
+
+def remarks(path: Path) -> list[str]:
+    """Return what is odd about a folder of safetensors and keeps nobody from loading it, a line each."""
+    return _Folder(path).remarks() if path.is_dir() else []
+
+
+def check_pair(target: Path, draft: Path, method: Mapping[str, Any]) -> list[Problem]:
+    """Return what keeps the files at ``draft`` from drafting for those at ``target``.
+
+    ``method``: {id, kind: model|head|lookup, vocab_difference}. A draft model must give every ordinary token the
+    target's number, and its matrices may have ``vocab_difference`` rows more or less (llama.cpp allows 128, vLLM
+    none). A head has no tokenizer of its own: it must not propose numbers that the target doesn't have.
+    """
+    try:
+        if method["kind"] == "head":
+            return _check_head(target, draft)
+        if method["kind"] == "model":
+            return _check_draft(vocabulary_of(target), vocabulary_of(draft), draft, int(method["vocab_difference"]))
+    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
+        found = f"a tokenizer or configuration that can't be read: {error}"
+        return [Problem(found, "files that can be compared", AGAIN, f"{draft}, {target}")]
+    return []
+
+
+# --- a folder of safetensors --------------------------------------------------------------------------
+
+
+class _Folder:
+    """A folder of safetensors: its shards' headers, held against its index."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._index = path / INDEX
+        # Not below: a subfolder (original/, metal/) is another copy in another format.
+        self.headers = {file.name: read_header(file) for file in sorted(path.glob("*.safetensors"))}
+
+    def problems(self) -> list[Problem]:
+        found = [problem for header in self.headers.values() for problem in header.problems]
+        if self._index.is_file():
+            return found + self._check_index()
+        if not self.headers and not self._other_weights():
+            found.append(Problem("no *.safetensors", "weights", "correct source.hub.allow, ignore", str(self._path)))
+        return found
+
+    def remarks(self) -> list[str]:
+        metadata = self._read_index().get("metadata")
+        said = metadata.get("total_size") if isinstance(metadata, Mapping) else None
+        held = sum(tensor.size for header in self.headers.values() for tensor in header.tensors.values())
+        if not isinstance(said, (int, float)) or said == held:
+            return []
+        # Tools that quantize or merge leave the old number behind, and no engine reads it.
+        return [f"{self._index}: total_size says {said:,.0f} bytes, the tensors have {held:,}"]
+
+    def _other_weights(self) -> bool:
+        return any(True for suffix in ("bin", "pt", "pth", "gguf") for _ in self._path.glob(f"*.{suffix}"))
+
+    def _read_index(self) -> dict[str, Any]:
+        try:
+            data = json.loads(self._index.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def _check_index(self) -> list[Problem]:
+        where = str(self._index)
+        names = self._read_index().get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
+            return [Problem("no weight_map", "JSON that names the shard of every tensor", AGAIN, where)]
+        problems = []
+        for shard in sorted(set(names.values())):
+            header = self.headers.get(shard)
+            if header is None:
+                problems.append(Problem(f"shard {shard}, which is not there", "every shard", AGAIN, where))
+            elif not header.problems:  # its own faults have been told of
+                lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
+                if lost:
+                    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+                    problems.append(Problem(f"{shard} without '{lost[0]}'{more}", "what the index says", AGAIN, where))
+        return problems
+
+
+# --- target and draft ---------------------------------------------------------------------------------
+
+
+def _check_draft(target: Vocabulary, draft: Vocabulary, where: Path, difference: int) -> list[Problem]:
+    return [Problem(found, needed, CHOOSE, str(where)) for found, needed in _unlike(target, draft, difference)]
+
+
+def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[tuple[str, str]]:
+    """Yield (found, needed) for all that differs between two vocabularies and matters."""
+    if target.size is not None and draft.size is not None and abs(target.size - draft.size) > difference:
+        yield f"{draft.size} rows for tokens", f"the target's {target.size}, at most {difference} more or less"
+    if target.opaque and draft.opaque and target.opaque != draft.opaque:
+        yield "another tokenizer file than the target's", "the same bytes"
+    if not target.texts or not draft.texts:
+        return  # an engine never reads the draft's tokenizer, and some publishers leave it out
+    if target.kind and draft.kind and target.kind != draft.kind:
+        yield f"a tokenizer of the kind {draft.kind}", f"the target's: {target.kind}"
+    # Names of special tokens differ between a base model and its chat variant, and nobody types them.
+    special = target.special | draft.special
+    common = [number for number in target.texts.keys() & draft.texts.keys() if number not in special]
+    other = sorted(number for number in common if target.texts[number] != draft.texts[number])
+    if other:
+        number = other[0]
+        yield (
+            f"token {number} is {draft.texts[number]!r}"
+            + (f", and {len(other) - 1} more tokens differ" if len(other) > 1 else ""),
+            f"the target's {target.texts[number]!r}: a drafted number must mean the same to both",
+        )
+    alone = [n for n in target.texts.keys() ^ draft.texts.keys() if n not in special]
+    if len(alone) > difference:
+        yield f"{len(alone)} ordinary tokens that only one of the two has, such as {min(alone)}", "the same tokens"
+    for name in sorted(target.ends.keys() & draft.ends.keys()):
+        mine, theirs = draft.texts.get(draft.ends[name]), target.texts.get(target.ends[name])
+        if draft.ends[name] != target.ends[name] and name == "bos" and mine != theirs:
+            yield f"{mine!r} as the token that begins a text", f"the target's {theirs!r}"
+
+
+def _check_head(target: Path, draft: Path) -> list[Problem]:
+    """Check that a head proposes only what the target has, and reads states of the target's width."""
+    if not (target.is_dir() and draft.is_dir()):
+        return []
+    size = vocabulary_of(target).size
+    if size is None:
+        return []
+    tensors = {name: (file, tensor) for file in sorted(draft.glob("*.safetensors")) for name, tensor in _of(file)}
+    problems = []
+    table = tensors.get("d2t")
+    highest = _highest(*table) if table else None
+    own = config_of(draft).get("vocab_size")
+    if highest is not None and highest >= size:
+        problems.append((f"a head whose table d2t leads to token {highest}", f"numbers below {size}, the target's"))
+    elif table is None and isinstance(own, int) and own > size:
+        problems.append((f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"))
+    return [
+        Problem(found, needed, "choose a head that was made for this target", str(draft)) for found, needed in problems
+    ]
+
+
+def _of(file: Path) -> Iterator[tuple[str, Tensor]]:
+    yield from read_header(file).tensors.items()
+
+
+def _highest(file: Path, tensor: Tensor) -> int | None:
+    """Return the highest token that an EAGLE-3 head's table leads to: draft token i is the target's i + d2t[i]."""
+    form = _TABLE_FORMS.get(tensor.dtype)
+    if form is None or not 0 < tensor.size <= _TABLE_LIMIT:
+        return None
+    with file.open("rb") as stream:
+        stream.seek(tensor.begin)
+        values = struct.unpack(f"<{tensor.size // struct.calcsize(form)}{form}", stream.read(tensor.size))
+    return max(number + int(offset) for number, offset in enumerate(values))

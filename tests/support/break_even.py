@@ -1,0 +1,67 @@
+"""Ladders of running servers and what the break-even says of them: for servers of known law, and for a real engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from drafthouse.analysis.break_even import Counts, counts_of, crosses_at
+from drafthouse.analysis.break_even_results import points_of_ladder
+from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.verdict_text import THRESHOLD
+from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
+from drafthouse.bench.spec_metrics import acceptance, difference, read_counters
+from tests.support.ladders import KIND, make_ladder, make_step
+
+Wording = Callable[[int], str]
+
+
+async def measured(
+    arm: str, base_url: str, level: int, number: int, *, prompts: int, tokens: int, wording: Wording
+) -> dict[str, Any]:
+    """Return one step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
+    endpoint = Endpoint(arm, base_url, "clock")
+    words = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
+    asks = [
+        Ask("s", KIND, KIND, f"p{n % prompts}", words[n % prompts], tokens, ignore_eos=True)
+        for n in range(max(prompts, 2 * level))
+    ]
+    async with open_session(120) as session:
+        before = await read_counters(session, endpoint)
+        records = await closed_loop(session, endpoint, asks, level)
+        after = await read_counters(session, endpoint)
+    moved = difference(before, after)
+    assert moved is not None
+    times: dict[str, list[float]] = {}
+    for request in (raw_request(record, endpoint, 0.0) for record in records):
+        times.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
+    pair = {"before": before, "after": after}
+    return make_step(level, arm, number, times, counters=pair, **acceptance("metrics", moved))
+
+
+def crossed(levels: Sequence[int], steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the ladder of these steps, with where it crosses."""
+    ladder = make_ladder(levels, steps)
+    return ladder | {"crossover": fill(ladder)}
+
+
+def traffic_of(ladder: dict[str, Any], tokens: int) -> Counts:
+    """Return what the speculative arm of a ladder drafted; ``tokens`` is K."""
+    steps = [step for step in ladder["steps"] if step["arm"] == "speculative"]
+    drafted, accepted, drafts = (
+        sum(step[f"spec_decode_{name}"] for step in steps) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
+    )
+    return counts_of(drafted, accepted, tokens, drafts, None)
+
+
+def compared(
+    known: dict[str, Any], other: dict[str, Any], tokens: int, what: str, truth: float | None = None
+) -> tuple[bool, str]:
+    """Tell whether one ladder's break-even is where another has crossed, and say where each is."""
+    found = crosses_at(points_of_ladder(known, tokens), traffic_of(other, tokens), THRESHOLD)
+    crossover = other["crossover"][KIND]["pays_until"]
+    against = [crossover] if truth is None else [crossover, truth]
+    good = bool(found and crossover and all(abs(math.log2(found / one)) <= 1 for one in against))
+    law = "" if truth is None else f", by the law {truth:.1f}"
+    return good, f"break-even of {what}: {found}, measured {crossover}{law}"

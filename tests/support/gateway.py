@@ -1,0 +1,146 @@
+"""What tests of the gateway share: the real Caddy, a certificate, and a gateway that runs."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from drafthouse.addons.gateway import Settings, certificate_file, files
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.files import lay_out
+from drafthouse.host.caddy import ensure_caddy
+from drafthouse.profiles.workspace import ROOT
+from tests.support.ports import free_port
+
+KEY = "test-key-of-the-gateway-0123456789*"
+NAMED = "named.example.org"
+TEMPLATES = ROOT / "templates"
+
+
+def real_caddy() -> str:
+    """Return the program: an installed one, or Debian's, unpacked into .cache; skip by name where it cannot be had."""
+    try:
+        return ensure_caddy("", ROOT / ".cache" / "tools" / "caddy").path
+    except DrafthouseError as error:
+        pytest.skip(f"no Caddy (apt-get install caddy): {error.problems[0].found}")
+
+
+def make_certificate(home: Path) -> None:
+    """Make key and certificate as the role does, without Ansible."""
+    folder = Path(certificate_file(str(home))).parent
+    folder.mkdir(parents=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "drafthouse test")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    names = [x509.DNSName("localhost"), x509.DNSName(NAMED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    (folder / "key.pem").chmod(0o600)
+    (folder / "certificate.pem").write_bytes(made.public_bytes(encoding))
+
+
+@dataclass
+class Gateway:
+    """A gateway that runs."""
+
+    settings: Settings
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def certificate(self) -> str:
+        return certificate_file(self.settings.home)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.settings.port}"
+
+    def trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.certificate)
+
+
+def give_key(home: Path, key: str) -> Path:
+    """Put an API key where the house keeps it, for its owner alone; return the file."""
+    file = home / "secrets" / "api_key"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(f"{key}\n")
+    return file
+
+
+def settings_for(home: Path, upstream: str, binary: str) -> Settings:
+    """Return settings with a key and a certificate in place."""
+    key_file = give_key(home, KEY)
+    make_certificate(home)
+    return Settings(
+        home=str(home), port=free_port(), upstream=upstream, key_file=str(key_file), binary=binary, max_body_mb=1
+    )
+
+
+@contextmanager
+def started(settings: Settings, edit: tuple[str, str] = ("", "")) -> Iterator[Gateway]:
+    """Run the rendered files until the block ends; ``edit`` replaces a text of the Caddyfile."""
+    lay_out(files(TEMPLATES, settings))
+    folder = Path(settings.folder)
+    caddyfile = folder / "Caddyfile"
+    caddyfile.write_text(caddyfile.read_text().replace(*edit) if edit[0] else caddyfile.read_text())
+    log = folder / "logs" / "gateway.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(folder / "serve.sh"), "--port", str(settings.port)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        try:
+            _wait_for(process, settings.port, log)
+            yield Gateway(settings, process, log)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + 20
+    while True:
+        assert process.poll() is None, log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+
+
+def with_(settings: Settings, **changed: object) -> Settings:
+    """Return other settings of the same home."""
+    return replace(settings, **changed)  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""What the watchdog is told: from an inventory, a profile and its results to files on a box."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.addons.watchdog.decision import Rules
+from drafthouse.addons.watchdog.order import entries, order_of, schedule_overrides
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.files import lay_out
+from drafthouse.profiles.result_key import measured_key
+from drafthouse.profiles.watchdog_settings import SETTINGS, hold_s
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
+from tests.unit.analysis.test_break_even import ladder_of, result
+
+pytestmark = pytest.mark.processes
+
+RESULTS = {"baseline": result(15.0), "speculative": result(10.0, 4000, 2000)}
+
+
+def resolved(profile: str = "cpu-smollm2-ngram", inventory: str = "local", **site: Any) -> dict[str, Any]:
+    return resolved_profile(profile, {**site_of_inventory(inventory), **site})
+
+
+def test_an_inventory_says_what_it_shall_do() -> None:
+    site = site_from({**{f"drafthouse_{k}": v for k, v in site_of_inventory("local").items()},
+                      "drafthouse_watchdog": {"mode": "restart", "dwell_s": 900}})  # fmt: skip
+    assert site["watchdog"] == {"mode": "restart", "dwell_s": 900}
+    with pytest.raises(DrafthouseError) as caught:
+        resolved(watchdog={"mode": "restrat", "dwel_s": 1, "every_s": 0})
+    assert [(one.where, one.do) for one in caught.value.problems] == [
+        ("site: watchdog.mode", "write 'restart'"),
+        ("site: watchdog.dwel_s", "write 'dwell_s'"),
+        ("site: watchdog.every_s", "correct the value"),
+    ]
+
+
+def test_every_rule_can_be_set() -> None:
+    assert set(Rules.__dataclass_fields__) <= set(SETTINGS.fields)
+
+
+def test_a_watchdog_asks_for_no_new_measurement() -> None:
+    assert measured_key(resolved()) == measured_key(resolved(watchdog={"mode": "restart"}))
+
+
+def test_the_gateway_holds_requests_where_servers_are_changed_and_only_there() -> None:
+    for watchdog in ({}, {"mode": "report"}):
+        assert resolved(gateway=True, watchdog=watchdog)["gateway"] == {"port": 8443, "name": ""}
+    data = resolved(gateway=True, watchdog={"mode": "restart", "drain_s": 30})
+    assert data["gateway"]["hold_s"] == 30 + 2 * data["engine"]["ready_timeout_s"] + 60
+    assert resolved(watchdog={"mode": "restart"})["gateway"] is None
+    assert hold_s({}, 100) == 0
+
+
+def test_the_order_has_what_was_measured_and_what_was_set() -> None:
+    data = resolved(gateway=True, watchdog={"mode": "restart", "dwell_s": 900, "every_s": 2})
+    order = order_of(data, RESULTS, ladder_of(0.5))
+    assert (order["mode"], order["rules"], order["every_s"], order["tokens"]) == ("restart", {"dwell_s": 900}, 2.0, 8)
+    assert [point["level"] for point in order["points"]] == [1, 2, 4, 8, 16, 32]
+    assert order["door"] == f"{data['site']['home']}/gateway/data/door"
+    assert order_of(resolved(), RESULTS, None)["mode"] == "report"
+    with pytest.raises(DrafthouseError, match="what a drafted token costs"):
+        order_of(data, {**RESULTS, "speculative": result(10.0)}, None)
+
+
+def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
+    data = resolved(home=str(tmp_path / "a home"), watchdog={})
+    order = order_of(data, RESULTS, None)
+    files = entries(ROOT / "templates", data, order, None)
+    lay_out(files)
+    folder = tmp_path / "a home" / "watchdog"
+    assert json.loads((folder / "order.json").read_text()) == order
+    assert subprocess.run(["sh", "-n", str(folder / "serve.sh")], check=False).returncode == 0
+    assert "-m drafthouse_watchdog.addons.watchdog.run" in (folder / "serve.sh").read_text()
+    assert not lay_out(entries(ROOT / "templates", data, order, None)).changed
+    # The order is read at every look: it is no reason to start the program again.
+    again = lay_out(entries(ROOT / "templates", data, {**order, "every_s": 9.0}, None))
+    assert again.changed == [str(folder / "order.json")]
+    assert "secrets/api_key" in (folder / "order.json").read_text()
+
+
+def test_a_switch_by_batch_size_is_the_profiles_own_with_what_its_ladder_offers(tmp_path: Path) -> None:
+    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "box_kind": "workstation"}
+    data = resolved("rtx6000-qwen-eagle3", "workstation", **site)
+    kind = data["experiment"]["kinds"][0]
+    ladder = ladder_of(0.5, kind=kind)
+    overrides = schedule_overrides(data, ladder, {"speculation": {"options": {}}, "temperature": 0})
+    rows = overrides["speculation"]["options"]["num_speculative_tokens_per_batch_size"]
+    assert rows[0][2] == data["method"]["num_speculative_tokens"]
+    assert rows[-1][2] == 0
+    assert overrides["temperature"] == 0
+    scheduled = resolved_profile("rtx6000-qwen-eagle3", data["site"], overrides)
+    script = scheduled["arms"]["speculative"]["files"][0]["content"]
+    assert "num_speculative_tokens_per_batch_size" in script
+    assert scheduled["arms"]["baseline"]["files"] == data["arms"]["baseline"]["files"]
+    files = entries(ROOT / "templates", data, order_of(data, RESULTS, ladder), scheduled)
+    assert sum(file["path"].endswith("scheduled.json") for file in files) == 1
+
+
+@pytest.mark.parametrize("ladder", [None, {"crossover": None}])
+def test_an_engine_that_cannot_switch_is_told(ladder: Any) -> None:
+    with pytest.raises(DrafthouseError) as caught:
+        schedule_overrides(resolved(watchdog={"mode": "schedule"}), ladder, {})
+    (problem,) = caught.value.problems
+    assert "cannot switch 'ngram-simple' by batch size" in problem.found
+    assert problem.do == "set drafthouse_watchdog.mode to restart or report"

@@ -1,0 +1,336 @@
+"""Energy: NVIDIA's library spoken to (one made here), nvidia-smi's lines, the CPU's counter, and the sums."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.bench import step as measure
+from drafthouse.bench.client import Endpoint
+from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.power import Meter, PowerBeside, Reading, Tally, open_meter, power_of, spent
+from drafthouse.bench.power_sources import Unreadable
+from drafthouse.bench.results import assemble
+from drafthouse.bench.step import measure_step
+from tests.fakes.clock_server import clock_server
+
+pytestmark = pytest.mark.processes
+
+FAKE = Path(__file__).resolve().parents[2] / "fakes" / "nvml.c"
+NONE = {"library": "libno-such-thing.so", "program": "no-such-smi"}
+Open = Callable[..., Meter]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("NVML's calls: no C compiler here to make a library that answers them")
+    made = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(FAKE)], check=True)
+    return str(made)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    meters: list[Meter] = []
+
+    def make(**sources: Any) -> Meter:
+        meters.append(open_meter(**{"root": tmp_path, **NONE, **sources}))
+        return meters[-1]
+
+    yield make
+    for meter in meters:
+        meter.close()
+
+
+def watts(meter: Meter, seconds: float = 0.25) -> float:
+    before = meter.read()
+    time.sleep(seconds)
+    span = spent(meter, before, meter.read())
+    assert span is not None
+    assert span["seconds"] == pytest.approx(seconds, rel=0.2)
+    return float(span["energy_j"] / span["seconds"])
+
+
+# --- sources ------------------------------------------------------------------------------------------
+
+
+def test_the_counters_of_all_gpus_are_read(library: str, opened: Open) -> None:
+    meter = opened(library=library)
+    assert meter.source == "NVML's energy counter"
+    assert meter.facts()["devices"] == ["NVIDIA Fake 1", "NVIDIA Fake 2"]
+    assert watts(meter) == pytest.approx(300, rel=0.01)
+    meter.measure_idle(0.1)
+    assert meter.idle_w == pytest.approx(300, rel=0.02)
+
+
+def test_power_is_added_up_where_there_is_no_counter(
+    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", "no-counter")
+    meter = opened(library=library)
+    assert meter.source == "NVML's power, added up"
+    assert watts(meter) == pytest.approx(300, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("state", "gpus", "why"),
+    [
+        ("no-driver", "2", "nvmlInit_v2 failed with NVML's code 9"),
+        ("no-power", "2", "nvmlDeviceGetPowerUsage failed with NVML's code 3"),
+        ("", "0", "the NVIDIA driver shows no GPU"),
+    ],
+)
+def test_what_a_gpu_does_not_tell_is_said(
+    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch, state: str, gpus: str, why: str
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", state)
+    monkeypatch.setenv("FAKE_GPUS", gpus)
+    meter = opened(library=library)
+    assert meter.source is None
+    assert meter.why is not None and why in meter.why
+    assert meter.read() is None
+
+
+def test_a_counter_that_stands_still_is_none(library: str, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NVML", "still")
+    meter = opened(library=library)
+    meter.measure_idle(0.05)
+    assert (meter.source, meter.idle_w) == (None, None)
+    assert meter.why == "NVML's energy counter does not move"
+
+
+def test_a_gpu_that_is_lost_meanwhile_raises_nothing(
+    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML", "half-way")
+    meter = opened(library=library)
+    tally = Tally(meter)
+    for _ in range(3):
+        with tally:
+            time.sleep(0.01)
+    assert tally.total() is None
+    power = power_of([tally.total()], meter.facts())
+    assert power["energy_j"] is power["mean_w"] is None
+    assert "code 15" in power["why"]
+
+
+def smi(folder: Path, lines: str, then: str = "sleep 0.05") -> str:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nwhile true; do\nprintf '{lines}'\n{then}\ndone\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_nvidia_smi_is_followed(tmp_path: Path, opened: Open) -> None:
+    program = smi(tmp_path, r"0, NVIDIA A, big one, 250.00\n1, NVIDIA B, [N/A]\n2, NVIDIA C, 50.5\n")
+    meter = opened(program=program)
+    assert meter.source == "nvidia-smi's power, added up"
+    assert meter.facts()["devices"] == ["NVIDIA A, big one", "NVIDIA C"]
+    assert watts(meter) == pytest.approx(300.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("lines", "then"), [(r"0, NVIDIA A, [N/A]\n", "sleep 0.02"), (r"No devices were found\n", "exit 6"), ("", "exit 9")]
+)
+def test_an_nvidia_smi_that_tells_nothing(tmp_path: Path, opened: Open, lines: str, then: str) -> None:
+    began = time.monotonic()
+    meter = opened(program=smi(tmp_path, lines, then))
+    assert meter.source is None
+    assert meter.why is not None and "nvidia-smi tells no power" in meter.why
+    assert time.monotonic() - began < 3
+
+
+def test_an_nvidia_smi_that_dies(tmp_path: Path, opened: Open) -> None:
+    meter = opened(program=smi(tmp_path, r"0, A, 10\n0, A, 10\n", "sleep 0.2; exit 1"))
+    assert meter.source
+    time.sleep(0.5)
+    assert meter.read() is None
+    assert meter.why == "nvidia-smi ended"
+
+
+def rapl(root: Path, *microjoules: int, span: int = 1_000_000) -> None:
+    for number, count in enumerate(microjoules):
+        folder = root / "sys/class/powercap" / f"intel-rapl:{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "energy_uj").write_text(f"{count}\n")
+        (folder / "name").write_text(f"package-{number}\n")
+        (folder / "max_energy_range_uj").write_text(f"{span}\n")
+
+
+def test_the_cpus_counter_begins_anew_at_its_range(tmp_path: Path, opened: Open) -> None:
+    rapl(tmp_path, 100_000, 900_000)
+    meter = opened()
+    assert meter.facts()["devices"] == ["package-0", "package-1"]
+    before = meter.read()
+    rapl(tmp_path, 600_000, 100_000)
+    span = spent(meter, before, meter.read())
+    assert span is not None
+    assert span["energy_j"] == pytest.approx(0.5 + 0.2)
+
+
+def test_a_counter_that_this_user_may_not_read(tmp_path: Path, opened: Open) -> None:
+    rapl(tmp_path, 1)
+    (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("")
+    assert "may be read by root alone" in str(opened().why)
+
+
+def test_a_machine_without_any_source_says_all_the_reasons(opened: Open) -> None:
+    meter = opened()
+    meter.measure_idle(60)  # does not sleep
+    assert meter.why == (
+        "no NVIDIA driver's library (libno-such-thing.so); no nvidia-smi; "
+        "no energy counter of the CPU (/sys/class/powercap)"
+    )
+    power = power_of([None], meter.facts())
+    assert power["why"] == meter.why
+    assert {name for name, value in power.items() if value is None} == {
+        "source", "seconds", "energy_j", "mean_w", "idle_w", "energy_above_idle_j",
+    }  # fmt: skip
+
+
+# --- sums ---------------------------------------------------------------------------------------------
+
+
+class Steady:
+    """A device of one power, by the clock of the machine."""
+
+    name, devices = "steady", ("one",)
+
+    def __init__(self, power_w: float) -> None:
+        self.power_w = power_w
+        self.zero_s = time.monotonic()
+
+    def joules(self) -> tuple[float, ...]:
+        return ((time.monotonic() - self.zero_s) * self.power_w,)
+
+    def close(self) -> None:
+        pass
+
+
+class Scripted(Steady):
+    """Readings that are said before."""
+
+    def __init__(self, *joules: float) -> None:
+        super().__init__(0)
+        self.left = list(joules)
+
+    def joules(self) -> tuple[float, ...]:
+        if not self.left:
+            raise Unreadable("the script is over")
+        return (self.left.pop(0),)
+
+
+def test_an_arm_pays_for_its_own_turns_alone() -> None:
+    meter = Meter(Scripted(0, 10, 10, 40, 40, 45))
+    one, other = Tally(meter), Tally(meter)
+    for tally in (one, other, one):
+        with tally:
+            time.sleep(0.001)
+    first, second = one.total(), other.total()
+    assert first is not None and second is not None
+    assert (first["energy_j"], second["energy_j"]) == (15, 30)
+    assert first["idle_j"] is None
+
+
+def test_a_driver_that_was_loaded_anew_gives_no_number() -> None:
+    meter = Meter(None)
+    assert spent(meter, Reading(1, (100.0,)), Reading(2, (3.0,))) is None
+    assert spent(meter, None, Reading(2, (3.0,))) is None
+    assert spent(meter, Reading(1, (1.0,)), Reading(1, (1.0,))) is None
+
+
+def test_watts_joules_and_what_is_above_idle() -> None:
+    facts = {"source": "x", "why": None, "devices": ["a", "b"], "idle_w": 70.0}
+    power = power_of(
+        [
+            {"seconds": 10.0, "energy_j": 4000.0, "idle_j": 700.0},
+            {"seconds": 30.0, "energy_j": 8000.0, "idle_j": 2700.0},
+        ],
+        facts,
+    )
+    assert power == {
+        "source": "x", "why": None, "devices": ["a", "b"], "gpus": 2, "seconds": 40.0, "energy_j": 12000.0,
+        "mean_w": 300.0, "idle_w": 85.0, "energy_above_idle_j": 8600.0,
+    }  # fmt: skip
+
+
+def test_half_a_sum_is_no_sum() -> None:
+    facts = {"source": "x", "why": None, "devices": ["a"], "idle_w": 70.0}
+    power = power_of([{"seconds": 10.0, "energy_j": 4000.0, "idle_j": 700.0}, None], facts)
+    assert (power["energy_j"], power["mean_w"]) == (None, None)
+    assert power["why"] == "some readings are missing"
+    without_idle = power_of([{"seconds": 10.0, "energy_j": 4000.0, "idle_j": None}], {**facts, "idle_w": None})
+    assert (without_idle["energy_j"], without_idle["energy_above_idle_j"]) == (4000.0, None)
+
+
+# --- while a step is measured -----------------------------------------------------------------------------
+
+
+def suite(prompts: int) -> Mapping[str, Any]:
+    texts = [{"id": f"p{n}", "messages": [{"role": "user", "content": f"Say {n}"}]} for n in range(prompts)]
+    return {"name": "s", "description": "s", "kinds": {"k": {"output_tokens": 30, "prompts": texts}}}
+
+
+@pytest.mark.parametrize(("concurrency", "rounds"), [(1, 2), (4, 1)])
+async def test_each_arm_has_its_energy_in_the_result(
+    monkeypatch: pytest.MonkeyPatch, concurrency: int, rounds: int
+) -> None:
+    meter = Meter(Steady(50.0))
+    monkeypatch.setattr(measure, "shared_meter", lambda: meter)
+    monkeypatch.setattr(meter, "measure_idle", lambda: setattr(meter, "idle_w", 20.0))
+    with clock_server(ttft_ms=20, interval_ms=5, tokens=30) as one, clock_server(ttft_ms=20, tokens=30) as two:
+        endpoints = [Endpoint("baseline", one.base_url, "clock"), Endpoint("speculative", two.base_url, "clock")]
+        options = StepOptions(concurrency=concurrency, rounds=rounds, warmups=1)
+        step = await measure_step(endpoints, [suite(8)], options)
+    for arm in ("baseline", "speculative"):
+        result = assemble([step], arm)
+        power = result["power"]
+        assert power["mean_w"] == pytest.approx(50, rel=0.001)
+        assert power["idle_w"] == pytest.approx(20, rel=0.001)
+        assert power["energy_above_idle_j"] == pytest.approx(power["energy_j"] * 0.6, rel=0.001)
+        # The time of its own requests (and of connecting): the other arm's turns lie between them.
+        assert power["seconds"] == pytest.approx(result["duration"], rel=0.4)
+        assert result["groups"]["k"]["power"]["energy_j"] == pytest.approx(power["energy_j"])
+
+
+async def test_without_a_meter_a_result_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "shared_meter", lambda: Meter(None, "no device of any kind"))
+    with clock_server(ttft_ms=5, interval_ms=2, tokens=30) as server:
+        step = await measure_step([Endpoint("single", server.base_url, "clock")], [suite(2)], StepOptions())
+    power = assemble([step], "single")["power"]
+    assert (power["energy_j"], power["why"]) == (None, "no device of any kind")
+    # A step that was kept by an older version has nothing of it.
+    for old in (step["arms"]["single"], step):
+        old.pop("power", None)
+        old.pop("power_meter", None)
+    assert assemble([step], "single")["power"]["why"] == "nothing was read"
+
+
+async def test_beside_a_step_of_the_ladder() -> None:
+    beside = PowerBeside(Meter(Steady(80.0)))
+    nobody: Any = None
+    await beside.begin(nobody, nobody)
+    time.sleep(0.05)
+    await beside.end(nobody, nobody)
+    time.sleep(0.2)  # the step is looked through: that is no time of the step
+    requests: list[dict[str, Any]] = [{"output_tokens": 30, "chunks": 30}, {"output_tokens": None, "chunks": 0}]
+    power = beside.report(requests, 0)["power"]
+    assert power["mean_w"] == pytest.approx(80, rel=0.001)
+    assert power["seconds"] == pytest.approx(0.05, abs=0.1)
+    assert power["energy_above_idle_j"] is None
+    assert power["output_tokens"] == 30
+    # Of what was broken off or given up nobody knows the tokens.
+    assert beside.report([*requests, {"output_tokens": None, "chunks": 4}], 0)["power"]["output_tokens"] is None
+    assert beside.report(requests, 1)["power"]["output_tokens"] is None
+    nothing = PowerBeside(Meter(None, "no GPU"))
+    await nothing.begin(nobody, nobody)
+    await nothing.end(nobody, nobody)
+    assert nothing.report([], 0)["power"]["why"] == "no GPU"

@@ -1,0 +1,66 @@
+"""The small programs for people without Ansible, as they are called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from drafthouse.profiles.workspace import ROOT
+
+pytestmark = pytest.mark.processes
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), *words]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_plan_takes_less_than_two_seconds(figure: Callable[[str], None]) -> None:
+    begun = time.monotonic()
+    done = run("plan", "rtx6000-qwen-eagle3")
+    seconds = time.monotonic() - begun
+    figure(f"make plan: {seconds:.2f} s")
+    assert done.returncode == 0
+    assert "decode limit  27.3 tok/s" in done.stdout
+    assert seconds < 2
+
+
+def test_render_writes_what_is_run() -> None:
+    done = run("render", "rtx6000-qwen-eagle3", "--set", "speculation.num_speculative_tokens=4")
+    assert done.returncode == 0
+    try:
+        script = ROOT / "build" / "rtx6000-qwen-eagle3" / "speculative" / "serve.sh"
+        assert '"num_speculative_tokens": 4' in script.read_text()
+        assert script.stat().st_mode & 0o111
+    finally:
+        run("render", "rtx6000-qwen-eagle3")
+
+
+def test_profiles_lists_every_file() -> None:
+    done = run("profiles")
+    assert done.returncode == 0
+    for path in (ROOT / "profiles").glob("*.yml"):
+        assert path.stem in done.stdout
+    assert run("profiles", "--inventory", "cpu-smollm2-ngram").stdout == "local\n"
+    assert run("profiles", "--inventory", "rtx6000-qwen-eagle3").stdout == "workstation\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["rtx6000-qwen-eagle"], "found: no profile 'rtx6000-qwen-eagle'"),
+        (["rtx6000-qwen-eagle3", "--set", "speculation"], "found: --set speculation"),
+        (["rtx6000-qwen-eagle3", "--set", "serve.dtyp=auto"], "found: the unknown key 'dtyp'"),
+        (["rtx6000-qwen-eagle3", "--inventory", "laptop"], "found: no inventory 'laptop'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_lines(words: list[str], found: str) -> None:
+    done = run("plan", *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert any(line.startswith(found) for line in done.stderr.splitlines())
+    assert any(line.startswith("do: ") for line in done.stderr.splitlines())

@@ -1,0 +1,103 @@
+"""What ends on Ctrl-C: the command that stops is made of the run's own words, and jobs are told from other holders."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from drafthouse.core.procfs import is_gone
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.serving.interrupt import end_jobs, interrupt
+
+pytestmark = pytest.mark.processes
+
+# What Ansible runs a job with, in small: the watch, the wrapper in a group of its own, the module, and its child.
+WRAPPER = """
+import os, subprocess, sys, time
+os.setsid()
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    subprocess.run([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+    os._exit(0)
+time.sleep(60)
+"""
+MODULE = """
+import fcntl, os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "61"])
+lock = open(sys.argv[1], "a+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.write(f"{os.getpid()}")
+lock.flush()
+open(sys.argv[1] + ".child", "w").write(str(child.pid))
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def stoppable() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        spec = importlib.util.spec_from_file_location("stoppable", ROOT / "scripts" / "stoppable.py")
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    return module
+
+
+def test_the_same_boxes_and_variables(stoppable: ModuleType) -> None:
+    command = [
+        "ansible-playbook",
+        "playbooks/weights.yml",
+        "playbooks/doctor.yml",
+        "-i",
+        "own/hosts.yml",
+        "-e",
+        "profile=x",
+    ]
+    assert stoppable.playbook_of(command, "interrupted.yml", "-e", "a=b") == [
+        "ansible-playbook", str(ROOT / "playbooks" / "interrupted.yml"), "-i", "own/hosts.yml", "-e", "profile=x",
+        "-e", "a=b",
+    ]  # fmt: skip
+
+
+def test_a_job_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    lock = tmp_path / "weights.lock"
+    wrapper = tmp_path / "async_wrapper.py"
+    wrapper.write_text(WRAPPER)
+    watch = subprocess.Popen([sys.executable, str(wrapper), MODULE, str(lock)])
+    end = time.monotonic() + 30
+    while not (tmp_path / "weights.lock.child").exists() or not lock.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    child = int((tmp_path / "weights.lock.child").read_text())
+    module = int(lock.read_text())
+    assert end_jobs(tmp_path) == ["weights"]
+    assert watch.wait(5) < 0
+    end = time.monotonic() + 5
+    while not (is_gone(module) and is_gone(child)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert end_jobs(tmp_path) == []
+
+
+def test_a_lock_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    with (tmp_path / "benchmark.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        assert end_jobs(tmp_path) == []
+
+
+def test_nothing_to_stop(tmp_path: Path) -> None:
+    assert interrupt(tmp_path, "of_run") == ["no server of this run was up"]
+    assert interrupt(tmp_path, "none") == []

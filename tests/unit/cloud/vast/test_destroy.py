@@ -1,0 +1,299 @@
+"""What is ours ends and what is not stays; what the list says; and the two programs with bad words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import destroy as destroy_script
+import pytest
+import rent as rent_script
+
+from drafthouse.cloud.vast import destroy as vast_destroy
+from drafthouse.cloud.vast.destroy import end
+from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
+from drafthouse.cloud.vast.listing import listed
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.fakes.vast_market import offer
+from tests.fakes.vast_server import KEY, SECOND_KEY, Fault, Life, vast_server
+from tests.support.vast_bench import (
+    PROFILE,
+    PUBLIC,
+    Bench,
+    call,
+    check_end,
+    destroyed,
+    full_disk,
+    made,
+    others,
+)
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def resolved() -> dict[str, Any]:
+    return resolved_profile(PROFILE, site_of_inventory("vastai"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, resolved: dict[str, Any]) -> Iterator[Bench]:
+    with vast_server() as vast:
+        yield made(vast, tmp_path, resolved)
+
+
+def test_only_the_one_that_was_named_ends(bench: Bench) -> None:
+    first, second = bench.rent(), bench.rent()
+    assert first and second
+    done = bench.destroy(first.label)
+    assert (done.returncode, list(bench.vast.ours)) == (0, [second.instance])
+    done = bench.destroy("31000001")
+    assert done.returncode == 2 and "which this ledger did not rent" in done.stderr
+    check_end(bench, destroyed)
+
+
+def test_another_ledger_s_and_a_copied_label_are_left_alone(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    body = {"image": "x", "label": box.label, "disk": 20}
+    row = bench.vast.market._new_row(offer(9100001), body, 20.0)
+    copy = bench.vast.market.add(row, KEY, Life(loading=0))
+    bench.vast.others.append(int(copy.row["id"]))
+    bench.vast.others.sort()
+    bench.client().instances()
+    bench.before = others(bench.vast)
+    check_end(bench, destroyed)
+
+
+def test_a_box_that_its_owner_labelled_anew_is_still_ours(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    bench.vast.market.instances[box.instance].row["label"] = "my favourite"
+    check_end(bench, destroyed)
+
+
+def test_a_box_that_turns_up_after_it_was_given_up_is_ended_by_the_next_run(bench: Bench) -> None:
+    bench.vast.market.lives.append(Life(unlisted_for=20))
+    bench.vast.faults.append(Fault("create", cut=True, after=True))
+    with pytest.raises(DrafthouseError, match="the answer was lost"):
+        bench.rent()
+    assert len(bench.vast.ours) == 1
+    assert [one.state for one in rentals(bench.ledger).values()] == ["never-made"]
+    for _ in range(20):
+        bench.client().instances()
+    check_end(bench, destroyed)
+
+
+def test_another_key_closes_nothing_in_the_ledger(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    with pytest.raises(DrafthouseError, match="rented with another key"):
+        end(bench.client(SECOND_KEY), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+    assert rentals(bench.ledger)[box.id].is_open
+    assert bench.vast.count("destroy") == 0
+    check_end(bench, destroyed)
+
+
+def test_a_number_of_another_account_says_nothing_in_this_one(bench: Bench) -> None:
+    """A ledger that was also used at another address, where the same number was ours."""
+    one = new_id()
+    record(bench.ledger, "intent", one, deadline=int(time.time()), account="elsewhere", profile="p")
+    record(bench.ledger, "created", one, instance=bench.vast.others[0])
+    assert "rented with another key or at another address" in end_or_say(bench)
+    assert listed(bench.client(), bench.ledger)[0] == []
+    assert bench.vast.billing() == bench.vast.others
+    assert bench.vast.count("destroy") == 0
+
+
+def test_what_another_key_of_the_account_rented_is_ended(bench: Bench) -> None:
+    one, deadline = new_id(), int(time.time())
+    record(bench.ledger, "intent", one, deadline=deadline, account="the-key-before", profile="p")
+    number = bench.client().create(8200002, {"image": "x", "disk": 20, "label": label_of(one, deadline)})
+    record(bench.ledger, "created", one, instance=number)
+    assert end_or_say(bench) == ""
+    assert bench.vast.billing() == bench.vast.others
+    assert rentals(bench.ledger)[one].state == "destroyed"
+
+
+def test_a_full_disk_keeps_none_from_being_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bench.rent() and bench.rent()
+    with monkeypatch.context() as patch:
+        patch.setattr(vast_destroy, "record", full_disk())
+        assert end_or_say(bench).count("is ended, and no space left") == 2
+    assert bench.vast.billing() == bench.vast.others
+    check_end(bench, destroyed)
+
+
+def test_what_is_known_ends_before_anything_is_waited_for(bench: Bench) -> None:
+    account = bench.client().account
+    record(bench.ledger, "intent", new_id(), deadline=int(time.time()) + 9, account=account, profile="p")
+    box = bench.rent()
+    assert box
+    done = bench.destroy()
+    assert done.returncode == 0
+    assert done.stdout.index(f"destroyed: instance {box.instance}") < done.stdout.index("was never made")
+
+
+def test_ctrl_c_says_what_may_still_bill(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = bench.rent()
+    assert box
+
+    def stop(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(destroy_script, "end", stop)
+        done = bench.destroy()
+    assert done.returncode == 130
+    assert f"{box.label}: instance {box.instance}" in done.stdout
+    check_end(bench, destroyed)
+
+
+def test_one_that_is_gone_says_nothing_of_the_others(bench: Bench) -> None:
+    first, second = bench.rent(), bench.rent()
+    assert first and second
+    assert bench.destroy(first.id).returncode == 0
+    done = bench.destroy(first.id)
+    assert (done.returncode, done.stdout.strip()) == (0, "nothing of that bills")
+    assert list(bench.vast.ours) == [second.instance]
+    check_end(bench, destroyed)
+
+
+def test_one_that_cannot_be_ended_does_not_keep_the_others(bench: Bench) -> None:
+    boxes = [bench.rent(), bench.rent()]
+    bench.vast.faults.append(Fault("destroy", status=500, times=2))
+    done = end_or_say(bench)
+    assert f"instance {boxes[0].instance if boxes[0] else 0} still bills" in done
+    assert list(bench.vast.ours) == [boxes[0].instance if boxes[0] else 0]
+    check_end(bench, destroyed)
+
+
+def end_or_say(bench: Bench) -> str:
+    try:
+        end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+    except DrafthouseError as error:
+        return str(error)
+    return ""
+
+
+def test_a_list_that_is_behind_does_not_hide_a_box_whose_number_is_known(bench: Bench) -> None:
+    bench.vast.market.lives.append(Life(unlisted_for=1))
+    box = bench.rent()
+    assert box
+    end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+    assert bench.vast.billing() == bench.vast.others
+    assert rentals(bench.ledger)[box.id].state == "destroyed"
+    check_end(bench, destroyed)
+
+
+def test_an_end_that_has_no_effect_is_noticed(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    bench.vast.faults.append(Fault("destroy", body=b'{"success": true}'))
+    assert f"instance {box.instance} still bills" in end_or_say(bench)
+    assert list(bench.vast.ours) == [box.instance]
+    assert rentals(bench.ledger)[box.id].is_open, "whoever asks the ledger is told so, too"
+    check_end(bench, destroyed)
+
+
+def test_many_pages_of_instances_hide_nothing(tmp_path: Path, resolved: dict[str, Any]) -> None:
+    with vast_server(page=2) as vast:
+        bench = made(vast, tmp_path, resolved)
+        boxes = [bench.rent(), bench.rent()]
+        assert all(boxes)
+        vast.faults.append(Fault("instances", skip=1, half=True))
+        end(bench.client(), bench.ledger, tell=bench.told.append, sleep=bench.sleep)
+        assert vast.billing() == vast.others
+        check_end(bench, destroyed)
+
+
+def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    row = bench.vast.market.instances[box.instance].row
+    row["start_date"] = time.time() - 2 * 3600
+    (line,), notes = listed(bench.client(), bench.ledger)
+    assert line[:5] == [str(box.instance), box.label, PROFILE, "running", "2.143"]
+    assert line[5:7] == ["2.0 h", "4.29"]
+    assert notes == [
+        "with a label of Drafthouse, but not of this ledger, and so never touched: 31000003",
+        "other instances of the account, never touched: 2",
+    ]
+    row["intended_status"] = "stopped"
+    bench.client().instance(box.instance)
+    (line,), _ = listed(bench.client(), bench.ledger)
+    assert line[3:5] == ["stopped", "0.023"], "a stopped one still costs its disk"
+    done = call(bench, destroy_script.main, "--list")
+    assert box.label in done.stdout and done.returncode == 0
+    assert bench.vast.count("destroy") == 0
+
+
+def test_without_an_answer_the_ledger_says_what_may_bill(bench: Bench) -> None:
+    box = bench.rent()
+    assert box
+    done = call(bench, destroy_script.main, VAST_API_KEY="another-key-that-is-not-valid")
+    assert done.returncode == 2
+    assert f"{box.label}: instance {box.instance}, ${box.price.hour:.4f} an hour" in done.stdout
+    assert "another-key" not in done.stdout + done.stderr
+
+
+def test_an_announced_rental_that_was_never_asked_for_is_closed(bench: Bench) -> None:
+    record(
+        bench.ledger, "intent", "ab12cd34ef", deadline=int(time.time()) + 9, account=bench.client().account, profile="p"
+    )
+    check_end(bench, destroyed)
+
+
+# --- the programs -----------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_sends_one_search_and_nothing_else(bench: Bench) -> None:
+    done = call(bench, rent_script.main, PROFILE, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert [one.route for one in bench.vast.asked] == ["search"]
+    assert not bench.ledger.exists()
+    assert '"disk": 112' in done.stdout
+    assert done.stdout.rstrip().endswith("nothing was rented")
+    assert KEY not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((PROFILE,), "--max-price"),
+        ((PROFILE, "--max-price", "0"), "no number above 0"),
+        ((PROFILE, "--max-price", "nan"), "no number above 0"),
+        ((PROFILE, "--max-price", "2", "--hours", "-1"), "no number above 0"),
+        ((PROFILE, "--max-price", "2", "--reliability", "1.5"), "more than 1"),
+        ((PROFILE, "--max-price", "3", "--ssh-key", "/dev/null/x"), "no SSH public key"),
+        ((PROFILE, "--max-price", "3"), "no SSH public key"),
+        (("no-such-profile", "--max-price", "3"), "no profile"),
+        (("cpu-smollm2-ngram", "--max-price", "3"), "no name at vast"),
+    ],
+)
+def test_bad_words_rent_nothing(bench: Bench, words: tuple[str, ...], says: str) -> None:
+    done = call(bench, rent_script.main, *words, "--yes")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert bench.vast.count("create") == 0
+
+
+def test_nobody_to_ask_is_no_yes(bench: Bench) -> None:
+    key = bench.ledger.parent / "key.pub"
+    key.write_text(PUBLIC)
+    done = call(bench, rent_script.main, PROFILE, "--max-price", "3", "--ssh-key", str(key))
+    assert done.returncode == 2
+    assert "nobody to ask" in done.stderr
+    assert bench.vast.count("create") == 0
+
+
+def test_a_private_key_is_not_sent(bench: Bench) -> None:
+    key = bench.ledger.parent / "id_ed25519"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nxyz\n-----END OPENSSH PRIVATE KEY-----\n")
+    done = call(bench, rent_script.main, PROFILE, "--max-price", "3", "--yes", "--ssh-key", str(key))
+    assert done.returncode == 2
+    assert "no public key" in done.stderr
+    assert [one.route for one in bench.vast.asked if one.route != "search"] == []

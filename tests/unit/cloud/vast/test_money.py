@@ -1,0 +1,147 @@
+"""What bills is named or ended, whatever happens to three rentals; and that this finds the holes that were there."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, seed
+
+from drafthouse.cloud.vast import account as vast_account
+from drafthouse.cloud.vast import destroy as vast_destroy
+from drafthouse.cloud.vast import ledger as vast_ledger
+from drafthouse.cloud.vast import rent as vast_rent
+from drafthouse.cloud.vast import run_and_destroy as rented_run
+from drafthouse.cloud.vast.client import VastClient
+from drafthouse.cloud.vast.ledger import INTENT, Book, Rental
+from tests.support.vast_money import Money, histories
+
+
+def test_what_bills_is_named_or_ended(figure: Callable[[str], None]) -> None:
+    figure(f"money, 200 histories of three rentals: {histories(200, derandomize=True)}")
+
+
+@pytest.mark.soak
+def test_what_bills_is_named_or_ended_for_long(figure: Callable[[str], None]) -> None:
+    number = random.SystemRandom().randrange(2**32)
+    print(f"seed {number}")
+    machine = seed(number)(type("Seeded", (Money,), {}))
+    figure(f"money, 2000 histories of three rentals, seed {number}: {histories(2000, machine)}")
+
+
+# --- the holes that were there, and others ----------------------------------------------------------------
+
+Patch = pytest.MonkeyPatch
+_take, _listed, _read = vast_ledger._take, VastClient._listed, vast_ledger.read
+
+
+def ledger_of_before(patch: Patch) -> None:
+    """A line is one between two newlines, damaged ones are left out, and without its first line a rental is none."""
+
+    def read(path: Path) -> Book:
+        whole = _read(path)
+        announced = set()
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            found: dict[str, Rental] = {}
+            if not _take(line.decode("latin-1"), found, is_last=False):
+                announced |= {one for one in found if f'"event": "{INTENT}"'.encode() in line}
+        return Book({name: one for name, one in whole.rentals.items() if name in announced}, [])
+
+    for module in (vast_ledger, vast_destroy):
+        patch.setattr(module, "read", read)
+    patch.setattr(vast_destroy, "strays", lambda *given: [])
+
+
+def lists_are_believed(patch: Patch) -> None:
+    patch.setattr(VastClient, "_listed", lambda self: (_listed(self)[0], ""))
+
+
+def strays_are_not_looked_for(patch: Patch) -> None:
+    patch.setattr(vast_destroy, "strays", lambda *given: [])
+
+
+def damage_is_not_said(patch: Patch) -> None:
+    patch.setattr(vast_ledger, "_damaged", lambda *given: None)
+    patch.setattr(vast_destroy, "read", lambda path: Book(_read(path).rentals, []))
+
+
+def checksums_are_not_looked_at(patch: Patch) -> None:
+    patch.setattr(vast_ledger, "_SEALED", re.compile(r'\{"sum": "[^"]{16}", (?=())'))
+    patch.setattr(vast_ledger, "_sum", lambda text: "")
+
+
+def a_number_that_is_not_listed_is_gone(patch: Patch) -> None:
+    real = vast_destroy._not_there
+
+    def not_listed(client: VastClient, ledger: Path, rental: Rental, why: str, ended: Any, tell: Any) -> None:
+        real(ledger, rental, client.account, why, ended, tell)
+
+    patch.setattr(vast_destroy, "_not_listed", not_listed)
+
+
+def an_answer_is_as_good_as_an_end(patch: Patch) -> None:
+    patch.setattr(vast_destroy, "_see_them_gone", lambda *given, **more: None)
+
+
+def a_404_is_an_end(patch: Patch) -> None:
+    def destroy(self: VastClient, number: int) -> bool:
+        return self._read("DELETE", f"/api/v0/instances/{number}/", {}, missing=True).status != 404
+
+    patch.setattr(VastClient, "destroy", destroy)
+
+
+def nothing_is_announced(patch: Patch) -> None:
+    real = vast_ledger.record
+
+    def record(path: Path, event: str, *given: Any, **facts: Any) -> None:
+        if event not in (vast_ledger.INTENT, vast_ledger.UNSURE):
+            real(path, event, *given, **facts)
+
+    patch.setattr(vast_rent, "record", record)
+    patch.setattr(vast_destroy, "strays", lambda *given: [])
+
+
+def a_lost_answer_rented_nothing(patch: Patch) -> None:
+    patch.setattr(vast_rent, "OutcomeUnknown", KeyError)
+    patch.setattr(vast_destroy, "strays", lambda *given: [])
+
+
+def a_run_does_not_compare(patch: Patch) -> None:
+    patch.setattr(rented_run, "_lost", lambda *given: [])
+
+
+def all_that_is_labelled_is_ours(patch: Patch) -> None:
+    real = vast_account.strays
+
+    def strays(book: Book, rows: Collection[Any], account: str, mark: str) -> Any:
+        return [vast_account.Stray(one.row, one.id, "ours") for one in real(book, rows, account, mark)]
+
+    patch.setattr(vast_destroy, "strays", strays)
+
+
+MUTANTS = (
+    ledger_of_before, lists_are_believed, strays_are_not_looked_for, damage_is_not_said, checksums_are_not_looked_at,
+    a_number_that_is_not_listed_is_gone, an_answer_is_as_good_as_an_end, a_404_is_an_end,
+    nothing_is_announced,
+    a_lost_answer_rented_nothing, a_run_does_not_compare, all_that_is_labelled_is_ours,
+)  # fmt: skip
+
+
+def check_found(patch: Patch, broken: Callable[[Patch], None]) -> None:
+    broken(patch)
+    with pytest.raises(AssertionError):
+        histories(2000, derandomize=True, phases=(Phase.generate,), report_multiple_bugs=False)
+
+
+def test_it_finds_the_ledger_that_a_byte_could_empty(monkeypatch: Patch) -> None:
+    check_found(monkeypatch, ledger_of_before)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("broken", MUTANTS)
+def test_it_finds_what_is_broken(monkeypatch: Patch, broken: Callable[[Patch], None]) -> None:
+    check_found(monkeypatch, broken)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    return tmp_path
+
+
+def test_text_that_is_no_yaml(clone: Path) -> None:
+    (clone / "profiles/catalog/models.yml").write_text("a: 1\nb: c: d\n")
+    with pytest.raises(DrafthouseError) as caught:
+        load_house(clone)
+    (problem,) = caught.value.problems
+    assert problem.where == "profiles/catalog/models.yml: line 2, column 5"
+    assert "not YAML" in problem.found
+
+
+def test_a_key_that_is_written_twice(clone: Path) -> None:
+    path = clone / "profiles/catalog/hardware.yml"
+    path.write_text(path.read_text() + "\nrtx6000:\n  name: again\n")
+    with pytest.raises(DrafthouseError, match="the key 'rtx6000' is written twice"):
+        load_house(clone)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: &x {p: 1, p: 2}", "a: {<<: &x {p: 1, p: 2}}", "a: &x {q: 1}\nb: {<<: *x, p: 1, p: 2}"],
+)
+def test_a_key_that_is_written_twice_near_a_merge_key(clone: Path, text: str) -> None:
+    (clone / "profiles/catalog/models.yml").write_text(text + "\n")
+    with pytest.raises(DrafthouseError, match="the key 'p' is written twice"):
+        load_house(clone)
+
+
+def test_a_key_may_replace_a_merged_one(clone: Path) -> None:
+    models = load_house(clone).models
+    assert models["smollm2-135m-bf16"]["file"] != models["smollm2-135m-q4"]["file"]
+    assert models["smollm2-135m-bf16"]["layers"] == models["smollm2-135m-q4"]["layers"] == 30
+
+
+def test_a_catalogue_file_that_is_gone(clone: Path) -> None:
+    (clone / "profiles/catalog/models.yml").unlink()
+    with pytest.raises(DrafthouseError, match=r"profiles/catalog/models.yml\nfound: no such file"):
+        load_house(clone)
+
+
+def test_no_engine_at_all(clone: Path) -> None:
+    shutil.rmtree(clone / "profiles/catalog/engines")
+    with pytest.raises(DrafthouseError, match=r"profiles/catalog/engines\nfound: no engine"):
+        load_house(clone)
+
+
+def test_an_engines_file_with_a_name_that_is_none(clone: Path) -> None:
+    folder = clone / "profiles/catalog/engines"
+    (folder / "llamacpp.yml").rename(folder / "llama cpp.yml")
+    with pytest.raises(DrafthouseError, match=r"engines/llama cpp.yml\nfound: the file's name"):
+        load_house(clone)
+
+
+def test_a_broken_profile_does_not_stop_another(clone: Path) -> None:
+    (clone / "profiles/mine.yml").write_text("title: 3\n")
+    house = load_house(clone)
+    assert "mine" in house.broken
+    assert "rtx6000-qwen-eagle3" not in house.broken
+
+
+def test_two_sources_are_one_too_many(clone: Path) -> None:
+    path = clone / "profiles/catalog/models.yml"
+    path.write_text(
+        path.read_text().replace("    hub: {repo: Qwen/Qwen3-32B,", "    path: /x\n    hub: {repo: Qwen/Qwen3-32B,")
+    )
+    with pytest.raises(DrafthouseError, match=r"qwen3-32b.source\nfound: 2 of them \(path, hub\)"):
+        load_house(clone)
+
+
+def test_every_number_of_the_catalogue_is_sane() -> None:
+    house = load_house(ROOT)
+    for name, model in house.models.items():
+        if model["kind"] == "model":
+            # Half a byte to four bytes for each parameter: anything else is a slip of the pen.
+            assert 0.5 < model["weight_bytes"] / model["parameters"] < 4.1, name
+        source = model["source"]
+        revision = source.get("hub", {}).get("revision")
+        assert revision is None or revision == "unresolved" or len(revision) == 40, name
+        if "derived" in source:
+            assert source["derived"]["from"] in house.models
+    for engine in house.engines.values():
+        assert engine["default_version"] in engine["versions"]
+        assert (ROOT / "templates" / engine["template"]).is_file()

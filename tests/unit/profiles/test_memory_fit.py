@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from drafthouse.profiles.memory_fit import GB, decode_limit, expected_speedup, fit_arm, kv_bytes_per_token
+
+QWEN = {"weight_bytes": 65_524_000_000, "layers": 64, "kv_heads": 8, "head_dim": 128, "context": 40960}
+HEAD = {"weight_bytes": 3_120_000_000, "layers": 1, "kv_heads": 8, "head_dim": 128, "context": 40960}
+
+
+def test_kv_cache_of_qwen3_32b_as_published() -> None:
+    assert kv_bytes_per_token(QWEN, 2) == 262_144
+
+
+def arm(**changes: object) -> dict[str, object]:
+    given: dict[str, object] = {
+        "memory": 100 * GB, "utilization": 0.9, "devices": 1, "draft_devices": 1, "target": QWEN, "draft": HEAD,
+        "overhead": 3 * GB, "bytes_per_value": 2, "context": 1000, "sequences": 2, "context_is_shared": False,
+        "reserves_share": True,
+    }  # fmt: skip
+    return fit_arm(**{**given, **changes}).as_dict()  # type: ignore[arg-type]  # a test's own mixture
+
+
+def test_what_is_left() -> None:
+    fit = arm()
+    per_token = 262_144 + 4_096
+    assert fit["kv_per_token"] == per_token
+    assert fit["kv_needed"] == 2000 * per_token
+    assert fit["left"] == 90 * GB - 65_524_000_000 - 3_120_000_000 - 3 * GB - 2000 * per_token
+    assert fit["longest_context"] == 40960
+    assert fit["reserved"] == 90 * GB
+
+
+def test_a_shared_context_is_counted_once() -> None:
+    assert arm(context_is_shared=True)["kv_needed"] == 1000 * (262_144 + 4_096)
+
+
+def test_two_devices_halve_weights_and_cache() -> None:
+    fit = arm(devices=2, draft_devices=1)
+    assert fit["weights"] == 32_762_000_000
+    assert fit["draft"] == 3_120_000_000
+    assert fit["kv_per_token"] == 131_072 + 4_096
+
+
+def test_too_large_is_negative_and_no_context_fits() -> None:
+    fit = arm(memory=60 * GB)
+    assert isinstance(fit["left"], int)
+    assert fit["left"] < 0
+    assert fit["longest_context"] == 0
+
+
+def test_the_decode_limit_is_bandwidth_over_bytes() -> None:
+    assert decode_limit(65_524_000_000, 1792 * GB) == pytest.approx(27.35, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "k", "cost", "speedup"),
+    [
+        (0.0, 3, 0.0, 1.0),  # nothing is accepted, and drafting is free
+        (0.0, 5, 0.1, 1 / 1.5),  # ... and drafting is not free
+        (1.0, 3, 0.0, 4.0),  # everything is
+        (0.8, 5, 0.02, (1 - 0.8**6) / (0.2 * 1.1)),  # the formula as it is printed in the paper
+    ],
+)
+def test_leviathan(acceptance: float, k: int, cost: float, speedup: float) -> None:
+    assert expected_speedup(acceptance, k, cost) == pytest.approx(speedup)

@@ -1,0 +1,173 @@
+"""A trial against a server of known clock: what it measures, whom it stops, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from drafthouse.analysis.output_equality import judge_outputs
+from drafthouse.bench.client import Endpoint
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.tuning.paired_stats import pair_key, prompt_of
+from drafthouse.tuning.trial import TrialOptions, endpoint_of, run_trial
+from drafthouse.tuning.types import FAILED, OK, STOPPED, TOO_LATE
+from tests.fakes.clock_server import clock_server
+
+pytestmark = pytest.mark.processes
+
+QUICK: dict[str, Any] = {"ttft_ms": 5, "interval_ms": 10, "tokens": 12, "tokens_per_chunk": 3}
+
+
+def asks(number: int, temperature: float = 0.0) -> list[dict[str, Any]]:
+    return [
+        {
+            "suite": "tune", "kind": "chat", "prompt_id": f"p{n}", "output_tokens": 12, "temperature": temperature,
+            "messages": [{"role": "user", "content": f"prompt {n}"}],
+        }
+        for n in range(number)
+    ]  # fmt: skip
+
+
+def measured(server: Any, number: int = 4, temperature: float = 0.0, **options: Any) -> dict[str, Any]:
+    endpoint = Endpoint("speculative", server.base_url, "clock", options.pop("key", None))
+    return run_trial(endpoint, asks(number, temperature), TrialOptions(**options))
+
+
+def test_a_trial_reads_the_clock_and_the_counters() -> None:
+    with clock_server(**QUICK, metrics="vllm", drafted=4) as server:
+        trial = measured(server)
+    assert trial["status"] == OK
+    assert list(trial["tpot_ms"]) == ["tune/p0", "tune/p1", "tune/p2", "tune/p3"]
+    # Four chunks of three tokens, 10 ms apart: 30 ms for the 11 tokens behind the first.
+    for value in trial["tpot_ms"].values():
+        assert value == pytest.approx(30 / 11, rel=0.25)
+    assert trial["drafted"]
+    # Of four drafted tokens a chunk two were accepted: tokens_per_chunk less the one that the target gave.
+    assert trial["acceptance"]["spec_decode_acceptance_length"] == pytest.approx(3.0)
+    assert trial["output_tokens"] == 48
+    assert len(set(trial["outputs"].values())) >= 1
+    assert json.loads(json.dumps(trial)) == trial
+
+
+def test_a_server_that_does_not_draft() -> None:
+    with clock_server(**{**QUICK, "tokens_per_chunk": 1}, metrics="vllm") as server:
+        assert not measured(server)["drafted"]
+
+
+def test_a_loser_is_not_asked_the_rest() -> None:
+    told: list[dict[str, Any]] = []
+    with clock_server(**QUICK) as server:
+        endpoint = Endpoint("speculative", server.base_url, "clock")
+        options = TrialOptions(reference={f"tune/p{n}": 1.0 for n in range(12)}, label="loser")
+        trial = run_trial(endpoint, asks(12), options, told.append)
+        asked = [one for one in server.record() if "prompt" in one["request"]["messages"][0]["content"]]
+    assert trial["status"] == STOPPED
+    assert trial["asked"] == len(asked) == 3
+    assert "x the leader's speed after 3 of 12 prompts" in trial["why"]
+    assert "x the leader's speed" in told[-1]["text"]
+    assert (told[-1]["done"], told[-1]["total"]) == (3, 12)
+
+
+def test_one_that_keeps_up_is_asked_everything() -> None:
+    with clock_server(**QUICK) as server:
+        trial = measured(server, 8, reference={f"tune/p{n}": 2.6 for n in range(8)})
+    assert (trial["status"], trial["asked"]) == (OK, 8)
+
+
+def test_without_a_partner_nobody_is_stopped() -> None:
+    with clock_server(**QUICK) as server:
+        assert measured(server, 6, reference={"other": 0.1})["status"] == OK
+        assert measured(server, 6, 0.6, reference={f"tune/p{n}": 0.1 for n in range(6)})["status"] == OK
+
+
+def test_answers_that_fail_are_told() -> None:
+    with clock_server(**QUICK, fail_every=3) as server:
+        trial = measured(server, 6)
+    assert trial["status"] == FAILED
+    assert trial["failed"] == 2
+    assert "HTTP 500" in trial["why"]
+    assert len(trial["tpot_ms"]) == 4
+
+
+def test_time_that_is_up_ends_it_with_what_there_is() -> None:
+    with clock_server(ttft_ms=300, interval_ms=1, tokens=6, tokens_per_chunk=1) as server:
+        begun = time.monotonic()
+        trial = measured(server, 20, seconds=1.6)
+        assert time.monotonic() - begun < 3
+    assert trial["status"] == TOO_LATE
+    assert 2 <= trial["asked"] <= 5
+
+
+def test_a_server_that_stalls_in_the_warm_up_is_no_endless_wait() -> None:
+    with clock_server(ttft_ms=60_000) as server, pytest.raises(DrafthouseError) as caught:
+        measured(server, 4, seconds=0.5)
+    assert "no answer to the warm-up" in caught.value.problems[0].found
+
+
+def test_a_wrong_key_is_said_and_never_shown() -> None:
+    with clock_server(**QUICK, key="right") as server:
+        with pytest.raises(DrafthouseError) as caught:
+            measured(server, 4, key="wr0ng-key")
+        assert "401" in str(caught.value)
+        assert "wr0ng-key" not in str(caught.value)
+        trial = measured(server, 4, key="right")
+    assert trial["status"] == OK
+
+
+def test_streams_run_side_by_side() -> None:
+    with clock_server(ttft_ms=200, interval_ms=1, tokens=6, tokens_per_chunk=1) as server:
+        begun = time.monotonic()
+        trial = measured(server, 8, concurrency=8)
+        took = time.monotonic() - begun
+    assert trial["asked"] == 8
+    assert took < 8 * 0.2
+
+
+def test_names_of_pairs() -> None:
+    assert pair_key("mine", "a", 0.0) == "mine/a"
+    assert pair_key("mine", "a", 0.6) == "mine/a@0.6"
+    assert [prompt_of(key) for key in ("a", "a@0.6", "a@1", "a@home", "@")] == ["a", "a", "a", "a@home", "@"]
+
+
+def test_two_suites_with_prompts_of_the_same_id_are_two() -> None:
+    with clock_server(**QUICK) as server:
+        twice = [{**ask, "suite": suite} for suite in ("mine", "yours") for ask in asks(2)]
+        trial = run_trial(Endpoint("speculative", server.base_url, "clock"), twice, TrialOptions(texts=True))
+    names = ["mine/p0", "mine/p1", "yours/p0", "yours/p1"]
+    assert list(trial["tpot_ms"]) == list(trial["outputs"]) == names
+    assert [one["prompt_id"] for one in trial["answers"]] == names
+
+
+def test_texts_come_only_where_they_are_asked_for_and_are_what_the_gate_reads() -> None:
+    with clock_server(**QUICK) as server:
+        assert "answers" not in measured(server, 2)
+        assert measured(server, 2, 0.6, texts=True)["answers"] == []
+        answers = measured(server, 6, texts=True)["answers"]
+    rounds = [{**answer, "round": number} for answer in answers for number in (1, 2)]
+    assert judge_outputs({"requests": rounds}, {"requests": rounds})["word"] == "passed"
+
+
+def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:
+    resolved = {"site": {"host": "127.0.0.1", "port": 1}, "key_file": str(tmp_path / "key")}
+    with pytest.raises(DrafthouseError) as caught:
+        endpoint_of(resolved, "baseline")
+    (problem,) = caught.value.problems
+    assert problem.where == str(tmp_path / "key")
+    assert "No such file" in problem.found
+
+
+def test_the_address_is_that_of_the_served_arm(tmp_path: Any) -> None:
+    (tmp_path / "key").write_text("k\n")
+    resolved = {
+        "site": {"host": "127.0.0.1", "port": 8123},
+        "target": {"served_name": "m"},
+        "engine": {"metrics": {"path": "/prometheus/metrics"}},
+        "key_file": str(tmp_path / "key"),
+    }
+    endpoint = endpoint_of(resolved, "baseline")
+    assert endpoint.chat_url == "http://127.0.0.1:8123/v1/chat/completions"
+    assert endpoint.counters_url.endswith("/prometheus/metrics")
+    assert "api_key" not in repr(endpoint)
