@@ -1,0 +1,378 @@
+"""Steps and results as types: what is measured, and what of it is kept.
+
+Files of earlier versions may hold less (`kept_shapes.py`): who reads such a file asks with ``get``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..prompts.suite_types import Gate
+
+
+class Request(TypedDict):
+    """One request and its answer: times in ms, None where they are not known (`client.raw_request`)."""
+
+    prompt_id: str
+    kind: str
+    suite: str
+    group: str
+    round: int
+    temperature: float
+    status: str
+    error: str | None
+    http_status: int | None
+    throttled: int
+    throttled_s: float
+    started_s: float
+    input_tokens: int | None
+    output_tokens: int | None
+    max_tokens: int
+    cached_tokens: int | None
+    ttft_ms: float | None
+    ttfat_ms: float | None
+    e2el_ms: float | None
+    tpot_ms: float | None
+    itls_ms: list[float]
+    chunks: int
+    finish_reason: str | None
+    text: str
+    reasoning_text: str
+    tool_calls: list[dict[str, str]] | None
+    pieces: list[int]
+    gate: Gate | None
+    # As the engine's answer has them.
+    timings: dict[str, Any] | None
+    avg_decoded_tokens_per_iter: float | None
+    spec_metrics: dict[str, Any] | None
+    tokenized: NotRequired[int | None]
+
+
+class Counts(TypedDict):
+    """What was drafted and accepted; None where an engine does not count it."""
+
+    num_drafts: int | None
+    draft_tokens: int | None
+    accepted_tokens: int | None
+    per_position: list[float]
+
+
+class Snapshot(Counts):
+    """An engine's counters at a moment; ``error`` says why they could not be read."""
+
+    dialect: str | None
+    present: bool
+    error: str | None
+    family: NotRequired[str]
+    traffic: NotRequired[dict[str, Any]]
+
+
+class Disturbance(TypedDict):
+    """Whether something that is not ours came in between, and the sentence that says so."""
+
+    polluted: bool
+    said: str | None
+    miscounted: NotRequired[bool]
+
+
+class CounterReading(TypedDict):
+    """An engine's counters around a group."""
+
+    round: int
+    group: str
+    before: Snapshot
+    after: Snapshot
+    foreign: NotRequired[Disturbance]
+    counted: NotRequired[dict[str, Any]]
+
+
+class Span(TypedDict):
+    """How long a group took, in seconds."""
+
+    round: int
+    group: str
+    duration_s: float
+
+
+class EnergySpan(TypedDict):
+    """What was used of energy in seconds of answering (`power.Tally`)."""
+
+    seconds: float
+    energy_j: float | None
+
+
+class PowerSpan(TypedDict):
+    """What a group used of power; None where it could not be read."""
+
+    round: int
+    group: str
+    span: EnergySpan | None
+
+
+class PowerMeter(TypedDict):
+    """The meter: what it reads or why it reads nothing, its devices, and the power of the idle machine in W."""
+
+    source: str | None
+    why: str | None
+    devices: list[str]
+    idle_w: float | None
+
+
+class TokenIds(TypedDict):
+    """The token ids of an answer and of its prompt, as text."""
+
+    round: int
+    group: str
+    prompt_id: str
+    temperature: float
+    prompt: str
+    answer: str
+
+
+class WarmUp(TypedDict):
+    """The requests before the measured ones."""
+
+    sent: int
+    failed: int
+    error: str | None
+
+
+class TokenizerUse(TypedDict):
+    """Why the engine's tokenizer could not be asked; None where it could."""
+
+    error: str | None
+
+
+class EngineSeen(TypedDict, total=False):
+    """The engine as the profile names it, and what it said of itself while it ran."""
+
+    id: str
+    name: str
+    version: str
+    runtime: str
+    version_answered: str | None
+    max_model_len_answered: int | None
+    model_runner: str
+    async_scheduling: str
+    ready_s: float
+    restarts: int
+
+
+class StepArm(TypedDict):
+    """What a step measured of one arm."""
+
+    model_id: str
+    base_url: str
+    requests: list[Request]
+    spans: list[Span]
+    counters: list[CounterReading]
+    power: list[PowerSpan]
+    tokenizer: TokenizerUse
+    token_ids: list[TokenIds]
+    warmup: WarmUp
+    engine: NotRequired[EngineSeen]
+    memory: NotRequired[dict[str, int]]
+    log: NotRequired[str]
+
+
+class StepSettings(TypedDict):
+    """How a step was measured (`groups.StepOptions`)."""
+
+    concurrency: int
+    rounds: int
+    first_round: int
+    temperatures: list[float]
+    seed: int | None
+    timeout_s: float
+    warmups: int
+    ignore_eos: bool
+    kinds: list[str]
+    token_ids: int
+    interleaved: bool
+
+
+class StepClock(TypedDict):
+    """A moment: which start of the machine, and seconds since then."""
+
+    boot: str
+    boot_s: float
+
+
+class GroupMachine(TypedDict):
+    """The machine around a group, and what was busy meanwhile."""
+
+    round: int
+    group: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    between: dict[str, Any]
+    clock: Disturbance | None
+
+
+class StepMachine(TypedDict):
+    """The machine around a step and its groups."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    groups: list[GroupMachine]
+
+
+class ScoredAnswer(TypedDict):
+    """An answer that the baseline scored; log-probabilities in nats (`output_scoring.score_row`)."""
+
+    arm: NotRequired[str]
+    round: int
+    group: str
+    prompt_id: str
+    temperature: float
+    tokens: int
+    misses: int
+    worst: float
+    mean_logprob: float
+    same_text: bool | None
+
+
+class Scoring(TypedDict):
+    """What a step scored, how many answers are left, and what ended it."""
+
+    answers: list[ScoredAnswer]
+    left: int
+    seconds: float
+    why: str | None
+
+
+class ScoringTotal(TypedDict):
+    """What scoring took in all."""
+
+    answers: int
+    left: int
+    seconds: float
+    why: str | None
+
+
+class StepResult(TypedDict):
+    """A step: arms measured on the same starts, kept in a file of its own."""
+
+    schema: str
+    started: str
+    started_unix_s: float
+    clock: StepClock | None
+    duration_s: float
+    settings: StepSettings
+    suites: list[str]
+    arms: dict[str, StepArm]
+    power_meter: PowerMeter
+    machine: StepMachine
+    incomplete: NotRequired[bool]
+    notes: NotRequired[list[str]]
+    waited: NotRequired[dict[str, Any]]
+    cost_s: NotRequired[float]
+    scoring: NotRequired[Scoring]
+
+
+class Acceptance(TypedDict):
+    """What was drafted and accepted: the rate in percent, the others as vLLM names them (`spec_metrics.py`)."""
+
+    spec_decode_acceptance_rate: float | None
+    spec_decode_acceptance_length: float | None
+    spec_decode_num_drafts: int | None
+    spec_decode_draft_tokens: int | None
+    spec_decode_accepted_tokens: int | None
+    spec_decode_per_position_acceptance_rates: list[float] | None
+    spec_decode_source: str | None
+
+
+class Power(TypedDict):
+    """What an arm used of power: W and J."""
+
+    source: str | None
+    why: NotRequired[str | None]
+    devices: NotRequired[list[str]]
+    idle_w: float | None
+    mean_w: float | None
+    energy_j: float | None
+    energy_above_idle_j: NotRequired[float | None]
+    seconds: NotRequired[float | None]
+    output_tokens: NotRequired[int]
+
+
+class Numbers(Acceptance):
+    """Counts, speeds and latencies of some requests; throughput a second, latencies in ms."""
+
+    num_prompts: int
+    duration: float
+    completed: int
+    failed: int
+    cut_off: int
+    empty: int
+    no_usage: int
+    without_tpot: int
+    throttled: int
+    total_input_tokens: int
+    total_output_tokens: int
+    total_cached_tokens: int
+    request_throughput: float | None
+    output_throughput: float | None
+    total_token_throughput: float | None
+    mean_ttft_ms: float | None
+    median_ttft_ms: float | None
+    std_ttft_ms: float | None
+    p99_ttft_ms: float | None
+    mean_ttfat_ms: float | None
+    median_ttfat_ms: float | None
+    std_ttfat_ms: float | None
+    p99_ttfat_ms: float | None
+    mean_tpot_ms: float | None
+    median_tpot_ms: float | None
+    std_tpot_ms: float | None
+    p99_tpot_ms: float | None
+    mean_itl_ms: float | None
+    median_itl_ms: float | None
+    std_itl_ms: float | None
+    p99_itl_ms: float | None
+    mean_e2el_ms: float | None
+    median_e2el_ms: float | None
+    std_e2el_ms: float | None
+    p99_e2el_ms: float | None
+    # What `vllm bench serve` writes beside them.
+    date: str
+    backend: str
+    model_id: str
+    request_rate: str
+    max_concurrency: int
+    power: Power
+
+
+class Reasoning(TypedDict):
+    """How many of the whole answers began with reasoning."""
+
+    answers: int
+    of: int
+
+
+class ArmResult(Numbers):
+    """The result of one arm (`results.assemble`)."""
+
+    schema: str
+    arm: str
+    profile: str | None
+    key: str | None
+    reasoning: Reasoning
+    rounds: int
+    groups: dict[str, Numbers]
+    engine: EngineSeen
+    settings: StepSettings
+    suites: list[str]
+    incomplete: bool
+    notes: list[str]
+    warmup: list[WarmUp]
+    tokenizer: TokenizerUse | None
+    counters: list[CounterReading]
+    scored: list[ScoredAnswer]
+    scoring: ScoringTotal | None
+    machine: StepMachine
+    requests: list[Request]
+    memory: NotRequired[dict[str, int]]

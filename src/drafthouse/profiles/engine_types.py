@@ -1,0 +1,297 @@
+"""An engine's entry in the catalogue, as types; `schemas.py` checks the files against the same keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+#: Options of a profile by the names they have there; an engine's entry says how each is given.
+Options = dict[str, Any]
+
+
+class Metrics(TypedDict):
+    """The engine's counters: their dialect, their path, and whether the key guards them."""
+
+    dialect: Literal["vllm", "trtllm", "llamacpp"]
+    path: NotRequired[str]
+    key: bool
+
+
+class VersionRange(TypedDict):
+    """Versions from ``since`` up to, and without, ``until``."""
+
+    since: str
+    until: str
+
+
+_Except = TypedDict("_Except", {"except": VersionRange}, total=False)
+
+
+class Versioned(_Except, total=False):
+    """What some versions have: since one, until another, except a range of them."""
+
+    since: str
+    until: str
+
+
+class Guard(Versioned):
+    """A prefix of paths that the key guards, by version."""
+
+
+class Route(Versioned):
+    """A path of the server, and what it gives to who asks."""
+
+    gives: Literal["work", "control", "tells", "memory", "nothing"]
+    guarded: NotRequired[bool]
+
+
+class OpenPaths(TypedDict):
+    """What the server answers without a key."""
+
+    ask: Literal["GET", "PATCH"]
+    lists: NotRequired[str]
+    guards: NotRequired[dict[str, Guard]]
+    routes: dict[str, Route]
+
+
+class Scores(Versioned):
+    """How an engine scores a given text, up to so many tokens."""
+
+    by: Literal["prompt_logprobs"]
+    tokens: int
+
+
+class Proof(TypedDict):
+    """What of an engine was run for real, and what was not."""
+
+    proven: str
+    missing: NotRequired[str]
+
+
+class MetadataStub(TypedDict):
+    """A package that is only named, so that nothing installs it."""
+
+    name: str
+    version: str
+
+
+class Install(TypedDict):
+    """What an environment of an engine consists of."""
+
+    python_packages: list[str]
+    no_deps_packages: NotRequired[list[str]]
+    launcher: NotRequired[str]
+    lock: NotRequired[str]
+    tools: NotRequired[list[str]]
+    torch_backend: NotRequired[str]
+    prerelease: NotRequired[bool]
+    unpinned: NotRequired[bool]
+    extra_index_url: NotRequired[str]
+    metadata_stub: NotRequired[MetadataStub]
+    glibc: NotRequired[str]
+
+
+class Image(TypedDict):
+    """A container image; ``tag`` has {version}, {plugin} and {build} to fill in."""
+
+    name: str
+    tag: str
+    digest: NotRequired[str]
+
+
+class EngineRelease(TypedDict):
+    """A release that is not installed as the others are."""
+
+    reason: str
+    pinned: str
+    install: NotRequired[dict[str, Install]]
+    image: NotRequired[Image]
+
+
+class CudaNeed(Versioned):
+    """The CUDA and the driver that versions need."""
+
+    cuda: str
+    driver: str
+
+
+class Nightly(TypedDict):
+    """The unreleased build."""
+
+    reason: str
+    install: dict[str, Install]
+    image: NotRequired[Image]
+
+
+class Plugin(TypedDict):
+    """A plugin that fits exactly one version of its engine."""
+
+    package: str
+    versions: dict[str, str]
+    reason: str
+
+
+class ContainerWishes(TypedDict):
+    """What a container of the engine needs."""
+
+    ipc: NotRequired[str]
+    environment: NotRequired[dict[str, str]]
+    ulimits: NotRequired[dict[str, int]]
+    cache: NotRequired[str]
+
+
+class ConfigDefault(Versioned):
+    """A key of the engine's YAML that is always there."""
+
+    value: Any
+
+
+class EngineConfig(TypedDict):
+    """The engine's YAML: its flag, and a file for each arm."""
+
+    flag: str
+    files: dict[str, str]
+    template: str
+    always: NotRequired[dict[str, ConfigDefault]]
+
+
+class Launch(TypedDict):
+    """How the server is started."""
+
+    command: list[str]
+    target: NotRequired[str]
+    name: NotRequired[str]
+    host: str
+    port: str
+    key_file: NotRequired[str]
+    key_environment: NotRequired[str]
+    config: NotRequired[EngineConfig]
+    always: NotRequired[list[list[str]]]
+    environment: NotRequired[dict[str, str]]
+    environment_by_kind: NotRequired[dict[str, dict[str, str]]]
+
+
+_As = TypedDict("_As", {"as": str})
+
+
+class Spelling(_As, Versioned):
+    """The word for something in some versions."""
+
+
+class OptionChoice(Versioned):
+    """A value that some versions know, or spell otherwise."""
+
+    spelled: NotRequired[list[Spelling]]
+
+
+class RefusedOn(TypedDict):
+    """Values that a compute capability does not run."""
+
+    values: list[str]
+    reason: str
+
+
+class Option(Versioned):
+    """An option of profiles in the words of an engine."""
+
+    flag: NotRequired[str]
+    yaml: NotRequired[str]
+    environment: NotRequired[str]
+    type: Literal["int", "float", "str", "bool", "schedule"]
+    warning: NotRequired[str]
+    choices: NotRequired[dict[str, OptionChoice]]
+    spelled: NotRequired[list[Spelling]]
+    server_only: NotRequired[bool]
+    refused_on: NotRequired[dict[str, RefusedOn]]
+
+
+class SpeculationForm(TypedDict):
+    """How the settings of speculation are given."""
+
+    form: Literal["flags", "json", "yaml"]
+    flag: NotRequired[str]
+    key: NotRequired[str]
+
+
+class DraftMatch(TypedDict):
+    """What of draft and target must match."""
+
+    tokenizer: NotRequired[bool]
+    vocab_difference: NotRequired[int]
+
+
+class MethodRequires(TypedDict):
+    """What a method needs in both arms, and why."""
+
+    serve: NotRequired[Options]
+    environment: NotRequired[dict[str, str]]
+    reason: str
+
+
+class MethodOption(Versioned):
+    """An option of a method."""
+
+    name: str
+    type: Literal["int", "float", "str", "bool", "schedule"]
+    spelled: NotRequired[list[Spelling]]
+    reason: NotRequired[str]
+
+
+class Method(Versioned):
+    """A method of speculation, as an engine has it."""
+
+    draft: Literal["model", "head", "lookup"]
+    value: NotRequired[str]
+    reason: NotRequired[str]
+    match: NotRequired[DraftMatch]
+    usual_tokens: NotRequired[int]
+    all_heads: NotRequired[bool]
+    requires: NotRequired[MethodRequires]
+    source_packages: NotRequired[list[str]]
+    build_packages: NotRequired[list[str]]
+    names: dict[str, str]
+    spelled: NotRequired[dict[str, list[Spelling]]]
+    options: NotRequired[dict[str, MethodOption]]
+
+
+class EngineEntry(TypedDict):
+    """An engine of the catalogue: `profiles/catalog/engines/<name>.yml`."""
+
+    name: str
+    family: NotRequired[str]
+    template: str
+    offline_template: NotRequired[str]
+    formats: list[str]
+    health: str
+    ready_timeout_s: int
+    metrics: Metrics
+    open_paths: OpenPaths
+    scores: NotRequired[Scores]
+    proof: NotRequired[Proof]
+    overhead_mib: int
+    kv_bytes_per_value: int
+    reserves: Literal["needed", "share", "share_of_free"]
+    default_version: str
+    releases: NotRequired[list[str]]
+    versions: dict[str, EngineRelease]
+    install: dict[str, Install]
+    image: NotRequired[Image]
+    rental_image: NotRequired[str]
+    cuda: NotRequired[list[CudaNeed]]
+    shared_memory_mib: NotRequired[int]
+    nightly: NotRequired[Nightly]
+    plugin: NotRequired[Plugin]
+    container: NotRequired[ContainerWishes]
+    launch: Launch
+    options: dict[str, Option]
+    context_option: str
+    sequences_option: str
+    sequences_default: NotRequired[int]
+    context_is_shared: bool
+    share_option: NotRequired[str]
+    share_default: NotRequired[float]
+    devices_option: NotRequired[str]
+    speculation: SpeculationForm
+    methods: dict[str, Method]

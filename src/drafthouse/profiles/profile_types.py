@@ -1,0 +1,154 @@
+"""What a profile and a site hold, as types; `schemas.py` and `site_schema.py` check the files against the same keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from .engine_types import Options
+
+
+class Speculation(TypedDict):
+    """How a profile speculates."""
+
+    method: str
+    draft: NotRequired[str]
+    num_speculative_tokens: int
+    options: NotRequired[Options]
+
+
+class Expectation(TypedDict):
+    """The acceptance that somebody published, and where."""
+
+    acceptance: float
+    source: str
+
+
+class PromptCounts(TypedDict):
+    """How many prompts of a kind are asked."""
+
+    declared: NotRequired[int]
+    others: NotRequired[int]
+
+
+class LadderLimits(TypedDict):
+    """What a user may wait, in ms."""
+
+    ttft_ms: NotRequired[float]
+    tpot_ms: NotRequired[float]
+
+
+class LadderWishes(TypedDict):
+    """How far a load ladder goes: one of levels, to, rates."""
+
+    levels: NotRequired[list[int]]
+    to: NotRequired[int]
+    rates: NotRequired[list[float]]
+    seconds: NotRequired[float]
+    narrow: NotRequired[float]
+    kinds: NotRequired[list[str]]
+    limits: NotRequired[LadderLimits]
+    rounds: NotRequired[int]
+
+
+class ExperimentWishes(TypedDict):
+    """What a profile measures."""
+
+    suites: list[str]
+    kinds: NotRequired[list[str]]
+    once: NotRequired[list[str]]
+    prompts_per_kind: NotRequired[PromptCounts]
+    max_output_tokens: NotRequired[int]
+    stock: NotRequired[bool]
+    concurrency: NotRequired[int]
+    rounds: NotRequired[int]
+    budget: NotRequired[str | int | float]
+    most_rounds: NotRequired[int]
+    schedule: NotRequired[Literal["auto", "interleaved", "alternated"]]
+    ladder: NotRequired[LadderWishes]
+
+
+class Tunable(TypedDict):
+    """What `make tune` may change: options with the values to try."""
+
+    serve: NotRequired[dict[str, list[Any]]]
+    options: NotRequired[dict[str, list[Any]]]
+    methods: NotRequired[list[str]]
+    drafts: NotRequired[list[str]]
+    num_speculative_tokens: NotRequired[list[int]]
+
+
+class Profile(TypedDict):
+    """A file of `profiles/`."""
+
+    title: str
+    article: NotRequired[str]
+    hardware: str
+    engine: str
+    engine_version: NotRequired[str]
+    plugin_version: NotRequired[str]
+    channel: NotRequired[Literal["stable", "nightly"]]
+    runtimes: NotRequired[list[Literal["docker", "process"]]]
+    target: str
+    speculation: Speculation
+    serve: NotRequired[Options]
+    temperature: NotRequired[float]
+    expect: NotRequired[Expectation]
+    experiment: ExperimentWishes
+    verified: NotRequired[list[str]]
+    tunable: NotRequired[Tunable]
+    tuned: NotRequired[dict[str, Any]]
+
+
+class WatchdogSettings(TypedDict):
+    """What a site says of the watchdog; times in seconds."""
+
+    mode: NotRequired[Literal["report", "schedule", "restart"]]
+    every_s: NotRequired[float]
+    drain_s: NotRequired[float]
+    look_s: NotRequired[float]
+    patience_s: NotRequired[float]
+    dwell_s: NotRequired[float]
+    least_drafted: NotRequired[int]
+    off_below: NotRequired[float]
+    on_above: NotRequired[float]
+    trial_after_s: NotRequired[float]
+    trial_at_most_s: NotRequired[float]
+
+
+class MonitoringWishes(TypedDict):
+    """What a site says of the monitoring."""
+
+    enabled: bool
+    port: NotRequired[int]
+    listen: NotRequired[str]
+    retention_days: NotRequired[int]
+    retention_gb: NotRequired[int]
+    grafana: NotRequired[bool]
+    alertmanager: NotRequired[str]
+
+
+class Site(TypedDict):
+    """What the inventory says: its `drafthouse_*`."""
+
+    box_kind: Literal["workstation", "rental"]
+    runtime: Literal["process", "docker"]
+    runtime_asked: NotRequired[bool]
+    home: str
+    models_dir: str
+    host: str
+    port: int
+    allow_cidrs: NotRequired[list[str]]
+    gateway: NotRequired[bool]
+    gateway_port: NotRequired[int]
+    gateway_name: NotRequired[str]
+    watchdog: NotRequired[WatchdogSettings]
+    monitoring: NotRequired[MonitoringWishes]
+    engine_image: NotRequired[str]
+    price_per_hour: NotRequired[float]
+    currency: NotRequired[str]
+    weights_from: NotRequired[str]
+    weights_from_box: NotRequired[str]
+    bundle: NotRequired[str]

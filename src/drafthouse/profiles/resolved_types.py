@@ -1,0 +1,375 @@
+"""What the resolver answers, as types: the explicit data that plan, templates, roles, benchmark and report look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from .catalog_types import HardwareEntry, ModelEntry
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..core.shell import Flag
+    from ..prompts.suite_types import Suite
+    from .engine_types import Install, MethodRequires, Metrics, Options
+    from .profile_types import LadderLimits, PromptCounts, Site
+
+Ports = dict[str, int]
+"""The port of each arm that is served."""
+
+
+class Hardware(HardwareEntry):
+    """The profile's hardware."""
+
+    id: str
+
+
+class Model(ModelEntry):
+    """The target or the draft; ``path`` is the folder on the box, or the one file."""
+
+    id: str
+    path: str
+    pinned: NotRequired[str | None]
+
+
+class ResolvedEngine(TypedDict):
+    """The engine in the version that runs; ``home`` is the folder of its environment."""
+
+    id: str
+    name: str
+    version: str
+    version_reason: str
+    plugin: str | None
+    runtime: Literal["docker", "process"]
+    runtimes: list[str]
+    home: str
+    install: Install | None
+    image: str | None
+    template: str
+    offline_template: str | None
+    health: str
+    ready_timeout_s: int
+    metrics: Metrics
+    key_environment: str | None
+    has_key: bool
+
+
+class ResolvedMethod(TypedDict):
+    """The method; ``settings`` are the engine's own words for it and its options."""
+
+    id: str
+    name: str
+    kind: Literal["model", "head", "lookup"]
+    num_speculative_tokens: int
+    settings: Options
+    requires: MethodRequires | None
+
+
+class BatchSchedule(TypedDict):
+    """Whether draft lengths can follow the batch size: the option and its form, or why not."""
+
+    option: str | None
+    form: str | None
+    why: str | None
+
+
+class ScoresBy(TypedDict):
+    """How the engine scores a text, and up to how many tokens."""
+
+    by: str
+    tokens: int
+
+
+class WeightItem(TypedDict):
+    """Weights to put in place; ``details`` is what `ModelSource` says of a source of this kind."""
+
+    id: str
+    name: str
+    source: Literal["path", "package", "derived", "hub"]
+    details: Any
+    path: str
+    bytes: int
+    allow_pickle: NotRequired[list[str]]
+    pinned: NotRequired[str | None]
+    from_path: NotRequired[str]
+
+
+class Rental(TypedDict):
+    """What to rent; the units are `rental_spec.rental_of`'s."""
+
+    vast_names: list[str]
+    devices: int
+    memory_mib: int
+    compute_cap: int
+    cuda: str
+    driver: str
+    image: str
+    disk_gb: int
+    download_gb: float
+
+
+class PairMethod(TypedDict):
+    """What a method asks of a pair."""
+
+    id: str
+    kind: Literal["model", "head", "lookup"]
+    vocab_difference: int
+
+
+class Pair(TypedDict):
+    """Target and draft on the box, to be held against each other."""
+
+    target_path: str
+    draft_path: str
+    method: PairMethod
+
+
+class Elsewhere(TypedDict, total=False):
+    """Where weights may lie already; empty where only the hub is asked."""
+
+    folder: str
+    models_dir: str
+
+
+class OpenRoute(TypedDict):
+    """A path of the server, what it gives, and whether it asks nobody for a key."""
+
+    path: str
+    gives: str
+    open: bool
+
+
+class ResolvedOpenPaths(TypedDict):
+    """What this version of the engine answers without a key."""
+
+    ask: str
+    lists: str
+    guards: list[str]
+    routes: list[OpenRoute]
+
+
+class Gateway(TypedDict):
+    """The gateway in front; ``hold_s``: how long it holds requests while the watchdog restarts the engine."""
+
+    port: int
+    name: str
+    hold_s: NotRequired[float]
+
+
+class Monitoring(TypedDict):
+    """What is watched, and with what (`monitoring_settings.monitoring_of`)."""
+
+    ports: Ports
+    listen: str
+    programs: list[str]
+    open_ports: list[int]
+    retention_days: int
+    retention_gb: int
+    alertmanager: str
+    grafana: bool
+    profile: str
+    target: str
+    health: str
+    dialect: str
+    path: str
+    key: bool
+    node: bool
+    gpu: bool
+    gateway: Gateway | None
+    log: str
+
+
+class ExpectedSpeed(TypedDict):
+    """What arithmetic expects: bytes and bytes/s of one device, tokens/s at a batch of one, and the speed-up."""
+
+    bandwidth_bytes_s: float
+    bytes_per_token: int
+    decode_limit_tok_s: float
+    num_speculative_tokens: int
+    draft_cost: float
+    acceptance: float | None
+    acceptance_source: str | None
+    speedup: float | None
+
+
+class PlannedBudget(TypedDict):
+    """For how long may be measured: a factor of the first rounds, at most so many seconds."""
+
+    factor: float
+    most_s: float
+
+
+class PlannedStep(TypedDict):
+    """A step: the suites of a round on the arms that are served together; ``file`` is below the result's folder."""
+
+    round: int
+    suites: list[str]
+    arms: Ports
+    number: int
+    file: str
+
+
+class PlannedLadder(TypedDict):
+    """The load ladder; ``levels`` are streams or requests/s, as ``unit`` says."""
+
+    load: str
+    unit: str
+    levels: list[float]
+    seconds: float
+    narrow: float
+    kinds: list[str]
+    limits: LadderLimits
+    rounds: int
+
+
+class PlannedExperiment(TypedDict):
+    """The experiment (`experiment_plan.plan_experiment`)."""
+
+    suites: list[str]
+    once: list[str]
+    prompts_per_kind: PromptCounts
+    max_output_tokens: int | None
+    kinds: list[str]
+    concurrency: int
+    rounds: int
+    most_rounds: int
+    budget: PlannedBudget
+    schedule: Literal["interleaved", "alternated"]
+    turns: list[Ports]
+    temperatures: list[float]
+    steps: list[PlannedStep]
+    ladder: NotRequired[PlannedLadder]
+
+
+class EngineYaml(TypedDict):
+    """The engine's YAML: its flag, its file in the arm's folder, and what stands in it."""
+
+    flag: str
+    file: str
+    data: dict[str, Any]
+    notes: list[str]
+
+
+class ArmContainer(TypedDict):
+    """The container that runs an arm."""
+
+    image: str
+    entrypoint: list[str]
+    command: list[str]
+    published: list[str]
+    port: int
+    gpus: bool
+    environment: dict[str, str]
+    ipc: str | None
+    ulimits: dict[str, int]
+    cache: str | None
+    mounts: list[str]
+
+
+class File(TypedDict):
+    """A rendered file; ``path`` is below the arm's folder, ``mode`` as chmod takes it."""
+
+    path: str
+    mode: str
+    content: str
+    part: NotRequired[str]
+
+
+class FitNumbers(TypedDict):
+    """`memory_fit.Fit` as data: bytes of one device, tokens and sequences."""
+
+    memory: int
+    utilization: float
+    weights: int
+    draft: int
+    overhead: int
+    kv_per_token: int
+    context: int
+    sequences: int
+    kv_needed: int
+    left: int
+    longest_context: int
+    reserved: int
+
+
+class BuiltArm(TypedDict):
+    """One arm before anything is rendered (`arms.build_arm`)."""
+
+    command: list[str]
+    flags: list[Flag]
+    speculation_flags: list[Flag]
+    config: EngineYaml | None
+    environment: dict[str, str]
+    container: ArmContainer | None
+
+
+class ResolvedArm(BuiltArm):
+    """One arm of the experiment, with its rendered files."""
+
+    fit: FitNumbers
+    files: list[File]
+
+
+class DerivedImage(TypedDict):
+    """An image that is built on the box from another."""
+
+    name: str
+    base: str
+    containerfile: str
+    packages: list[str]
+
+
+class RemoteCode(TypedDict):
+    """Code of a repository that runs on the box, at a commit."""
+
+    model: str
+    repo: str
+    commit: str
+
+
+class ResolvedProfile(TypedDict):
+    """A profile, joined with the catalogue for a site."""
+
+    profile: str
+    title: str
+    article: str | None
+    synthetic: str | None
+    unpinned: str | None
+    verified: list[str]
+    warnings: list[str]
+    site: Site
+    hardware: Hardware
+    engine: ResolvedEngine
+    config_template: str | None
+    derived_image: DerivedImage | None
+    target: Model
+    draft: Model | None
+    method: ResolvedMethod
+    batch_schedule: BatchSchedule
+    scores: ScoresBy | None
+    weights: list[WeightItem]
+    rental: Rental
+    shared_memory: int
+    pair: Pair | None
+    elsewhere: Elsewhere
+    key_file: str
+    open_paths: ResolvedOpenPaths
+    gateway: Gateway | None
+    monitoring: Monitoring | None
+    expectation: ExpectedSpeed
+    experiment: PlannedExperiment
+    ports: list[int]
+    arms: dict[str, ResolvedArm]
+    stock: BuiltArm | None
+    offline: Options
+    hashes: dict[str, list[str]]
+    remote_code: list[RemoteCode]
+    suites: NotRequired[dict[str, Suite]]
+    extras: NotRequired[list[File]]
+
+
+class Run(ResolvedProfile):
+    """A resolved profile on its way over a box: where its results are kept, and under which key."""
+
+    key: str
+    result_dir: str
