@@ -9,7 +9,6 @@ from ..core.errors import Problem
 from ..core.prometheus_text import Sample
 from .base import Drafted, Engine, Series, by_field, by_place
 from .pasted import Command, Data, Speculation, whole_number
-from .trtllm_config import check_config, warnings_of
 
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _COUNTERS = "trtllm_spec_decode_*"
@@ -88,10 +87,15 @@ class TensorRTLLM(Engine):
 
     def config_problems(self, data: Mapping[str, Any], version: str, where: str) -> list[Problem]:
         """Return what this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
+        # On the controller alone: a bare box, which imports this file too, has no `packaging`.
+        from .trtllm_config import check_config  # noqa: PLC0415
+
         return check_config(data, version, where)
 
     def config_warnings(self, data: Mapping[str, Any]) -> list[str]:
         """Return what it accepts in its YAML with a warning in its log."""
+        from .trtllm_config import warnings_of  # noqa: PLC0415 (as above)
+
         return warnings_of(data)
 
     def shows_counters(self, config: Mapping[str, Any]) -> bool:

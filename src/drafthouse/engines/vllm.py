@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..core.errors import DrafthouseError, Problem
-from ..core.versions import known
 from .base import LogLine, SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Data, Given, Speculation, apply_keys, json_value, whole_number
 
@@ -119,6 +118,9 @@ class VLLM(SpecDecodeCounters):
         old = {key: value for key, value in raw.items() if key not in names}
         settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
         options = command.engine["methods"].get(method, {}).get("options", {})
+        # On the controller alone: a bare box, which imports this file too, has no `packaging`.
+        from ..core.versions import known  # noqa: PLC0415
+
         batch = old.get("disable_by_batch_size")
         if batch is not None and tokens and known(command.version, options.get(_SCHEDULE, {"until": "0"})):
             most = whole_number(batch, "disable_by_batch_size")
