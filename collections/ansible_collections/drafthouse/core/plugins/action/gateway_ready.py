@@ -13,7 +13,7 @@ from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.format import name_of
 from ..module_utils.operate.tunnel import Way
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 _SAID = ("outside_address", "outside_port", "model")
 
@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the module's answer, with the lines for the end of the run."""
         super().run(tmp, task_vars)
         variables = task_vars or {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from ..module_utils.core.format import name_of
 from ..plugin_utils.following import FollowingAction
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(FollowingAction):
@@ -18,7 +18,7 @@ class ActionModule(FollowingAction):
 
     module = "drafthouse.core.trial"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Run the module and follow it; write what it found where the tuner reads it."""
         given = dict(self._task.args)
         task, folder = given.pop("task", None), given.pop("answers", None)
