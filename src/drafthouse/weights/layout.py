@@ -6,7 +6,6 @@ Nothing is written through a symbolic link: one that was planted in the folder w
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
+from ..core.locks import take
 from .download import disk_trouble
 
 PARTS = ".drafthouse-parts"
@@ -94,11 +95,7 @@ def write_ref(layout: Layout, asked: str, commit: str) -> None:
     """Record in the hub's cache which commit a branch is, as its own client does."""
     if layout.blobs is None or not re.fullmatch(r"[\w./-]+", asked) or ".." in asked.split("/"):
         return
-    ref = layout.blobs.parent / "refs" / asked
-    ref.parent.mkdir(parents=True, exist_ok=True)
-    fresh = layout.parts / "ref.new"
-    fresh.write_text(commit, "ascii")
-    fresh.replace(ref)
+    replace_file(layout.blobs.parent / "refs" / asked, commit, None, layout.parts)
 
 
 def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
@@ -146,9 +143,11 @@ def _hold(folder: Path) -> int:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # the run that had it took it away between the two calls
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        free = True
+        # A file system may have no locks on folders (NFS); the lock of the whole step still holds.
+        with suppress(OSError):
+            free = take(handle, 0)
+        if not free:
             os.close(handle)
             raise DrafthouseError(
                 Problem(
@@ -157,9 +156,7 @@ def _hold(folder: Path) -> int:
                     "let it end, or end it, then run again",
                     str(folder),
                 )
-            ) from error
-        except OSError:
-            pass  # a file system without locks on folders (NFS); the lock of the whole step still holds
+            )
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), folder.stat()):
                 return handle

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import sync
 from .download import Limits, Shared, Stopped, disk_trouble, fetch
 from .fetch_plan import Plan, Wish, make_plan
 from .hub_client import UNRESOLVED, RemoteFile
-from .integrity import EndedError, Note, digest, is_as_verified, stamp, sync, verified, write_note
+from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
 from .layout import as_words, check_room, held, sweep, write_ref
 from .snapshot_progress import Counts, telling
 
