@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
+from ..core.format import shown_bytes
 from ..core.locks import take
 from .download import disk_trouble
 
@@ -227,8 +228,8 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
         if missing and missing + margin > free:
             problems.append(
                 Problem(
-                    f"{as_words(free)} free at {where}",
-                    f"{as_words(missing)} for {what}, and {as_words(margin)} to stay free",
+                    f"{shown_bytes(free)} free at {where}",
+                    f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to stay free",
                     "free some space, or set drafthouse_models_dir to a larger disk",
                     str(wanted[0].folder),
                 )
@@ -245,11 +246,6 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
             )
     if problems:
         raise DrafthouseError(problems)
-
-
-def as_words(count: int) -> str:
-    """Return bytes as a person says them."""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _existing(path: Path) -> Path:
