@@ -1,4 +1,4 @@
-"""What is easily written once more where it is needed stands in one place: locks, and files that are replaced."""
+"""What is easily written once more where it is needed stands in one place: locks, writing a file, reading one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,38 @@ RENAMES = {
     "src/drafthouse/cloud/vast/local_state.py": "a key: of several that are made at once the first stays",
     "collections/ansible_collections/drafthouse/core/plugins/action/bundle.py": "a copy to send, which goes again",
 }
+#: Who reads JSON or YAML without `core.documents` and `core.yaml_documents`, which refuse a key that stands twice, text
+#: that is not UTF-8, NaN and endless nesting, and why: none of it is a file that a person writes or gives by its path.
+READERS = {
+    "an answer of a server or a program, read as it comes": (
+        "addons/monitoring_ready.py", "bench/outcome.py", "bench/output_scoring.py", "bench/spec_metrics.py",
+        "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py", "engines/llamacpp.py",
+        "host/image_python.py", "operate/doctor/paths.py", "operate/doctor/probe.py", "operate/tunnel.py",
+        "serving/first_request.py", "serving/runtimes.py", "bench/external/clients.py", "weights/nearby_copies.py",
+    ),
+    "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
+    "a file of our own, written whole by this version for itself": (
+        "addons/watchdog/switch.py", "bench/sweep/store.py", "cloud/deadline.py", "cloud/power_off.py",
+        "core/progress.py", "experiment/loop.py", "host/docker/daemon.py", "host/venv.py", "operate/bundle_make.py",
+        "operate/doctor/collect.py", "operate/offline_bundle.py", "serving/readiness.py", "tuning/runner.py",
+        "plugin_utils/following.py", "plugin_utils/kept_results.py", "action/trial.py", "action/monitoring.py",
+    ),
+    "a model's own file, read as the engines read it": (
+        "weights/headers.py", "weights/inspect.py", "weights/tokenizer_files.py",
+    ),
+    "a word of a command, read as the engine reads it": (
+        "engines/pasted.py", "engines/vllm.py", "profiles/upgrade_diff.py",
+    ),
+    "daemon.json as Docker reads it, stricter, and in words that repeat no value": (
+        "host/docker/daemon_json.py", "host/firewall/rules.py",
+    ),
+    "what our own templates rendered": ("analysis/arm_diff.py",),
+    "it is the reader": ("core/documents.py", "core/yaml_documents.py"),
+    "files of this repository, or what another script of it said": (
+        "scripts/_fetch.py", "scripts/docs.py", "scripts/doctor.py", "scripts/rented.py", "scripts/sbom.py",
+    ),
+}  # fmt: skip
+LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}
 TEMPORARY = {"mkstemp", "NamedTemporaryFile", "hardlink_to", "link", "rename", "renames"}
 
 
@@ -60,6 +92,15 @@ def test_locks_are_taken_in_one_place() -> None:
 
 def test_files_are_replaced_in_one_place() -> None:
     assert {path for path, tree in sources().items() if replaces(tree)} == set(RENAMES)
+
+
+def test_files_of_people_are_read_in_one_place() -> None:
+    found = {
+        path.removeprefix("src/drafthouse/").removeprefix("collections/ansible_collections/drafthouse/core/plugins/")
+        for path, tree in sources().items()
+        if any(ast.unparse(call.func) in LOADERS for _, call in called(tree))
+    }
+    assert found == {path for paths in READERS.values() for path in paths}
 
 
 @pytest.mark.parametrize("text", ["new.replace(old)", "os.replace(a, b)", "Path(a).rename(b)", "tempfile.mkstemp()"])
