@@ -6,9 +6,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.cloud.deadline import clocks
+from ..module_utils.cloud.deadline import clocks, program
 from ..module_utils.cloud.vast.clock import left_of
-from ..module_utils.core.source_closure import LIBRARY
+from ..module_utils.core.box_archive import LIBRARY
 
 
 class ActionModule(ActionBase):
@@ -22,6 +22,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
+        arguments["program"] = program()
         arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
         result: dict[str, Any] = self._execute_module(
             module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}
