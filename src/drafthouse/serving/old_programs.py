@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..core.procfs import commands
+
 #: How the archives are called (`core/box_archive.py`).
 _ARCHIVES = "drafthouse-*.pyz"
-#: Before there were archives each program lay as a tree of its sources.
-_TREES = ("served/program", "watchdog/program")
+#: Before there were archives each program lay as a tree of its sources. What stands where one is started:
+_TREES = {"served/program": "/served/program/", "watchdog/program": " drafthouse_watchdog."}
 #: What starts a program by its path: with the box, or under whoever holds it running.
 _STARTERS = ("served/start.sh", "watchdog/serve.sh")
 
@@ -21,10 +22,11 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
 
     With ``check`` none is removed. Raises OSError.
     """
-    others = [*(file for file in home.glob(_ARCHIVES) if file.name != keep), *(home / tree for tree in _TREES)]
-    there = sorted(path for path in others if path.exists())
-    named = b"\0".join([*_starters(home), *_processes()]) if there else b""
-    old = [path for path in there if os.fsencode(path) not in named]
+    # Without the home, which a script may have to quote: rather one of another home's stays than one too many goes.
+    known_by = {file: file.name for file in home.glob(_ARCHIVES) if file.name != keep}
+    known_by |= {home / tree: name for tree, name in _TREES.items() if (home / tree).is_dir()}
+    named = "\n".join([*_starters(home), *(" ".join(words) for _, words in commands())]) if known_by else ""
+    old = sorted(path for path, name in known_by.items() if name not in named)
     for path in old if not check else ():
         if path.is_dir():
             shutil.rmtree(path)
@@ -33,15 +35,7 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
     return [str(path) for path in old]
 
 
-def _starters(home: Path) -> Iterator[bytes]:
+def _starters(home: Path) -> Iterator[str]:
     for name in _STARTERS:
         with contextlib.suppress(FileNotFoundError):
-            yield (home / name).read_bytes()
-
-
-def _processes() -> Iterator[bytes]:
-    """Yield the words and the environment of each process; a program in a tree is named by its PYTHONPATH alone."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        for name in ("cmdline", "environ"):
-            with contextlib.suppress(OSError):  # it has ended, or is another user's
-                yield (folder / name).read_bytes()
+            yield (home / name).read_text("utf-8", "replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +34,11 @@ def test_what_nothing_names_goes_and_the_second_time_nothing_does(home: Path) ->
 
 @pytest.mark.parametrize(
     ("script", "named"),
-    [("served/start.sh", OLD), ("watchdog/serve.sh", OLD), ("served/start.sh", "served/program/start.py")],
+    [
+        ("served/start.sh", OLD),
+        ("watchdog/serve.sh", OLD),
+        ("served/start.sh", "served/program/start.py"),
+    ],
 )
 def test_what_a_script_starts_stays(home: Path, script: str, named: str) -> None:
     (home / script).write_text(f"#!/bin/sh\nexec python {home}/{named} restore {home}\n")
@@ -44,16 +47,18 @@ def test_what_a_script_starts_stays(home: Path, script: str, named: str) -> None
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("by", ["words", "environment"])
-def test_what_runs_stays_until_it_has_ended(home: Path, by: str) -> None:
-    words = [sys.executable, "-c", "input()"]
-    environment = dict(os.environ)
-    if by == "words":
-        words.append(str(home / OLD))
-    else:
-        environment["PYTHONPATH"] = str(home / "watchdog" / "program")
-    kept = home / (OLD if by == "words" else "watchdog/program")
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment) as process:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (OLD, ["{home}/drafthouse-ba9876543210.pyz", "watchdog", "{home}"]),
+        ("served/program", ["{home}/served/program/start.py", "{home}", "--guard"]),
+        ("watchdog/program", ["-m", "drafthouse_watchdog.addons.watchdog.run", "{home}"]),
+    ],
+)
+def test_what_runs_stays_until_it_has_ended(home: Path, name: str, words: list[str]) -> None:
+    kept = home / name
+    started = [sys.executable, "-c", "input()", *(word.format(home=home) for word in words)]
+    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert len(remove_old(home, NEW)) == 2
         assert kept.exists()
         process.communicate(b"\n")
