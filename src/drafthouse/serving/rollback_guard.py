@@ -1,7 +1,7 @@
 """Bring the last good server back when the run that works on this box is heard of no more: killed, or its machine gone.
 
 A run that replaces a server has its machine touch a file here every few seconds (`drafthouse.core.guarded`). Standard
-library only, Python 3.10: it runs on the box, beside its copy of what it imports (role `last_good`).
+library only, Python 3.10: it runs on the box, out of the archive of its programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def beat_command(home: str | Path) -> str:
     return f"touch {shlex.quote(str(beat_file(home)))}"
 
 
-def start_command(home: str | Path) -> str:
+def start_command(home: str | Path, archive: str) -> str:
     """Return the shell's words that start the guard, which outlives the connection; its status is not 0 without one."""
-    start, log = shlex.quote(f"{home}/served/start.sh"), shlex.quote(f"{home}/logs/guard.log")
-    # One of an earlier time knows no guard, and would serve at once.
-    known = f"[ -e {shlex.quote(f'{home}/served/program/drafthouse_box/serving/rollback_guard.py')} ]"
-    return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {start} --guard >>{log} 2>&1 </dev/null & }}"
+    words = shlex.join([f"{home}/venv/bin/python", archive, "guard", str(home)])
+    log = shlex.quote(f"{home}/logs/guard.log")
+    known = f"[ -e {shlex.quote(archive)} ]"
+    return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {words} >>{log} 2>&1 </dev/null & }}"
 
 
 class _Quiet:

@@ -1,6 +1,6 @@
 """The watchdog on the box: looks at the engine's counters, has `decision.py` decide, and does what was decided.
 
-    python -m drafthouse_watchdog.addons.watchdog.run HOME
+    python drafthouse-HASH.pyz watchdog HOME
 
 The order is `watchdog/order.json` below HOME and is read at every look. In the mode `report` a decision is a line in
 the journal and nothing else. Otherwise it is a wish, which waits for a quiet moment:
@@ -355,12 +355,11 @@ class Watchdog:
         return runtime_of({"runtime": self.order["runtime"], "home": str(self.home)})
 
 
-def main() -> None:
-    """Watch until somebody ends it."""
+def watch(home: Path) -> None:
+    """Watch over the box whose folder of ours is ``home``, until somebody ends it."""
     os.umask(0o77)
     # Ended like this, it opens the door on its way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    home = Path(sys.argv[1])
     # Two of them would change the server in turns.
     with held(home / FOLDER / "lock"):
         watchdog = Watchdog(home)
@@ -376,7 +375,3 @@ def main() -> None:
                 print(f"{time.ctime()}: {error!r}", flush=True)
                 wait_s = 10.0
             time.sleep(wait_s)
-
-
-if __name__ == "__main__":
-    main()
