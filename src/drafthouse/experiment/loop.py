@@ -36,6 +36,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
 from ..core.kept_file import room_aside, write_whole
 from ..core.step_clock import begun_s, seconds_apart
+from ..prompts.suite_file import read_suites
 from ..serving.oom_killer import DO as OUT_OF_MEMORY_DO
 from ..serving.oom_killer import is_out_of_memory
 from ..serving.readiness import read_ready, ready_file, told_of_start
@@ -128,7 +129,8 @@ def _measure_one_step(
             timeout_s=request_timeout_s,
             token_ids=ANSWERS if resolved.get("scores") else 0,
         )
-        suites = [resolved["suites"][name] for name in step["suites"]]
+        prompts = read_suites(resolved["suites_file"])
+        suites = [prompts[name] for name in step["suites"]]
         watch = RuntimeWatch(runtime, resolved, endpoints)
         earlier = [json.loads(one.read_text("utf-8")) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s
@@ -274,7 +276,8 @@ def _measure_ladder(
 ) -> None:
     """Measure round ``number`` of the profile's ladder on the arms that are served now."""
     experiment = resolved["experiment"]
-    suites = [resolved["suites"][name] for name in experiment["suites"]]
+    prompts = read_suites(resolved["suites_file"])
+    suites = [prompts[name] for name in experiment["suites"]]
     plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
     file = LadderFile(ladder_file(resolved), heading(plan, resolved["profile"], resolved["key"]))
 

@@ -18,7 +18,7 @@ from ..core.format import name_of
 from ..experiment.plan_text import plan_text
 from ..report.archive import DATED, folders
 
-_LEFT_OUT = ("suites", "box")
+_LEFT_OUT = ("prompts", "box")
 
 
 def contents(

@@ -14,7 +14,7 @@ Options = dict[str, Any]
 class Metrics(TypedDict):
     """The engine's counters: their dialect, their path, and whether the key guards them."""
 
-    dialect: Literal["vllm", "trtllm", "llamacpp"]
+    dialect: str
     path: NotRequired[str]
     key: bool
 

@@ -364,6 +364,7 @@ class ResolvedProfile(TypedDict):
     offline: Options
     hashes: dict[str, list[str]]
     remote_code: list[RemoteCode]
+    prompts: dict[str, dict[str, str]]
     suites: NotRequired[dict[str, Suite]]
     extras: NotRequired[list[File]]
 
@@ -373,3 +374,4 @@ class Run(ResolvedProfile):
 
     key: str
     result_dir: str
+    suites_file: str

@@ -16,6 +16,7 @@ from ..core.schema import Anything, Findings, Map, Table, check
 from ..prompts.checks import asked_of, gate_of
 from ..prompts.loader import load_suite
 from ..prompts.long_context import fill
+from ..prompts.suites import prompt_hashes
 from .arms import Data
 from .catalog import House, load_house
 from .render import arm_files, extra_files
@@ -65,6 +66,7 @@ def resolved_profile(
         suite: {**fill(trimmed(suites[suite], resolved), context), "name": suite}
         for suite in resolved["experiment"]["suites"]
     }
+    resolved["prompts"] = prompt_hashes(resolved["suites"].values())
     templates = root / "templates"
     for arm in resolved["arms"].values():
         arm["files"] = arm_files(templates, resolved, arm)

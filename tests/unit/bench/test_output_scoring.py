@@ -25,7 +25,7 @@ from drafthouse.report.data.checks import gates_not_measured
 from drafthouse.serving.runtimes import State
 from tests.fakes.scoring_server import GARBAGE, MODEL, Spoil, scoring_server
 from tests.support.builders import make_pair, make_resolved
-from tests.unit.bench.test_step import suite
+from tests.unit.bench.test_step import lay_suites, suite
 
 Data = dict[str, Any]
 
@@ -245,7 +245,8 @@ def test_arms_in_turns_are_scored_in_the_next_step_of_the_baseline(
     (tmp_path / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], suites=["s"])
     resolved |= {
-        "result_dir": str(tmp_path), "key_file": str(tmp_path / "key"), "suites": {"s": suite("s", chat=8)},
+        "result_dir": str(tmp_path), "key_file": str(tmp_path / "key"),
+        "suites_file": lay_suites(tmp_path, s=suite("s", chat=8)),
         "scores": {"by": "prompt_logprobs", "tokens": 1024},
     }  # fmt: skip
     resolved["site"]["home"] = str(tmp_path)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.samples import disturbances
 from drafthouse.bench.step import WARMUP_TOKENS, run_step
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.prompts.suite_file import suites_file, suites_text
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
 from tests.support.builders import make_resolved
@@ -45,6 +47,14 @@ def suite(name: str = "s", **kinds: int) -> dict[str, Any]:
             for place, (kind, prompts) in enumerate(kinds.items())
         },
     }
+
+
+def lay_suites(home: Path, **suites: dict[str, Any]) -> str:
+    """Put suites where a run of ``home`` has them, and return the file."""
+    file = Path(suites_file(str(home), suites))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(suites_text(suites))
+    return str(file)
 
 
 def order(servers: Mapping[str, Running]) -> list[tuple[str, str]]:

@@ -268,8 +268,8 @@ def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:
         patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         patch.setattr(image_action, "pins_file", lambda root: file)
         patch.setattr(action, "_module", module, raising=False)
-        found = action.run(task_vars={"drafthouse": nightly})
+        found = action.run(task_vars={"drafthouse_profile": nightly})
     assert not found.get("failed")
     assert [one["digest"] for one in asked if "digest" in one] == ["", ""]
     assert file.read_text() == before
-    assert found["ansible_facts"]["drafthouse"]["image_digest"] == "sha256:" + "b" * 64
+    assert found["ansible_facts"]["drafthouse_profile"]["image_digest"] == "sha256:" + "b" * 64

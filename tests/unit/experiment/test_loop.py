@@ -22,7 +22,7 @@ from tests.fakes.clock_server import Running
 from tests.fakes.in_process import started
 from tests.support.builders import make_resolved
 from tests.support.ports import free_port
-from tests.unit.bench.test_step import suite
+from tests.unit.bench.test_step import lay_suites, suite
 
 pytestmark = pytest.mark.processes
 
@@ -130,7 +130,7 @@ def on_the_box(folder: Path, arms: Arms) -> dict[str, Any]:
         **resolved,
         "result_dir": str(folder),
         "key_file": str(folder / "key"),
-        "suites": {"s": suite("s", chat=8)},
+        "suites_file": lay_suites(folder, s=suite("s", chat=8)),
     }
 
 

@@ -1,6 +1,6 @@
 """What the doctor is told of a resolved profile: what shall hold on its box, and what the engine is asked. Pure.
 
-It travels to the box in place of the whole resolved profile, whose suites are long.
+It travels to the box in place of the whole resolved profile.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def asks_of(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> list[D
     remembers what it answered, and a later measurement of the same prompts would look fast. Where it has none of the
     profile's kinds, any of its prompts will do.
     """
-    kinds = resolved["experiment"]["kinds"] or [
-        kind for suite in resolved["suites"].values() for kind in suite["kinds"]
-    ]
+    kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
     own = expand(own_suite)
     prompts = [prompt for kind in kinds for prompt in own.get(kind, [])] or [
         one for each in own.values() for one in each

@@ -19,6 +19,9 @@ from .setup import ARMS, commands, engine_changes, machine_table, setup, version
 
 SCHEMA = "drafthouse.report/1"
 
+# What a report leaves out of a resolved profile.
+_OF_THE_MOMENT = ("box", "lease", "suites", "suites_file", "extras", "overrides")
+
 ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark), as the articles used it"
 ARTICLES_NOTE = (
     "These three rows are computed as the articles' tool does, so that old published numbers can be set "
@@ -82,7 +85,7 @@ def lasting(resolved: Mapping[str, Any]) -> dict[str, Any]:
     The state of the box is left out, and for how long it is rented still; of the prompts' text, which is long, a hash
     each stands in its place (``prompts``), so that another report can be seen to have sent the same.
     """
-    kept = {name: value for name, value in resolved.items() if name not in ("box", "lease", "suites")}
+    kept = {name: value for name, value in resolved.items() if name not in _OF_THE_MOMENT}
     if resolved.get("suites"):
         kept["prompts"] = prompt_hashes(resolved["suites"].values())
     return kept
