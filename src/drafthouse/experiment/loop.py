@@ -129,7 +129,7 @@ def _measure_one_step(
             token_ids=ANSWERS if resolved.get("scores") else 0,
         )
         suites = [resolved["suites"][name] for name in step["suites"]]
-        watch = RuntimeWatch(runtime, resolved, endpoints)
+        watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
         earlier = [json.loads(one.read_text("utf-8")) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s
         waited = wait_for_quiet(lambda state: own_pids(endpoints, state), progress, most_s)
@@ -286,7 +286,7 @@ def _measure_ladder(
         suites,
         plan,
         file,
-        watch=RuntimeWatch(runtime, resolved, endpoints),
+        watch=RuntimeWatch(runtime, resolved["engine"], endpoints),
         beside=beside_all(),
         on_progress=progress,
         on_step=told,

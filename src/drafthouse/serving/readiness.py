@@ -7,9 +7,9 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
@@ -20,6 +20,9 @@ from .first_request import ask_once
 from .oom_killer import DO as OUT_OF_MEMORY_DO
 from .oom_killer import Kills, is_out_of_memory, read_kills, why_it_died
 from .runtimes import Runtime, State, is_same_start
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 _ASK_EVERY_S = 0.2
 _LAST_LINES = 15
@@ -34,7 +37,7 @@ def wait_until_ready(
     model: str,
     key: str,
     timeout_s: float,
-    progress: Callable[[Mapping[str, Any]], None],
+    progress: Tell,
     keep: Path | None = None,
     request_timeout_s: float | None = None,
     stranger: Callable[[], Problem | None] = lambda: None,

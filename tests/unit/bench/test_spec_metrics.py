@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Endpoint, open_session
+from drafthouse.bench.result_types import Snapshot
 from drafthouse.bench.spec_metrics import (
-    Snapshot,
     acceptance,
     acceptance_from_log,
     acceptance_from_requests,

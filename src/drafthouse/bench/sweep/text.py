@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...core.progress import shown_time
 from ...prompts.load_levels import OPEN, UNITS, shown_level
 from .store import BROKEN, INCOMPLETE, OK
 
-Step = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ...core.progress import Event
+    from ..stats import Interval
+    from .ladder_types import Ladder, LadderStep
 
 #: How a step ended, in words.
 ENDED = {
@@ -24,7 +27,7 @@ ENDED = {
 _NOTHING = "-"
 
 
-def step_line(step: Step, load: str) -> str:
+def step_line(step: LadderStep, load: str) -> str:
     """Return a step as one line for a log."""
     where = ", ".join(
         [
@@ -45,7 +48,7 @@ def step_line(step: Step, load: str) -> str:
     return f"{where}: {', '.join(numbers)}"
 
 
-def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
+def ladder_lines(ladder: Ladder) -> list[str]:
     """Return the whole ladder: the table, what its columns mean, and what a person must know of its steps."""
     if not ladder["steps"]:
         return ["No step was measured."]
@@ -59,7 +62,7 @@ def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
     return lines + notes + [plain(note) for note in ladder["notes"]]
 
 
-def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, height: int) -> list[str]:
+def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[str]:
     """Return what a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
 
     Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
@@ -78,7 +81,7 @@ def plain(text: object) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
-def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
+def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
     """Return the steps as aligned lines; columns in which all steps are alike are left out."""
     columns = {
         "a second" if ladder["load"] == OPEN else "at once": [shown_level(one["level"]) for one in steps],
@@ -97,7 +100,8 @@ def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
         "accepted": [_share(one["spec_decode_acceptance_rate"]) for one in steps],
         "ended": [_ended(one) for one in steps],
     }
-    same = [name for name, of in {"kind": "kinds", "round": "rounds"}.items() if _count(ladder[of]) == 1]
+    same = ["kind"] if len(ladder["kinds"]) == 1 else []
+    same += ["round"] if ladder["rounds"] == 1 else []
     same += ["arm"] if len({one["arm"] for one in steps}) == 1 else []
     same += [name for name in ("good/s", "accepted") if set(columns[name]) == {_NOTHING}]
     kept = {name: cells for name, cells in columns.items() if name not in same}
@@ -113,7 +117,7 @@ def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
     ]
 
 
-def _legend(ladder: Mapping[str, Any]) -> list[str]:
+def _legend(ladder: Ladder) -> list[str]:
     limits = ", ".join(
         f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
     )
@@ -124,18 +128,14 @@ def _legend(ladder: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _count(value: object) -> int:
-    return len(value) if isinstance(value, list) else int(str(value))
-
-
-def _ended(step: Step) -> str:
+def _ended(step: LadderStep) -> str:
     words = ENDED.get(step["ended_by"], str(step["ended_by"]))
     if step["status"] in (BROKEN, INCOMPLETE, OK):
         return words + (", restarted" if step["restarted"] else "")
     return f"{step['status']} ({words})"
 
 
-def _give_or_take(interval: Mapping[str, Any] | None) -> str:
+def _give_or_take(interval: Interval | None) -> str:
     if not interval or not interval["median"]:
         return ""
     return f"{50 * (interval['high'] - interval['low']) / interval['median']:.1f} %"
@@ -149,6 +149,6 @@ def _share(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.1f} %"
 
 
-def _plus_minus(interval: Mapping[str, Any] | None) -> str:
+def _plus_minus(interval: Interval | None) -> str:
     share = _give_or_take(interval)
     return f" (+- {share})" if share else ""
