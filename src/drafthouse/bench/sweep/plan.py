@@ -6,13 +6,12 @@ machine meets both. Levels go up: a run that is stopped has the low ones whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
-from ...profiles.profile_types import LadderLimits
 from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
 from ...prompts.suites import expand
 
@@ -35,7 +34,7 @@ class LadderPlan:
     of_rounds: int = 1
     seconds: float = SECONDS
     narrow: float | None = NARROW
-    limits: LadderLimits = field(default_factory=LadderLimits)
+    limits: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 0.0
     seed: int = 0
     ignore_eos: bool = False
@@ -75,7 +74,7 @@ def plan_of(
         of_rounds=ladder["rounds"],
         seconds=ladder["seconds"],
         narrow=ladder["narrow"],
-        limits=ladder["limits"],
+        limits={**ladder["limits"]},
         timeout_s=timeout_s,
     )
 
@@ -89,7 +88,7 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
         "load": plan.load,
         "unit": UNITS[plan.load],
         "levels": list(plan.levels),
-        "limits": plan.limits,
+        "limits": {**plan.limits},
         "rounds": plan.of_rounds,
         "kinds": list(plan.kinds),
         "seconds": plan.seconds,
