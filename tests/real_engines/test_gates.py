@@ -21,7 +21,7 @@ from tests.fakes.breaking_proxy import breaking_proxy
 from tests.support.builders import make_resolved
 from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
 
-Data = dict[str, Any]
+Data = Any
 CONTEXT = 2048
 COPIES = 6
 
@@ -44,7 +44,7 @@ def work() -> list[Data]:
 
 def measured(arm: str, base_url: str) -> Data:
     step = run_step([Endpoint(arm, base_url, "smol")], work(), StepOptions(rounds=2, warmups=1))
-    engine = {"id": "llamacpp", "version": "0", "runtime": "process"}
+    engine: Any = {"id": "llamacpp", "version": "0", "runtime": "process"}
     return assemble([step], arm, profile="cpu-smollm2-ngram", key="0123456789abcdef", engine=engine)
 
 

@@ -16,7 +16,7 @@ from drafthouse.prompts.formats import suite_from_lines
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import check_suite, expand, pick
 
-Data = dict[str, Any]
+Data = Any
 BENCHMARKS = ROOT / "benchmarks"
 SHIPPED = sorted(path.stem for path in BENCHMARKS.glob("*.yml"))
 TIMER = {"type": "function", "function": {"name": "set_timer", "parameters": {"type": "object"}}}
