@@ -43,7 +43,8 @@ from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_err
 from drafthouse.core.kept_file import write_whole
 from drafthouse.prompts.formats import FORMATS
 from drafthouse.prompts.loader import load_suite
-from drafthouse.prompts.suites import Suite, only_kinds, pick, with_output_tokens
+from drafthouse.prompts.suite_types import Suite
+from drafthouse.prompts.suites import only_kinds, pick, with_output_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 

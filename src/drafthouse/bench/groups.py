@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..prompts.suites import Prompt, expand
 from .client import Ask
 from .output_scoring import asking_token_ids
+
+if TYPE_CHECKING:
+    from ..prompts.suite_types import Suite
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> li
     kinds: dict[str, list[Prompt]] = {}
     problems: list[Problem] = []
     for suite in suites:
-        for kind, prompts in expand(suite).items():
+        for kind, prompts in expand(cast("Suite", suite)).items():
             if kind in kinds:
                 problems.append(
                     Problem(

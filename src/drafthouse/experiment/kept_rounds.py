@@ -9,11 +9,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.documents import json_of
 from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import PlannedStep
 
 _ENDS_S = 15  # how long a job may take to end
 
@@ -46,12 +49,12 @@ def end_measuring(resolved: Mapping[str, Any]) -> str:
     )
 
 
-def steps_until(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def steps_until(resolved: Mapping[str, Any], last: int) -> list[PlannedStep]:
     """Return the steps of the rounds up to ``last``, in the order they are measured."""
     return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number)]
 
 
-def missing_steps(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def missing_steps(resolved: Mapping[str, Any], last: int) -> list[PlannedStep]:
     """Return those of the steps up to round ``last`` that were not measured yet."""
     folder = Path(resolved["result_dir"])
     return [step for step in steps_until(resolved, last) if not (folder / step["file"]).exists()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.pins import image_of
 from ..core.plain_text import printable_lines
@@ -17,6 +17,9 @@ from ..profiles.experiment_plan import suites_of_round
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s, shown_level
+
+if TYPE_CHECKING:
+    from ..prompts.load_levels import PlannedLadder
 
 
 def plan_text(resolved: Mapping[str, Any]) -> str:
@@ -110,7 +113,7 @@ def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
         if not ladder["kinds"] or name in ladder["kinds"]
     }
     levels = ", ".join(shown_level(level) for level in ladder["levels"])
-    most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
+    most = shown_time(longest_s(cast("PlannedLadder", ladder), len(kinds), len(resolved["arms"])))
     needed = prompts_needed(len(ladder["levels"]))
     return [
         f"load       {levels} {ladder['unit']}: {len(kinds)} {'kind' if len(kinds) == 1 else 'kinds'} of work,"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.pins import is_commit
 from ..core.schema import Findings
 from .pickles import pickles
 
-Model = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .catalog_types import CatalogModel
+    from .resolved_types import RemoteCode
 
 
-def check_pickles(findings: Findings, path: str, model: Model) -> None:
+def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
     """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
-    wanted = model["source"].get("hub", {}).get("allow") or ()
-    allowed = (model.get("allow_pickle") or {}).get("files") or ()
+    hub, pickle = model["source"].get("hub"), model.get("allow_pickle")
+    wanted, allowed = (hub.get("allow") or () if hub else ()), (pickle["files"] if pickle else ())
     for pattern in pickles([*wanted, model.get("file") or ""], allowed):
         findings.add(
             path,
@@ -26,14 +28,14 @@ def check_pickles(findings: Findings, path: str, model: Model) -> None:
         )
 
 
-def remote_code(findings: Findings, models: Mapping[str, Model | None]) -> list[dict[str, Any]]:
+def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -> list[RemoteCode]:
     """Return whose code the engine runs with trust_remote_code: repository and commit, a row each.
 
     ``models`` are target and draft by their place in the profile. A repository without a commit is a finding.
     """
-    rows = []
+    rows: list[RemoteCode] = []
     for path, model in models.items():
-        hub = (model or {}).get("source", {}).get("hub")
+        hub = model["source"].get("hub") if model else None
         if not model or not (hub or "path" in model["source"]):
             continue  # a file of ours, or made here: no repository has code for it
         if hub and not is_commit(hub["revision"]):
@@ -49,7 +51,7 @@ def remote_code(findings: Findings, models: Mapping[str, Model | None]) -> list[
     return rows
 
 
-def supply_notes(code: Sequence[Mapping[str, Any]], models: Sequence[Model]) -> list[str]:
+def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> list[str]:
     """Return what a person should know of where code (rows of `remote_code`) and weights come from."""
     notes = [
         f"trust_remote_code: the engine runs the Python code of {row['repo']}"

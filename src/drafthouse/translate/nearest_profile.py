@@ -166,9 +166,9 @@ def usual_tokens(house: House, engine: Mapping[str, Any], method: str, profiles:
 
 def guess_method(house: House, engine: Mapping[str, Any], draft: str) -> str:
     """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
-    model = house.models.get(find_model(house, draft) or "", {})
+    model = house.models.get(find_model(house, draft) or "")
     if model:
-        return str(model.get("head_method", "draft_model"))
+        return model.get("head_method", "draft_model")
     name = draft.lower()
     for word, method in (
         ("eagle3", "eagle3"),

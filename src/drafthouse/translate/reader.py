@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, nearest
 from ..core.shell import Flag
@@ -20,6 +20,9 @@ from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
 from .values import file_words, flat, printed, quoted, read_yaml, typed
+
+if TYPE_CHECKING:
+    from ..profiles.engine_types import EngineEntry
 
 Data = dict[str, Any]
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
@@ -40,7 +43,7 @@ class Reading:
         self.words, self.house, self.flags, self.file_of = words, house, flags, file_of
         self.plug = engine_of_words(words)
         self.engine_id = self.plug.name
-        self.engine: Data = house.engines[self.engine_id]
+        self.engine: EngineEntry = house.engines[self.engine_id]
         self.table: Data = flags.of(self.engine_id)
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it

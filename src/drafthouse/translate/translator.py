@@ -102,11 +102,11 @@ class _Result:
         read, speculation = self.read, self.speculation
         target = self._known(read.target, "model")
         method = speculation.method if speculation else ""
-        entry = self.engine["methods"].get(method, {})
+        entry = self.engine["methods"].get(method)
         draft_name, draft = "", None
         if speculation and speculation.draft:
             draft_name = read.moved_repository(speculation.draft)
-            draft = self._known(draft_name, "head" if entry.get("draft") == "head" else "model")
+            draft = self._known(draft_name, "head" if entry and entry["draft"] == "head" else "model")
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
         if speculation is None:
@@ -158,7 +158,8 @@ class _Result:
         if tokens is None:
             tokens, why = usual_tokens(self.house, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
-        names = self.engine["methods"].get(method, {}).get("names", {})
+        entry = self.engine["methods"].get(method)
+        names = entry["names"] if entry else {}
         for key, value in list(speculation.words.items()):
             if draft_name and isinstance(value, str) and value.rstrip("/") == speculation.draft:
                 speculation.words[key] = draft_name
@@ -203,11 +204,14 @@ class _Result:
 
     def _requires(self, method: str) -> None:
         """Leave out of the profile what the catalogue sets with the method; set its environment."""
-        required = self.engine["methods"].get(method, {}).get("requires", {})
+        entry = self.engine["methods"].get(method)
+        required = entry.get("requires") if entry else None
+        if not required:
+            return
         for key, value in (required.get("serve") or {}).items():
             if self.read.serve.get(key) == value:
                 del self.read.serve[key]
-                word = self.engine["options"].get(key, {}).get("yaml", key)
+                word = self.engine["options"][key].get("yaml", key)
                 self.note(f"{word}: {value}", f"requires: of {method}", required["reason"], "moved")
         for name, value in (required.get("environment") or {}).items() if self.speculation else ():
             setting = f"{name}={quoted(str(value))}"
@@ -220,9 +224,9 @@ class _Result:
 
     def _profile(self, hardware: str, target: str, spec: Data) -> Data:
         read, models = self.read, self.house.models
-        named = str(models.get(target, {}).get("name", target))
+        named = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
-        drafted = str(models.get(draft, {}).get("name", draft))
+        drafted = models[draft]["name"] if draft in models else draft
         way = f"{drafted} as its draft ({spec['method']})" if drafted else spec["method"]
         profile: Data = {
             "title": f"{named} with {way} on {self.house.hardware[hardware]['name']}",

@@ -48,9 +48,7 @@ def resolved(tmp_path: Path) -> dict[str, Any]:
     return made
 
 
-def measure(
-    resolved: dict[str, Any], steps: Sequence[dict[str, Any]], speedup: float = 1.0, unsteady: float = 1.0
-) -> None:
+def measure(resolved: dict[str, Any], steps: Sequence[Any], speedup: float = 1.0, unsteady: float = 1.0) -> None:
     """Keep steps as the measuring leaves them, of prompts that differ in their gain by 12 %.
 
     ``unsteady`` is how much slower the baseline is in each even round.

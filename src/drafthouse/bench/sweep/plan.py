@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
 from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
 from ...prompts.suites import expand
+
+if TYPE_CHECKING:
+    from ...prompts.suite_types import Suite
 
 SCHEMA = "drafthouse.ladder/1"
 
@@ -112,7 +115,7 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Mapping[str, Any]]) -> dict[
     Raises DrafthouseError for a kind that no suite has.
     """
     wanted = [
-        {**suite, "kinds": {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}}
+        {**suite, "kinds": {kind: suite["kinds"][kind] for kind in expand(cast("Suite", suite)) if kind in plan.kinds}}
         for suite in suites
     ]
     options = StepOptions(

@@ -18,7 +18,7 @@ PROFILE = "cpu-smollm2-vllm-ngram"
 LLAMA = "cpu-smollm2-ngram"
 
 
-def resolved(ladder: dict[str, Any] | None, profile: str = PROFILE, **overrides: Any) -> dict[str, Any]:
+def resolved(ladder: dict[str, Any] | None, profile: str = PROFILE, **overrides: Any) -> Any:
     experiment = {} if ladder is None else {"experiment": {"ladder": ladder}}
     return resolved_profile(profile, site_of_inventory("local"), {**experiment, **overrides})
 
