@@ -34,7 +34,7 @@ from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
-from .supply import check_pickles, remote_code, supply_notes
+from .supply import check_pickles, remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
     from .catalog_types import CatalogModel
@@ -47,11 +47,7 @@ if TYPE_CHECKING:
         Pair,
         ResolvedProfile,
         ScoresBy,
-        SourceKind,
-        WeightItem,
     )
-
-_SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 
 def resolve(
@@ -241,36 +237,6 @@ class _Join:
 
     # --- what comes out ---------------------------------------------------------------------------
 
-    def _weights(self) -> list[WeightItem]:
-        """Return everything to put in place, each after what it is made from."""
-        ordered: list[WeightItem] = []
-
-        def add(key: str) -> None:
-            model = self.house.models[key]
-            derived = model["source"].get("derived")
-            if derived:
-                add(derived["from"])
-            kind = next(one for one in _SOURCES if one in model["source"])
-            item: WeightItem = {
-                "id": key,
-                "name": model["name"],
-                "source": kind,
-                "details": model["source"][kind],
-                "path": self.parts.model_path(model),
-                "bytes": model["weight_bytes"],
-            }
-            if pickle := model.get("allow_pickle"):
-                item["allow_pickle"] = list(pickle["files"])
-            if derived:
-                item["from_path"] = self.parts.model_path(self.house.models[derived["from"]])
-            if key not in [known_item["id"] for known_item in ordered]:
-                ordered.append(item)
-
-        add(self.target["id"])
-        if self.draft:
-            add(self.draft["id"])
-        return ordered
-
     def _elsewhere(self) -> Elsewhere:
         """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
         folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
@@ -324,7 +290,7 @@ class _Join:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
         experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
-        weights = self._weights()
+        weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path)
         return {
             "profile": self.name,
             "title": self.profile["title"],

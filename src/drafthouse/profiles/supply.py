@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.pins import is_commit
@@ -10,8 +10,10 @@ from ..core.schema import Findings
 from .pickles import pickles
 
 if TYPE_CHECKING:
-    from .catalog_types import CatalogModel
-    from .resolved_types import RemoteCode
+    from .catalog_types import CatalogModel, ModelEntry
+    from .resolved_types import RemoteCode, SourceKind, WeightItem
+
+_SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 
 def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
@@ -63,3 +65,37 @@ def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> 
             files = ", ".join(pickle["files"])
             notes.append(f"pickled weights of {model['name']} ({files}) run code when loaded: {pickle['reason']}")
     return notes
+
+
+def weight_items(
+    models: Mapping[str, ModelEntry], wanted: Iterable[str], path_of: Callable[[ModelEntry], str]
+) -> list[WeightItem]:
+    """Return everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
+
+    ``path_of`` tells where a model lies on the box.
+    """
+    ordered: dict[str, WeightItem] = {}
+
+    def add(key: str) -> None:
+        model = models[key]
+        derived = model["source"].get("derived")
+        if derived:
+            add(derived["from"])
+        kind = next(one for one in _SOURCES if one in model["source"])
+        item: WeightItem = {
+            "id": key,
+            "name": model["name"],
+            "source": kind,
+            "details": model["source"][kind],
+            "path": path_of(model),
+            "bytes": model["weight_bytes"],
+        }
+        if pickle := model.get("allow_pickle"):
+            item["allow_pickle"] = list(pickle["files"])
+        if derived:
+            item["from_path"] = path_of(models[derived["from"]])
+        ordered.setdefault(key, item)
+
+    for key in wanted:
+        add(key)
+    return list(ordered.values())
