@@ -21,7 +21,7 @@ from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.engine_types import Proof
+    from drafthouse.engines.entry_types import Proof
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 

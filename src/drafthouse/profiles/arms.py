@@ -13,8 +13,8 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
     from .catalog_types import CatalogModel, ModelEntry
-    from .engine_types import CatalogEngine, CatalogMethod, Options
     from .profile_types import Site
     from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
 

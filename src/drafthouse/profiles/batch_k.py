@@ -9,7 +9,7 @@ from ..core.versions import known
 from .switch_options import OPTIONS
 
 if TYPE_CHECKING:
-    from .engine_types import CatalogEngine, CatalogMethod
+    from ..engines.entry_types import CatalogEngine, CatalogMethod
     from .resolved_types import BatchSchedule
 
 

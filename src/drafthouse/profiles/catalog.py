@@ -19,8 +19,8 @@ from .forms import NAME, PROFILE_NAME, PROGRAM
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
-    from .engine_types import EngineEntry
     from .profile_types import Profile
 
 ENGINE_FOLDER = "profiles/catalog/engines"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..core.schema import Findings
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod
     from .catalog_types import CatalogModel, ModelEntry
-    from .engine_types import CatalogMethod
 
 _PATH = "speculation.draft"
 

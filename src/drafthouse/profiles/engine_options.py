@@ -13,7 +13,7 @@ from .draft_compat import check_schedule
 from .forms import VALUE
 
 if TYPE_CHECKING:
-    from .engine_types import MethodOption, Option, Options, Versioned
+    from ..engines.entry_types import MethodOption, Option, Options, Versioned
     from .resolved_types import Hardware
 
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}

@@ -12,7 +12,7 @@ from ..core.versions import NIGHTLY, is_version, ranges, releases
 from .derived_image import Derived, derived_from
 
 if TYPE_CHECKING:
-    from .engine_types import CatalogEngine, EngineEntry, EngineInstall, Install, Method, MethodPackages, Plugin
+    from ..engines.entry_types import CatalogEngine, EngineEntry, EngineInstall, Install, Method, MethodPackages, Plugin
     from .profile_types import Profile, Runtime, Site
     from .resolved_types import Hardware
 

@@ -20,7 +20,7 @@ from ..core.errors import Problem
 from ..core.versions import known
 
 if TYPE_CHECKING:
-    from .engine_types import EngineEntry
+    from ..engines.entry_types import EngineEntry
     from .profile_types import Site
     from .resolved_types import NamedRoute, OpenRoute, ResolvedOpenPaths, ResolvedProfile
 

@@ -9,8 +9,8 @@ from ..core.errors import did_you_mean
 from .engine_options import OptionCheck
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod, EngineEntry, Options
     from .catalog_types import CatalogModel, ModelEntry
-    from .engine_types import CatalogMethod, EngineEntry, Options
     from .profile_types import Speculation
 
 

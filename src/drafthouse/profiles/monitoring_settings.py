@@ -11,7 +11,7 @@ from ..core.schema import Map, Value
 from ..engines.registry import engine_of
 
 if TYPE_CHECKING:
-    from .engine_types import EngineEntry, Metrics
+    from ..engines.entry_types import EngineEntry, Metrics
     from .profile_types import Site
     from .resolved_types import BuiltArm, Gateway, Monitoring
 

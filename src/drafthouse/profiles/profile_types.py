@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from ..engines.entry_types import Options
     from ..prompts.load_levels import LadderWishes
-    from .engine_types import Options
 
 
 #: What a person wrote that was held against no shape yet: a site, a part of a profile.

@@ -24,7 +24,7 @@ from ..core.versions import known
 from .memory_fit import GB
 
 if TYPE_CHECKING:
-    from .engine_types import EngineEntry
+    from ..engines.entry_types import EngineEntry
     from .engine_version import Chosen
     from .resolved_types import Hardware, Rental, WeightItem
 

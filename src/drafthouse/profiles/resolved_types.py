@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
     from ..core.shell import Flag
+    from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
-    from .engine_types import EngineInstall, MethodRequires, Metrics, Options
     from .profile_types import PromptCounts, Runtime, Site
 
 SourceKind = Literal["path", "package", "derived", "hub"]
@@ -238,7 +238,7 @@ class EngineYaml(TypedDict):
 
     flag: str
     file: str
-    data: dict[str, Any]
+    data: Settings
     notes: list[str]
 
 

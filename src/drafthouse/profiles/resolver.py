@@ -37,8 +37,8 @@ from .sizes import Sizes
 from .supply import check_pickles, remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
     from .catalog_types import CatalogModel
-    from .engine_types import CatalogEngine, CatalogMethod, Options
     from .profile_types import Profile, Site, Unchecked
     from .resolved_types import (
         Elsewhere,

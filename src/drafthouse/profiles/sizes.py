@@ -10,8 +10,8 @@ from ..core.schema import Findings
 from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options
     from .catalog_types import ModelEntry
-    from .engine_types import EngineEntry, Options
     from .profile_types import Expectation
     from .resolved_types import ExpectedSpeed, Hardware
 

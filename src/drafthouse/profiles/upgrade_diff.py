@@ -16,7 +16,7 @@ from ..core.table import table
 from ..core.versions import known, spelled
 
 if TYPE_CHECKING:
-    from .engine_types import EngineEntry, Options, Spelling, Versioned
+    from ..engines.entry_types import EngineEntry, Options, Spelling, Versioned
     from .profile_types import Profile
     from .resolved_types import BuiltArm, ResolvedEngine, ResolvedProfile
 

@@ -22,8 +22,8 @@ from .resolver import resolve
 from .site_schema import SITE
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
     from ..prompts.suite_types import Kind, Suite
-    from .engine_types import EngineEntry
     from .profile_types import Site, Unchecked
     from .resolved_types import ResolvedProfile
 

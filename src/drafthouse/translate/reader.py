@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, nearest
 from ..core.shell import Flag
@@ -22,9 +22,8 @@ from .sources import engine_of_words, image_version
 from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 if TYPE_CHECKING:
-    from ..profiles.engine_types import EngineEntry
-
-Data = dict[str, Any]
+    from ..engines.entry_types import EngineEntry, Options, Settings
+    from ..engines.pasted import FlagTable
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
@@ -44,15 +43,15 @@ class Reading:
         self.plug = engine_of_words(words)
         self.engine_id = self.plug.name
         self.engine: EngineEntry = house.engines[self.engine_id]
-        self.table: Data = flags.of(self.engine_id)
+        self.table: FlagTable = flags.of(self.engine_id)
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
-        self.serve: Data = {}  # the same in a profile's words
+        self.serve: Options = {}  # the same in a profile's words
         self.left_out: list[str] = []  # what a profile has no word for
         self.target, self.target_flag = "", ""
         self.config_name = ""
-        self.config: Data = {}  # an engine's YAML file, flat
+        self.config: Settings = {}  # an engine's YAML file, flat
         self.temperature = words.assignments.get("sampling.temperature")
         self.speculation: Speculation | None = None
         self._read()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -34,7 +34,9 @@ from .reader import Reading
 from .sources import commands_of
 from .values import nested, plain, quoted
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..profiles.profile_types import Profile
+    from ..profiles.profile_types import Speculation as SpeculationWishes
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Translation:
     engine: str
     engine_name: str
     version: str
-    profile: Data
+    profile: Profile
     command: list[Flag]  # the program and the model, then one flag an entry
     environment: list[str]  # NAME=value in front of it, as a shell takes it
     files: dict[str, str]  # what it reads, name to text
@@ -129,7 +131,7 @@ class _Result:
         return Translation(
             name=f"{name}-pasted" if name in self.house.profiles else name,
             engine=read.engine_id,
-            engine_name=str(self.engine["name"]),
+            engine_name=self.engine["name"],
             version=self.version,
             profile=profile,
             command=self._command(),
@@ -152,7 +154,7 @@ class _Result:
             self.note(name, name, f"the catalogue has no such model{hint}", "kept")
         return found
 
-    def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> Data:
+    def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> SpeculationWishes:
         """Return `speculation:` of the profile, and put what was chosen or renamed into the engine's words."""
         tokens, method = speculation.tokens, speculation.method
         if tokens is None:
@@ -170,7 +172,9 @@ class _Result:
         for key in speculation.unknown:
             self.read.left_out.append(f"{key} of the speculation")
             self.note(key, key, "passed on as it is: the catalogue does not know it", "kept")
-        spec: Data = {"method": method, **({"draft": draft} if draft else {}), "num_speculative_tokens": tokens}
+        spec: SpeculationWishes = {"method": method, "draft": draft, "num_speculative_tokens": tokens}
+        if not draft:
+            del spec["draft"]
         if speculation.options:
             spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
         return spec
@@ -222,25 +226,29 @@ class _Result:
                 self.read.changes.remove(change)
                 self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
 
-    def _profile(self, hardware: str, target: str, spec: Data) -> Data:
+    def _profile(self, hardware: str, target: str, spec: SpeculationWishes) -> Profile:
         read, models = self.read, self.house.models
         named = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
         drafted = models[draft]["name"] if draft in models else draft
         way = f"{drafted} as its draft ({spec['method']})" if drafted else spec["method"]
-        profile: Data = {
+        profile: Profile = {
             "title": f"{named} with {way} on {self.house.hardware[hardware]['name']}",
             "hardware": hardware,
             "engine": read.engine_id,
+            "engine_version": self.version,
+            "target": target,
+            "speculation": spec,
+            "serve": dict(read.serve),
+            "temperature": float(read.temperature or 0),
+            "experiment": {"suites": ["mixed"]},
         }
-        if self.version != str(self.engine["default_version"]):
-            profile["engine_version"] = self.version
-        profile.update({"target": target, "speculation": spec})
-        if read.serve:
-            profile["serve"] = dict(read.serve)
-        if read.temperature:
-            profile["temperature"] = float(read.temperature)
-        profile["experiment"] = {"suites": ["mixed"]}
+        if self.version == self.engine["default_version"]:
+            del profile["engine_version"]
+        if not read.serve:
+            del profile["serve"]
+        if not read.temperature:
+            del profile["temperature"]
         return profile
 
     def _command(self) -> list[Flag]:

@@ -1,4 +1,4 @@
-"""An engine's entry in the catalogue, as types; `schemas.py` checks the files against the same keys."""
+"""An engine's entry in the catalogue, as types; `profiles/schemas.py` checks the files against the same keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 #: Options of a profile by the names they have there; an engine's entry says how each is given.
 Options = dict[str, Any]
+#: Settings in an engine's own words, as its configuration file or a command has them.
+Settings = dict[str, Any]
 
 
 class Metrics(TypedDict):
