@@ -29,7 +29,7 @@ def compare(path: Path, text: str) -> None:
 
 
 @pytest.fixture(scope="module", params=PROFILES)
-def resolved(request: pytest.FixtureRequest) -> dict[str, Any]:
+def resolved(request: pytest.FixtureRequest) -> Any:
     return resolved_profile(request.param, SITE)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..prompts.suites import Prompt, expand
@@ -12,7 +12,7 @@ from .client import Ask
 from .output_scoring import asking_token_ids
 
 if TYPE_CHECKING:
-    from ..prompts.suite_types import Gate, JsonSchema, Message, Suite
+    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Suite, Tool
 
 
 class PromptFields(TypedDict):
@@ -23,9 +23,9 @@ class PromptFields(TypedDict):
     prompt_id: str
     messages: Sequence[Message]
     output_tokens: int
-    tools: Sequence[JsonSchema] | None
-    response_format: JsonSchema | None
-    extra: Mapping[str, Any] | None
+    tools: Sequence[Tool] | None
+    response_format: ResponseFormat | None
+    extra: RequestFields | None
     gate: Gate | None
 
 

@@ -18,7 +18,8 @@ from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s, shown_level
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import DerivedImage, PlannedLadder, ResolvedEngine, ResolvedProfile, WeightItem
+    from ..profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
+    from ..prompts.load_levels import PlannedLadder
 
 
 def plan_text(resolved: ResolvedProfile) -> str:

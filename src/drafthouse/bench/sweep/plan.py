@@ -16,7 +16,7 @@ from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import PlannedLadder
+    from ...prompts.load_levels import PlannedLadder
     from ...prompts.suite_types import Message, Suite
     from .ladder_types import Ladder
 
@@ -74,7 +74,7 @@ def plan_of(
         of_rounds=ladder["rounds"],
         seconds=ladder["seconds"],
         narrow=ladder["narrow"],
-        limits={**ladder["limits"]},
+        limits=ladder["limits"],
         timeout_s=timeout_s,
     )
 

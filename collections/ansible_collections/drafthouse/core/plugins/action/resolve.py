@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -25,6 +25,9 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.serving.releases import identity
 from ..plugin_utils.words import failure
+
+if TYPE_CHECKING:
+    from ..module_utils.profiles.resolved_types import ResolvedProfile
 
 _display = Display()
 _READ = ("profile", "overrides", "engine_version")
@@ -64,7 +67,7 @@ class ActionModule(ActionBase):
             except DrafthouseError as error:
                 return failure(error)
         key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
-        fact = {**resolved, "box": box["box"], "key": key}
+        fact: dict[str, Any] = {**resolved, "box": box["box"], "key": key}
         if served := box["box"].get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
@@ -83,7 +86,7 @@ class ActionModule(ActionBase):
             if isinstance(key, str) and (key.startswith("drafthouse_") or key in _READ)
         }
 
-    def _resolve(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _resolve(self, variables: dict[str, Any]) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
             raise DrafthouseError(
@@ -111,7 +114,7 @@ class ActionModule(ActionBase):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _look_at_the_box(self, resolved: ResolvedProfile, task_vars: dict[str, Any]) -> dict[str, Any]:
         site = resolved["site"]
         ours = [
             script_of(site["home"]),
