@@ -11,14 +11,13 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomllib
 import yaml
-from _clone import parser_of, run
+from _clone import parser_of, project, run
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -60,11 +59,6 @@ def main() -> int:
     given.to.write_text(text, "utf-8")
     print(f"{given.to}: {len(json.loads(text)['components'])} components")
     return DONE
-
-
-def project() -> Mapping[str, Any]:
-    """Return name, version and licence of this release."""
-    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"])
 
 
 def sbom(epoch: str | None = None) -> str:

@@ -6,16 +6,16 @@ import textwrap
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.format import shown_level, shown_time
 from ..core.pins import image_of
 from ..core.plain_text import printable_lines
-from ..core.progress import shown_time
 from ..core.shell import shell_words
 from ..core.table import table
 from ..profiles.budget import limit_words
 from ..profiles.experiment_plan import suites_of_round
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
-from ..prompts.load_levels import longest_s, shown_level
+from ..prompts.load_levels import longest_s
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.progress import shown_time
+from ..core.format import shown_time
 
 if TYPE_CHECKING:
     from .resolved_types import PlannedBudget

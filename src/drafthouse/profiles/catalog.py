@@ -53,6 +53,7 @@ def load_house(root: Path) -> House:
     Raises DrafthouseError with every problem of the catalogue. A profile with problems is kept in
     ``broken``: it must not stop another one.
     """
+    _require_clone(root)
     hardware, problems = _read(root, "profiles/catalog/hardware.yml", HARDWARE)
     models, found = _read(root, "profiles/catalog/models.yml", MODELS)
     problems += found
@@ -73,6 +74,19 @@ def load_house(root: Path) -> House:
             house.broken[name] = found
         house.profiles[name] = profile
     return house
+
+
+def _require_clone(root: Path) -> None:
+    """Raise DrafthouseError where the library is an installed collection's: that holds no data."""
+    if not (root / "profiles").is_dir():
+        raise DrafthouseError(
+            Problem(
+                "the collection without a clone of Drafthouse",
+                "a clone: catalogue, profiles and templates are no part of the collection",
+                "clone Drafthouse, and run ansible-playbook in its folder",
+                str(root),
+            )
+        )
 
 
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
@@ -134,6 +148,7 @@ def _dangling(house: House) -> list[Problem]:
 
 def load_gpus(root: Path) -> Gpus:
     """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
+    _require_clone(root)
     relative = "profiles/catalog/gpus.yml"
     read, problems = _read(root, relative, GPUS)
     gpus: Gpus = read

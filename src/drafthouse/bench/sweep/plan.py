@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
-from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
+from ...core.format import shown_level
+from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
+from .words import TaskVars
 
 
 class KeptResultsAction(ActionBase):
@@ -16,7 +17,7 @@ class KeptResultsAction(ActionBase):
 
     needed = "both arms measured"
 
-    def result(self, resolved: dict[str, Any], name: str, variables: dict[str, Any]) -> dict[str, Any]:
+    def result(self, resolved: dict[str, Any], name: str, variables: TaskVars) -> dict[str, Any]:
         """Fetch ``name``.json of a resolved profile. Raises DrafthouseError where there is none."""
         path = f"{resolved['result_dir']}/{name}.json"
         answer = self._execute_module(
@@ -29,7 +30,7 @@ class KeptResultsAction(ActionBase):
         data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
         return data
 
-    def ladder(self, resolved: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+    def ladder(self, resolved: dict[str, Any], variables: TaskVars) -> dict[str, Any] | None:
         """Fetch the loads that were tried, None where the profile asks for none or they were never begun."""
         if not (resolved.get("experiment") or {}).get("ladder"):
             return None
