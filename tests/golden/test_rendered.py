@@ -41,7 +41,7 @@ def test_files_as_in_review(resolved: dict[str, Any]) -> None:
         compare(FOLDER / resolved["profile"] / file["path"], file["content"])
 
 
-def test_plan_as_in_review(resolved: dict[str, Any]) -> None:
+def test_plan_as_in_review(resolved: Any) -> None:
     compare(FOLDER / resolved["profile"] / "plan.txt", plan_text(resolved) + "\n")
 
 

@@ -148,7 +148,7 @@ def test_one_texts_ladder_tells_where_another_text_crosses(measured_rate: float,
     else:
         assert found is not None
         assert abs(math.log2(found / truth)) < 1
-        crossover = fill(ladder_of(other_rate), 200)[KIND]["pays_until"]
+        crossover = fill(ladder_of(other_rate), 200)[KIND]["pays_until"] or 0.0
         assert abs(math.log2(found / crossover)) < 1
 
 

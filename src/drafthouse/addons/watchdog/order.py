@@ -20,6 +20,7 @@ from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
 
 if TYPE_CHECKING:
+    from ...bench.result_types import ArmResult
     from ...profiles.resolved_types import File, Folder
 
 PACKAGE = "drafthouse_watchdog"
@@ -32,7 +33,7 @@ def door_of(resolved: Mapping[str, Any]) -> str:
 
 def order_of(
     resolved: Mapping[str, Any],
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, ArmResult],
     ladder: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the order for a box, from its profile, its site's settings and what was measured on it.

@@ -96,7 +96,7 @@ def asks_of(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> list[D
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:
-        fields = {**ask_fields(prompt), "output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
+        fields = ask_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
         body = Ask(**fields, group="doctor").body(model)
         # One answer in one piece: nothing is timed.
         bodies.append({key: value for key, value in body.items() if key not in ("stream", "stream_options")})

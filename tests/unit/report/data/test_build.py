@@ -138,7 +138,7 @@ def test_a_state_of_several_gpus_keeps_them_apart() -> None:
         "before": {"gpus": [{"clock": 1}, {"clock": 2}]},
         "after": {"gpus": [{"clock": 3}, {"clock": 2}]},
     }
-    rows = machine_table({"baseline": {**NOTHING, "machine": machine}, "speculative": NOTHING})
+    rows = machine_table({"baseline": NOTHING | {"machine": machine}, "speculative": NOTHING})
     assert [(row["what"], moments(row["baseline"])) for row in rows] == [
         ("gpus[0].clock", "1 → 3"),
         ("gpus[1].clock", "2"),
