@@ -54,7 +54,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def read(path: Path, shape: Map | None = None) -> dict[str, Any]:
+def read(path: Path, shape: Map | None = None) -> Any:
     """Return a JSON or YAML file's mapping.
 
     DrafthouseError names the file and what is wrong with it, by its ``shape``.

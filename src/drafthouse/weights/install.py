@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
 from .integrity import Note, read_note, write_note
 from .snapshot import Wish, place
-from .sources import Item, Tell, Tools, at_path, derived, from_package
+from .sources import Item, Tools, at_path, derived, from_package
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 __all__ = ["Tools", "put_all", "put_in_place"]
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.documents import json_of
 from ..core.errors import DrafthouseError, Problem
@@ -26,8 +26,10 @@ from .layout import FETCHED, held, plain, sweep
 from .nearby_copies import Place
 from .snapshot import Settings
 
+if TYPE_CHECKING:
+    from ..core.progress import Tell
+
 Item = Mapping[str, Any]
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ansible_collections.drafthouse.core.plugins.action import resolve as resolv
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.profile_types import Site
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.suite_file import read_suites, suites_file, suites_text
@@ -26,7 +27,7 @@ BOX: dict[str, Any] = {
 }  # fmt: skip
 
 
-def facts_of(profile: str, site: dict[str, Any]) -> dict[str, Any]:
+def facts_of(profile: str, site: Site) -> dict[str, Any]:
     """What the action sets for a profile of a site, on a box whose facts are `BOX`."""
     action = object.__new__(resolve_action.ActionModule)
     action._task = SimpleNamespace(args={}, check_mode=False)

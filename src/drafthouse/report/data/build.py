@@ -58,7 +58,7 @@ Measure = Callable[[Request], float | None]
 
 def _field(name: str) -> Measure:
     def read(request: Request) -> float | None:
-        value = request.get(name)
+        value: Any = dict(request).get(name)
         whole = request.get("status") == "ok" and isinstance(value, int | float)
         return float(value) if whole and value is not None else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -27,6 +27,9 @@ from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
 from ..plugin_utils.words import Answer, TaskVars, failure
+
+if TYPE_CHECKING:
+    from ..module_utils.profiles.resolved_types import ResolvedProfile
 
 _display = Display()
 # The prompts are long, and travel as a file; what `make render` shows beside the arms runs nowhere.
@@ -97,7 +100,7 @@ class ActionModule(ActionBase):
             if isinstance(key, str) and key not in _FACTS and (key.startswith("drafthouse_") or key in _READ)
         }
 
-    def _resolve(self, variables: TaskVars) -> dict[str, Any]:
+    def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
             raise DrafthouseError(
@@ -125,7 +128,7 @@ class ActionModule(ActionBase):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: dict[str, Any], task_vars: TaskVars) -> dict[str, Any]:
+    def _look_at_the_box(self, resolved: ResolvedProfile, task_vars: TaskVars) -> dict[str, Any]:
         site = resolved["site"]
         ours = [
             script_of(site["home"]),
