@@ -47,7 +47,7 @@ def main() -> int:
     members |= _weights(profile, Path(local["home"]), Path(local["models_dir"]))
     image = None
     if profile["site"]["runtime"] == "docker":
-        image = {"name": profile["engine"]["image"], "file": "images/engine.tar"}
+        image = {"name": str(profile["engine"]["image"]), "file": "images/engine.tar"}
         save_image(
             image["name"],
             work / image["file"],

@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from _clone import run
@@ -19,6 +19,9 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+
+if TYPE_CHECKING:
+    from drafthouse.engines.entry_types import Proof
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 
@@ -166,7 +169,7 @@ def proof_page() -> str:
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
-def _proof(resolved: Mapping[str, Any], proof: Mapping[str, str] | None, checked: Mapping[str, Any]) -> tuple[str, str]:
+def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was proven of a profile and how, and what was not."""
     name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu":

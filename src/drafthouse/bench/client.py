@@ -15,10 +15,10 @@ import json
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -28,7 +28,7 @@ from .samples import time_per_token
 from .sse import read_answer, says_done, split_events
 
 if TYPE_CHECKING:
-    from ..prompts.suite_types import Gate, JsonSchema, Message
+    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
     from .result_types import Request
 
 #: How long the server may take to accept a connection, in seconds.
@@ -100,16 +100,16 @@ class Ask:
     round: int = 1
     seed: int | None = None
     ignore_eos: bool = False
-    tools: Sequence[JsonSchema] | None = None
-    response_format: JsonSchema | None = None
-    extra: Mapping[str, Any] | None = None
+    tools: Sequence[Tool] | None = None
+    response_format: ResponseFormat | None = None
+    extra: RequestFields | None = None
     """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
     gate: Gate | None = None
     """What the answer is checked for later; it is not sent."""
 
-    def body(self, model: str) -> dict[str, Any]:
+    def body(self, model: str) -> RequestFields:
         """Return the request as the server reads it."""
-        body: dict[str, Any] = {
+        body: RequestFields = {
             "model": model,
             "messages": list(self.messages),
             "max_tokens": self.output_tokens,

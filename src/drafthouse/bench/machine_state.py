@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ..core.tcp_table import listeners
+from ..core.procfs import listeners
 
 if TYPE_CHECKING:
     from .machine_types import Between, BusyProcess, GpuFacts, GpuProcess, MachineFacts

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.step_clock import Begun
+from ..serving.readiness import ToldOfStart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +160,7 @@ class TokenizerUse(TypedDict):
     error: str | None
 
 
-class EngineSeen(TypedDict, total=False):
+class EngineSeen(ToldOfStart, total=False):
     """The engine as the profile names it, and what it said of itself while it ran."""
 
     id: str
@@ -170,8 +171,6 @@ class EngineSeen(TypedDict, total=False):
     max_model_len_answered: int | None
     model_runner: str
     async_scheduling: str
-    ready_s: float
-    restarts: int
 
 
 class StepArm(TypedDict):

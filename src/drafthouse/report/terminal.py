@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Literal
 
-from ..analysis.crossover_text import exact
 from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from ..bench.stats import Estimated
-from ..core.format import NOTHING, clock, number, percent, times, times_span
+from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
+from ..core.table import aligned
 from .report_types import ARMS, GateRow, Load, LoadedArm, Report
 from .verdict_types import EqualOutputs
 
@@ -28,17 +28,7 @@ def _shorten(text: str, width: int) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
     """Return aligned lines: the first column to the left, numbers to the right."""
     shown = [[printable(cell) for cell in row] for row in [head, *rows]]
-    cells = [[_shorten(row[0], widest_first), *row[1:]] for row in shown]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        ).rstrip()
-        for row in cells
-    ]
+    return aligned([[_shorten(row[0], widest_first), *row[1:]] for row in shown])
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
@@ -144,7 +134,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
     rows = [
         [
             row["kind"],
-            exact(row["level"]),
+            shown_level(row["level"]),
             *(_of_arm(row[arm], "output_throughput") for arm in ARMS),
             *(_of_arm(row[arm], "per_user_tok_s") for arm in ARMS),
             times(_middle(row["speedup"])),

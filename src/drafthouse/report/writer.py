@@ -17,7 +17,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from ..analysis.crossover_text import exact, load
+from ..analysis.crossover_text import load
 from ..bench.result_types import ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
@@ -205,7 +205,7 @@ def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "percent": wording.percent,
         "counted": wording.count,
         "clock": wording.clock,
-        "level": exact,
+        "level": wording.shown_level,
         "load": load,
         "moments": moments,
         "plain": _plain,

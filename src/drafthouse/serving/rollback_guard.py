@@ -7,14 +7,13 @@ library only, Python 3.10: it runs on the box, beside its copy of what it import
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shlex
 import sys
 import time
 from pathlib import Path
 
 from ..core.errors import DrafthouseError
-from ..core.locks import only_one
+from ..core.locks import held, only_one
 from .restore import drift, put_back_current, shown
 
 BEAT_EVERY_S = 3.0
@@ -69,9 +68,8 @@ class _Quiet:
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
     """Wait until no run is heard of, then see that what should serve serves; return the exit status."""
     home = Path(home)
-    with (home / "run" / "guard.lock").open("a") as lock:
-        # The guard of a later run waits here, so that none is missed between the last look of one and its end.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # The guard of a later run waits here, so that none is missed between the last look of one and its end.
+    with held(home / "run" / "guard.lock"):
         run, job = _Quiet(beat_file(home)), _Quiet(home / "benchmark.lock")
         before_s = time.monotonic()
         while True:

@@ -205,7 +205,9 @@ class _Trial:
         }
         if self.options.texts:
             told["answers"] = [
-                {**{name: one[name] for name in _ANSWER}, "group": "final", "prompt_id": _pair(one)} for one in greedy
+                {name: value for name, value in one.items() if name in _ANSWER}
+                | {"group": "final", "prompt_id": _pair(one)}
+                for one in greedy
             ]
         return told
 

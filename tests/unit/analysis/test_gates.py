@@ -13,9 +13,9 @@ from drafthouse.analysis.paired_tests import sign_test
 from drafthouse.analysis.verdict import judge
 from drafthouse.prompts.json_schema import Unfinished, read_json, schema_problem, why_not
 from drafthouse.report.data.checks import gates_not_measured
-from tests.support.builders import make_pair, make_request, make_resolved, make_result
+from tests.support.builders import NOTHING, make_pair, make_request, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 
 SCHEMA = {
     "type": "object",
@@ -347,7 +347,7 @@ def test_nothing_asked_is_not_measured_and_says_where_prompts_are() -> None:
     assert [gate["word"] for gate in found[1:]] == ["not measured"] * 4 + ["passed"]
     assert "the suite 'gates' has" in found[1]["said"]
     assert json.loads(json.dumps(found)) == found
-    assert [gate["word"] for gate in judge_gates({}, {}, {})] == ["not measured"] * 6
+    assert [gate["word"] for gate in judge_gates(NOTHING, NOTHING, NOTHING)] == ["not measured"] * 6
 
 
 def test_the_sign_test() -> None:

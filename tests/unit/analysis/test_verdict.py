@@ -14,9 +14,9 @@ from drafthouse.core.format import DASH, TIMES
 from drafthouse.profiles.catalog import profile_names
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.data.build import against_stock
-from tests.support.builders import make_pair, make_resolved, make_result
+from tests.support.builders import NOTHING, make_pair, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 Break = Callable[[Data, Data, Data], Any]
 
 
@@ -464,7 +464,7 @@ def test_all_reasons_are_collected() -> None:
 
 
 def test_results_with_nothing_in_them_are_invalid_and_raise_nothing() -> None:
-    verdict = judge({}, {}, {})
+    verdict = judge(NOTHING, NOTHING, NOTHING)
     assert verdict["word"] == "invalid"
     assert verdict["speedup"] is None
 

@@ -27,7 +27,7 @@ from tests.fakes.scoring_server import GARBAGE, MODEL, Spoil, scoring_server
 from tests.support.builders import make_pair, make_resolved
 from tests.unit.bench.test_step import suite
 
-Data = dict[str, Any]
+Data = Any
 
 
 def one_in_eight(ids: list[int], temperature: float) -> list[int]:
@@ -187,7 +187,7 @@ def test_answers_that_are_less_likely_are_found(prompts: int, worse: float, foun
 
 def test_a_sample_takes_short_prompts_of_every_group_and_none_that_is_held_to_a_form() -> None:
     def ask(group: str, number: int, **more: Any) -> Ask:
-        words = [{"role": "user", "content": "x" * (40 - number)}]
+        words: list[Any] = [{"role": "user", "content": "x" * (40 - number)}]
         return Ask("s", group, group, f"p{number}", words, 8, **more)
 
     groups = [
@@ -203,14 +203,14 @@ def test_a_sample_takes_short_prompts_of_every_group_and_none_that_is_held_to_a_
 
 
 def test_the_figures_of_one_answer() -> None:
-    made = {"own": [-0.5, -3.0, -0.25], "best": [-0.5, -0.5, -0.25], "decoded": " Caf\ufffd is", "whole": True}
+    made: Any = {"own": [-0.5, -3.0, -0.25], "best": [-0.5, -0.5, -0.25], "decoded": " Caf\ufffd is", "whole": True}
     assert score_row(made, ("", "Café is")) == {
         "tokens": 3, "misses": 1, "worst": 2.5, "mean_logprob": -1.25, "same_text": True,
     }  # fmt: skip
-    thought = {**made, "decoded": "<think>\nSo it is.\n</think>\nYes.<|im_end|>"}
+    thought: Any = {**made, "decoded": "<think>\nSo it is.\n</think>\nYes.<|im_end|>"}
     assert score_row(thought, ("\nSo it is.\n", "Yes."))["same_text"] is True
     assert score_row(made, ("", "Other words"))["same_text"] is False
-    assert score_row({**made, "whole": False}, ("", "Other words"))["same_text"] is None
+    assert score_row(made | {"whole": False}, ("", "Other words"))["same_text"] is None
 
 
 @pytest.mark.processes
@@ -223,11 +223,11 @@ def test_a_long_answer_is_scored_as_far_as_the_engine_may_and_a_refusal_ends_not
         assert {row["tokens"] for row in found["answers"]} == {20}
         assert {row["same_text"] for row in found["answers"]} == {None}
         # What is scored once is not scored again.
-        again = score_answers(endpoint, [{**step, "scoring": found}], 25)
+        again = score_answers(endpoint, [step | {"scoring": found}], 25)
         assert again["answers"] == []
     gone = score_answers(endpoint, [step], 25)
     assert (gone["answers"], gone["left"]) == ([], 16)
-    assert "Connect" in gone["why"] or "refused" in gone["why"]
+    assert "Connect" in str(gone["why"]) or "refused" in str(gone["why"])
 
 
 # ---- in an experiment --------------------------------------------------------------------------------

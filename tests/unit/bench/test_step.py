@@ -29,7 +29,7 @@ pytestmark = pytest.mark.processes
 QUICK = {"ttft_ms": 3, "interval_ms": 1, "tokens": 6, "metrics": "vllm"}
 
 
-def suite(name: str = "s", **kinds: int) -> dict[str, Any]:
+def suite(name: str = "s", **kinds: int) -> Any:
     """Return a suite with so many prompts of each kind."""
     return {
         "name": name,
@@ -57,10 +57,8 @@ def order(servers: Mapping[str, Running]) -> list[tuple[str, str]]:
     return [(arm, text) for _, arm, text in sorted(arrivals) if not text.startswith("Count")]
 
 
-def measured(
-    options: StepOptions, suites: list[dict[str, Any]], **arms: Running
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    events: list[dict[str, Any]] = []
+def measured(options: StepOptions, suites: list[Any], **arms: Running) -> tuple[Any, list[Any]]:
+    events: list[Any] = []
     endpoints = [Endpoint(arm, server.base_url, "clock") for arm, server in arms.items()]
     return run_step(endpoints, suites, options, events.append), events
 
@@ -248,7 +246,7 @@ def stranger(server: Running) -> Iterator[None]:
         thread.join(20)
 
 
-def disturbed(step: dict[str, Any]) -> dict[str, list[tuple[str, Any, str]]]:
+def disturbed(step: Any) -> dict[str, list[tuple[str, Any, str]]]:
     return {arm: disturbances(assemble([step], arm)) for arm in step["arms"]}
 
 
@@ -308,7 +306,7 @@ def test_a_machine_that_was_suspended_is_told_by_both_arms(monkeypatch: pytest.M
 COUNTED = {"ttft_ms": 5, "tokens": 20, "fixed_ms": 4.0, "each_ms": 0.1}
 
 
-def judged(rounds: int = 2, **speculative: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def judged(rounds: int = 2, **speculative: Any) -> tuple[Any, Any]:
     """Measure a server against one that drafts and is no faster, but for these options; return verdict and result."""
     work = [suite(chat=8)]
     work[0]["kinds"]["chat"]["output_tokens"] = 32  # more than the servers make: usage may lie without going above it
@@ -334,7 +332,7 @@ def test_usage_of_one_arm_half_again_as_high_is_found_by_the_text_and_by_the_eng
 
 
 @pytest.mark.parametrize("fault", [{"usage": "zero"}, {"usage_factor": 0.25}])
-def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: dict[str, Any]) -> None:
+def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: Any) -> None:
     verdict, spec = judged(**fault)
     assert verdict["word"] == "invalid"
     assert disturbances(spec) == []

@@ -73,7 +73,7 @@ def test_a_damaged_record_is_not_taken_for_an_empty_one(tmp_path: Path, text: st
             use()
 
 
-def resolved(name: str, **overrides: Any) -> dict[str, Any]:
+def resolved(name: str, **overrides: Any) -> Any:
     return resolved_profile(name, site_of_inventory("workstation"), overrides or None)
 
 
@@ -204,8 +204,9 @@ def test_pickles_that_the_catalogue_names_are_refused_before_anything_is_fetched
         {name: list(data["kinds"]) for name, data in load_suites([]).items()},
     )
 
-    def resolving(**more: Any) -> dict[str, Any]:
-        house.models["llama31-8b-medusa"] = {**model, "source": {"hub": hub}, **more}
+    def resolving(**more: Any) -> Any:
+        changed: Any = {**model, "source": {"hub": hub}, **more}
+        house.models["llama31-8b-medusa"] = changed
         return resolve(house, "rtx6000-llama31-medusa", site, suites)
 
     with pytest.raises(DrafthouseError) as error:

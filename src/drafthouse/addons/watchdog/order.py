@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
@@ -19,6 +19,10 @@ from .decision import Rules
 from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
 
+if TYPE_CHECKING:
+    from ...bench.result_types import ArmResult
+    from ...profiles.resolved_types import File, Folder
+
 PACKAGE = "drafthouse_watchdog"
 
 
@@ -29,7 +33,7 @@ def door_of(resolved: Mapping[str, Any]) -> str:
 
 def order_of(
     resolved: Mapping[str, Any],
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, ArmResult],
     ladder: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the order for a box, from its profile, its site's settings and what was measured on it.
@@ -90,7 +94,7 @@ def schedule_overrides(
 
 def entries(
     templates: Path, resolved: Mapping[str, Any], order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
-) -> list[dict[str, str]]:
+) -> list[Folder | File]:
     """Return the watchdog's folders and files as `lay_out` takes them.
 
     The order is read at every look; another program is another script, which whoever holds it running starts again.
@@ -100,14 +104,14 @@ def entries(
     modules = needed_by(["addons.watchdog.run"])
     digest = hashlib.sha256("".join(modules.values()).encode()).hexdigest()[:16]
     data = {"home": home, "folder": folder, "package": PACKAGE, "digest": digest}
-    files = [
-        *({"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs", f"{folder}/program", place)),
-        *({"path": f"{place}/{name}", "mode": "0750"} for name in folders_of(modules)),
-        *({"path": f"{place}/{name}", "mode": "0644", "content": text} for name, text in modules.items()),
+    below = [folder, f"{folder}/logs", f"{folder}/program", place, *(f"{place}/{name}" for name in folders_of(modules))]
+    folders: list[Folder] = [{"path": path, "mode": "0750"} for path in below]
+    files: list[File] = [{"path": f"{place}/{name}", "mode": "0644", "content": text} for name, text in modules.items()]
+    files += [
         {"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"},
         render_file(templates, "watchdog/serve.sh.j2", f"{folder}/serve.sh", "0755", data),
     ]
     if order["mode"] == SCHEDULE and scheduled is not None:
         kept = {name: value for name, value in scheduled.items() if name not in ("suites", "extras")}
         files.append({"path": f"{folder}/{SCHEDULED}", "mode": "0600", "content": json.dumps(kept, indent=1) + "\n"})
-    return files
+    return [*folders, *files]

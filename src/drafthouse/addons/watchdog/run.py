@@ -17,7 +17,6 @@ nothing, nothing is changed any more until the order is another one, or somebody
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.break_even import Point
 from ...bench.spec_metrics import difference
 from ...core.errors import DrafthouseError
-from ...core.locks import only_one
+from ...core.locks import held, only_one
 from ...core.procfs import boot_id
 from ...profiles.watchdog_settings import REPORT, SCHEDULE
 from ...serving.releases import current
@@ -365,9 +364,8 @@ def main() -> None:
     # Ended like this, it opens the door on its way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     home = Path(sys.argv[1])
-    with (home / FOLDER / "lock").open("w") as lock:
-        # Two of them would change the server in turns.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # Two of them would change the server in turns.
+    with held(home / FOLDER / "lock"):
         watchdog = Watchdog(home)
         if not watchdog.state.under_way:
             # One that was killed while it waited for a quiet moment has left it closed.

@@ -13,7 +13,6 @@ from ..stats import Estimated
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ...profiles.profile_types import LadderLimits
     from ..machine_types import Between, Foreign
     from ..result_types import CounterPair, Power
     from ..stats import Interval
@@ -206,7 +205,7 @@ class Ladder(TypedDict):
     load: str
     unit: str
     levels: list[float]
-    limits: LadderLimits
+    limits: dict[str, float]
     rounds: int
     kinds: list[str]
     seconds: float

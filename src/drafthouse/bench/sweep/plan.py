@@ -6,18 +6,18 @@ machine meets both. Levels go up: a run that is stopped has the low ones whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
-from ...profiles.profile_types import LadderLimits
-from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
+from ...core.format import shown_level
+from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import PlannedLadder
+    from ...prompts.load_levels import PlannedLadder
     from ...prompts.suite_types import Message, Suite
     from .ladder_types import Ladder
 
@@ -35,7 +35,7 @@ class LadderPlan:
     of_rounds: int = 1
     seconds: float = SECONDS
     narrow: float | None = NARROW
-    limits: LadderLimits = field(default_factory=LadderLimits)
+    limits: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 0.0
     seed: int = 0
     ignore_eos: bool = False
@@ -89,7 +89,7 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
         "load": plan.load,
         "unit": UNITS[plan.load],
         "levels": list(plan.levels),
-        "limits": plan.limits,
+        "limits": {**plan.limits},
         "rounds": plan.of_rounds,
         "kinds": list(plan.kinds),
         "seconds": plan.seconds,

@@ -19,7 +19,6 @@ from ...bench.samples import measured_tpot
 from ...bench.stats import CONFIDENCE, SEED, bootstrap_median
 
 if TYPE_CHECKING:
-    from ...profiles.profile_types import LadderLimits
     from ..result_types import Request
     from ..stats import Interval
     from .ladder_types import Spread, StepNumbers
@@ -105,7 +104,7 @@ def _end_s(request: Request) -> float:
 
 
 def step_numbers(
-    requests: Sequence[Request], window: tuple[float, float], limits: LadderLimits, streams: int = 1
+    requests: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float], streams: int = 1
 ) -> StepNumbers:
     """Return what a step says of its requests; ``window`` is the time of full load in seconds.
 
@@ -164,7 +163,7 @@ def spread(values: Sequence[float]) -> Spread:
     return {"median": percentile(values, 50), "p90": percentile(values, 90), "p99": percentile(values, 99)}
 
 
-def keeps(request: Request, limits: LadderLimits) -> bool:
+def keeps(request: Request, limits: Mapping[str, float]) -> bool:
     """Return whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
     told = (request["ttft_ms"], limits.get("ttft_ms")), (request["tpot_ms"], limits.get("tpot_ms"))
     return all(value is None or limit is None or value <= limit for value, limit in told)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ...analysis.crossover_text import exact
-from ...core.format import NOTHING, number, percent, times, times_span
+from ...core.format import NOTHING, number, percent, shown_level, times, times_span
 from ...core.plain_text import printable
 from ...core.table import table
 from ...report.report_types import ARMS
@@ -105,7 +104,7 @@ def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
         (
             "Speed of the server under load, tok/s",
             ["kind", load["unit"] or "load", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B"))],
-            [[row["kind"], exact(row["level"]), *_numbers(row)] for row in load["rows"]],
+            [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]],
         ),
         (
             "Gates",

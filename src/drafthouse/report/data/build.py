@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from ...analysis.crossover import agreed
-from ...analysis.crossover_text import exact
 from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, judge
 from ...bench.result_types import Acceptance as Drafted
 from ...bench.result_types import ArmResult, Request
@@ -15,7 +14,7 @@ from ...bench.stats import Estimated, estimate, geometric_means, median, paired_
 from ...bench.sweep.ladder_types import Ladder
 from ...bench.usage_check import not_compared
 from ...core import exit_codes
-from ...core.format import at_a_time
+from ...core.format import at_a_time, shown_level
 from ...prompts.suites import prompt_hashes
 from ..report_types import (
     ARMS,
@@ -400,7 +399,7 @@ def not_measured(
     """Return what a reader might look for and not find, a sentence each."""
     spec = results["speculative"]
     if load:
-        found = [f"Any load above {exact(load['levels'][-1])} {load['unit']}."]
+        found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
     else:
         found = [
             f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...analysis.crossover_text import exact
 from ...analysis.verdict import CANNOT_SAY, INVALID
 from ...bench.stats import median
 from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, Spread
-from ...core.format import NOTHING, count, listing
+from ...core.format import NOTHING, count, listing, shown_level
 from ..report_types import (
     ARMS,
     KeptProfile,
@@ -222,7 +221,7 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
     """Return a sentence for each step that was disturbed, restarted or not answered in full."""
     found: list[str] = []
     for step in steps:
-        where = f"{step.get('arm')}, {step.get('kind')} at {exact(step['level'])}, round {step.get('round')}"
+        where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
         status = str(step.get("status"))
         told = [] if status == OK else [TROUBLES.get(status, status)]
         if step.get("restarted"):

@@ -38,7 +38,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 

@@ -52,7 +52,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 

@@ -36,7 +36,7 @@ LIMITS = Limits(2.5, 3)
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 
@@ -73,8 +73,8 @@ def test_every_profile_that_runs_on_a_rental_has_a_disk_for_it() -> None:
     assert tried > 5
 
 
-def test_the_name_at_a_shop_is_no_new_measurement(resolved: dict[str, Any]) -> None:
-    renamed = {**resolved, "hardware": {**resolved["hardware"], "vast_names": ["another"]}}
+def test_the_name_at_a_shop_is_no_new_measurement(resolved: Any) -> None:
+    renamed: Any = {**resolved, "hardware": {**resolved["hardware"], "vast_names": ["another"]}}
     assert measured_key(renamed) == measured_key(resolved)
 
 

@@ -32,18 +32,18 @@ HOSTILE = "<img src=x onerror=alert(1)>|`x`$y$"
 
 
 @pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
+def report() -> Any:
     return build_report(*full_report_input())
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "docs" / "report.schema.json").read_text("utf-8"))
+def schema() -> Any:
+    found: Any = json.loads((ROOT / "docs" / "report.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 
 
-def row_of(load: dict[str, Any], kind: str, level: int) -> dict[str, Any]:
+def row_of(load: Any, kind: str, level: int) -> Any:
     (row,) = [row for row in load["rows"] if (row["kind"], row["level"]) == (kind, level)]
     return dict(row)
 
@@ -56,7 +56,7 @@ def run_report(*words: object) -> subprocess.CompletedProcess[str]:
 # --- the numbers ------------------------------------------------------------------------------------------
 
 
-def test_a_row_is_the_median_over_the_rounds_of_either_arm(report: dict[str, Any]) -> None:
+def test_a_row_is_the_median_over_the_rounds_of_either_arm(report: Any) -> None:
     ladder = make_ladder(limits=LIMITS)
     row = row_of(report["load"], "copy-edit", 8)
     steps = [s for s in ladder["steps"] if (s["arm"], s["kind"], s["level"]) == ("speculative", "copy-edit", 8)]
@@ -165,7 +165,7 @@ def test_the_verdicts_kind_comes_first() -> None:
 # --- the sentence -----------------------------------------------------------------------------------------
 
 
-def test_the_verdict_says_until_which_load_it_pays(report: dict[str, Any]) -> None:
+def test_the_verdict_says_until_which_load_it_pays(report: Any) -> None:
     verdict, kind = report["verdict"], report["load"]["kinds"][0]
     assert verdict["word"] == "pays"
     assert 8 <= kind["pays_until"] <= 32
@@ -193,7 +193,7 @@ def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
 @pytest.mark.parametrize(
     "verdict", [{"word": "invalid"}, {"word": "cannot say"}, {"word": "does not pay", "wrong_output": True}]
 )
-def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: dict[str, Any]) -> None:
+def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: Any) -> None:
     found = with_load({**verdict, "sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
     assert (found["sentence"], found["load"]) == ("x", None)
 
@@ -258,7 +258,7 @@ def test_a_ladder_of_one_arm_and_without_a_crossover_is_still_shown() -> None:
 # --- plots ------------------------------------------------------------------------------------------------
 
 
-def test_each_kind_has_a_plot_with_its_crossover_marked(report: dict[str, Any]) -> None:
+def test_each_kind_has_a_plot_with_its_crossover_marked(report: Any) -> None:
     plots = draw(report)
     assert [name for name in plots if name.startswith("load-")] == ["load-0", "load-1"]
     first, second = plots["load-0"], plots["load-1"]
@@ -271,11 +271,11 @@ def test_each_kind_has_a_plot_with_its_crossover_marked(report: dict[str, Any]) 
     assert report["load"]["kinds"][0]["sentence"] in first["text"]
 
 
-def test_the_drawings_are_the_same_bytes_twice(report: dict[str, Any]) -> None:
+def test_the_drawings_are_the_same_bytes_twice(report: Any) -> None:
     assert draw(copy.deepcopy(report)) == draw(report)
 
 
-def test_open_ends_of_the_interval_and_gaps_are_drawn(report: dict[str, Any]) -> None:
+def test_open_ends_of_the_interval_and_gaps_are_drawn(report: Any) -> None:
     changed = copy.deepcopy(report)
     changed["load"]["kinds"][0]["interval"] = [None, None]
     changed["load"]["rows"][2]["speculative"] = None
@@ -295,7 +295,7 @@ def test_one_level_and_rates_below_one_are_drawn() -> None:
 # --- the page, the schema, the files ------------------------------------------------------------------------
 
 
-def test_gates_and_cost_are_on_the_page(report: dict[str, Any]) -> None:
+def test_gates_and_cost_are_on_the_page(report: Any) -> None:
     assert {gate["name"] for gate in report["gates"]} == {"outputs", "json", "tools", "needle", "scores", "texts"}
     rows = {(row["what"], row["unit"]): row for row in report["cost"]["rows"]}
     assert rows["Mean power", "W"]["baseline"] == pytest.approx(310.0)
@@ -312,20 +312,20 @@ def test_what_no_gate_tried_and_no_meter_read_is_said() -> None:
         assert words in told
 
 
-def test_start_up_seconds_are_no_change_of_the_engine(report: dict[str, Any]) -> None:
+def test_start_up_seconds_are_no_change_of_the_engine(report: Any) -> None:
     assert [row["what"] for row in report["engine_changes"]] == ["model_runner"]
 
 
 @pytest.mark.parametrize("what", ["full", "plain", "nothing"])
-def test_the_published_schema_describes_the_report(what: str, schema: dict[str, Any]) -> None:
+def test_the_published_schema_describes_the_report(what: str, schema: Any) -> None:
     given = {"full": full_report_input(), "plain": (*make_pair(), make_resolved()), "nothing": ({}, {}, {})}[what]
     report = json.loads(to_json({**build_report(*given), "resolved": given[2]}))
     jsonschema.validate(report, schema, cls=jsonschema.Draft202012Validator)
 
 
-def test_the_schema_refuses_what_is_no_report(report: dict[str, Any], schema: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_is_no_report(report: Any, schema: Any) -> None:
     validator = jsonschema.Draft202012Validator(schema)
-    spoilt: list[dict[str, Any]] = [{key: value for key, value in report.items() if key != name} for name in report]
+    spoilt: list[Any] = [{key: value for key, value in report.items() if key != name} for name in report]
     spoilt += [{**report, "other": 1}, {**report, "schema": "drafthouse.report/2"}]
     for path, value in (
         (("verdict", "word"), "perhaps"),
@@ -380,7 +380,7 @@ def test_the_script_takes_a_ladder_beside_two_results_alone(tmp_path: Path) -> N
     assert run_report("--again", tmp_path, "--ladder", tmp_path / "ladder.json").returncode == 2
 
 
-def test_no_line_of_the_terminal_is_wider_than_it(report: dict[str, Any]) -> None:
+def test_no_line_of_the_terminal_is_wider_than_it(report: Any) -> None:
     text = verdict_table(report, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "under load" in text

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.source_closure import folders_of, needed_by
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
@@ -18,7 +17,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"package", "modules", "entries"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Lay it all out in one go."""
         super().run(tmp, task_vars)
         package = self._task.args["package"]
@@ -29,7 +28,7 @@ class ActionModule(ActionBase):
             *({"path": f"{package}/{name}", "mode": "0644", "content": text} for name, text in texts.items()),
             *self._task.args.get("entries", []),
         ]
-        answer: dict[str, Any] = self._execute_module(
+        answer: Answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=task_vars or {}
         )
         return answer

@@ -9,14 +9,13 @@ from __future__ import annotations
 import shlex
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.operate.offline_bundle import Manifest, read_manifest
 from ..plugin_utils.following import FollowingAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 PIECE = 256 << 20  # bytes that a break costs at most
 _display = Display()
@@ -28,7 +27,7 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.bundle"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the module's result; a box that holds the bundle already is asked once and sent nothing."""
         variables, arguments = task_vars or {}, self._task.args
         bundle = Path(arguments["src"])
@@ -45,7 +44,7 @@ class ActionModule(FollowingAction):
             return failure(error)
         return super().run(tmp, task_vars)
 
-    def _sent(self, bundle: Path, manifest: Manifest, dest: str, variables: dict[str, Any]) -> str:
+    def _sent(self, bundle: Path, manifest: Manifest, dest: str, variables: TaskVars) -> str:
         """Make the box have the whole file beside ``dest``; return its path there."""
         host = str(variables.get("inventory_hostname", ""))
         there = f"{dest}.{manifest.id[:16]}.tar"

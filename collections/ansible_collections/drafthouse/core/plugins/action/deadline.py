@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.cloud.deadline import clocks
 from ..module_utils.cloud.vast.clock import left_of
 from ..module_utils.core.source_closure import LIBRARY
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
@@ -16,14 +15,14 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Give the box the seconds that are left; they are in the result, too."""
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
         arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
-        result: dict[str, Any] = self._execute_module(
+        result: Answer = self._execute_module(
             module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}
         )
         return {**result, "left_s": float(arguments["left_s"])}

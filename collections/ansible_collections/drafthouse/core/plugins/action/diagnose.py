@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.doctor.check import FAIL, exit_code, summary
 from ..module_utils.operate.doctor.checks import diagnose
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"look", "outside", "parts"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the checks, what they come to, and the names of those that fail."""
         super().run(tmp, task_vars)
         look, outside = self._task.args["look"], self._task.args.get("outside") or {}

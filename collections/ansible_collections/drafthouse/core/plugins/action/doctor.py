@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
@@ -14,7 +13,7 @@ from ..module_utils.operate.doctor.host import doors
 from ..module_utils.profiles.workspace import ROOT
 from ..module_utils.prompts.loader import load_suite
 from ..module_utils.tuning.prompt_split import SUITE
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -25,7 +24,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the facts, with the time that passed here while they were read."""
         super().run(tmp, task_vars)
         given = dict(self._task.args)

@@ -18,7 +18,7 @@ from ..module_utils.host.driver.plan import Wishes
 from ..module_utils.host.driver.policy import choose, settle
 from ..module_utils.profiles.catalog import load_gpus
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"step", "wishes", "look", "plan", "versions", "rebooted"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the plan, the packages or what is left; or every problem."""
         super().run(tmp, task_vars)
         given = self._task.args
@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
             except DrafthouseError as error:
                 return failure(error)
             return {"changed": False, "packages": picked}
-        seen: dict[str, Any] = self._execute_module(
+        seen: Answer = self._execute_module(
             module_name="drafthouse.core.driver_facts", module_args=given.get("look", {}), task_vars=task_vars
         )
         if seen.get("failed"):

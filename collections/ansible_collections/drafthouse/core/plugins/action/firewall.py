@@ -9,7 +9,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 _MODULE = "drafthouse.core.firewall"
 _AGAIN_AFTER_S = 1.0
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Run the module; where it put rules on trial, confirm them over a new connection or say why not."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
             return {**last, "diff": result.get("diff", []), "rules": result.get("rules", {})} if last else last
         return failure(DrafthouseError(self._cut_off(last, seconds, began)))
 
-    def _execute(self, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def _execute(self, variables: TaskVars, **more: Any) -> dict[str, Any]:
         arguments = {**self._task.args, **more}
         return dict(self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=variables))
 
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
         if self._connection.transport != "local":
             self._connection.reset()
 
-    def _confirm(self, variables: dict[str, Any], token: str, until: float) -> dict[str, Any] | str:
+    def _confirm(self, variables: TaskVars, token: str, until: float) -> dict[str, Any] | str:
         """Return the module's answer over a new connection, or the last reason why there was none in time."""
         why = "no time was left"
         while time.monotonic() < until:

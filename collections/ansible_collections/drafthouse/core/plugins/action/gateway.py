@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.addons.gateway import Settings, definition, files
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -18,7 +16,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Check the settings, render, and put what differs on the box."""
         super().run(tmp, task_vars)
         given = dict(self._task.args)

@@ -11,9 +11,10 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.addons.gateway import Reached, key_command, reached_text
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
 from ..module_utils.operate.tunnel import Way
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 _SAID = ("outside_address", "outside_port", "model")
 
@@ -26,7 +27,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the module's answer, with the lines for the end of the run."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
@@ -57,9 +58,7 @@ class ActionModule(ActionBase):
         if file.is_file() and file.read_text("utf-8") == pem:
             return str(file), False
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        new = file.with_suffix(".new")
-        new.write_text(pem, "utf-8")
-        new.replace(file)
+        replace_file(file, pem, None)
         return str(file), True
 
     def _key_command(self, key_file: str, host: str) -> str:

@@ -6,12 +6,12 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.serving.rollback_guard import BEAT_EVERY_S, beat_command, start_command
 from ..plugin_utils.beats import beat_until
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Start both."""
         super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]

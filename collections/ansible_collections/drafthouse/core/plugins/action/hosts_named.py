@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -15,7 +13,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return a failure unless there is a host to work on."""
         super().run(tmp, task_vars)
         variables = task_vars or {}

@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.pins import Pins, image_of, pins_file, read_pins, remember
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, Arguments, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"name"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Compare, pull what is missing, compare again, and write down what was pulled first."""
         super().run(tmp, task_vars)
         self._variables = task_vars or {}
@@ -59,5 +59,5 @@ class ActionModule(ActionBase):
     def _asked(self, **arguments: str) -> dict[str, Any]:
         return self._module("drafthouse.core.image", arguments)
 
-    def _module(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _module(self, name: str, arguments: Arguments) -> dict[str, Any]:
         return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=self._variables))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.profiles.workspace import site_from
+from ..plugin_utils.words import Answer, TaskVars
 
 _display = Display()
 
@@ -18,12 +17,12 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"servers"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the module's result."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
         site = site_from({"drafthouse_home": self._templar.template(variables.get("drafthouse_home"))})
-        result: dict[str, Any] = self._execute_module(
+        result: Answer = self._execute_module(
             module_name="drafthouse.core.interrupted",
             module_args={**self._task.args, "home": site["home"]},
             task_vars=variables,

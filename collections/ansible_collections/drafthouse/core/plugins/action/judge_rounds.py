@@ -12,7 +12,7 @@ from ..module_utils.experiment.judge_rounds import judge_rounds
 from ..module_utils.experiment.more_rounds import interim_text
 from ..module_utils.report.data.build import lasting
 from ..plugin_utils.kept_results import KeptResultsAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(KeptResultsAction):
@@ -25,7 +25,7 @@ class ActionModule(KeptResultsAction):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "last"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Judge, decide and keep."""
         super().run(tmp, task_vars)
         resolved, variables = self._task.args["resolved"], task_vars or {}
@@ -46,7 +46,7 @@ class ActionModule(KeptResultsAction):
         told = "\n".join(printable(line) for line in text.splitlines())
         return {**self._on_the_box(variables, decided=note), "drafthouse_interim": told}
 
-    def _on_the_box(self, variables: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def _on_the_box(self, variables: TaskVars, **more: Any) -> dict[str, Any]:
         arguments = {**self._task.args, **more}
         return dict(
             self._execute_module(module_name="drafthouse.core.judge_rounds", module_args=arguments, task_vars=variables)

@@ -11,7 +11,7 @@ from ..module_utils.addons.monitoring import Settings, files, jobs
 from ..module_utils.addons.prometheus_rules import Limits, Pace
 from ..module_utils.core.errors import DrafthouseError, Problem, did_you_mean
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Check the settings, render, and put what differs on the box; units are another task's."""
         super().run(tmp, task_vars)
         # Ansible's own kinds of words, which a writer of YAML refuses, become plain ones.

@@ -6,7 +6,6 @@ import os
 import select
 import time
 from pathlib import Path
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
@@ -26,7 +25,7 @@ from ..module_utils.core.run_lease import (
     take_command,
 )
 from ..plugin_utils.beats import beat_until
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 _TRIES = 5
 _LOOK_S = 1.0
@@ -42,7 +41,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "phase", "make"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Take the lease, or fail with who holds it."""
         super().run(tmp, task_vars)
         given = self._task.args

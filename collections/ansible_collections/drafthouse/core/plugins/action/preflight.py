@@ -10,7 +10,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.preflight import gpu_problems, preflight_problems
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 _display = Display()
 
@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "after_host"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return every problem of the box."""
         super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]

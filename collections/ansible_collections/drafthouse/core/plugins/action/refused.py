@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.failure_summary import both, brief, is_superseded, reason_of
 from ..plugin_utils.following import FollowingAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(FollowingAction):
@@ -20,7 +19,7 @@ class ActionModule(FollowingAction):
 
     module = "drafthouse.core.release"
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Bring it back, and return the failure."""
         arguments = dict(self._task.args)
         resolved, failed = arguments["resolved"], arguments["failed"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.following import FollowingAction
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(FollowingAction):
@@ -15,7 +14,7 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.release"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Follow what starts a server; note at once that none should serve."""
         arguments = dict(self._task.args)
         if arguments.get("state") != "ended":

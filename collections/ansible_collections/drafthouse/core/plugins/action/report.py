@@ -15,7 +15,7 @@ from ..module_utils.report.data.build import build_report, lasting
 from ..module_utils.report.terminal import verdict_table
 from ..module_utils.report.writer import write_report
 from ..plugin_utils.kept_results import KeptResultsAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
@@ -40,7 +40,7 @@ class ActionModule(KeptResultsAction):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "folder"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Write the report, unless in check mode, and return what it says."""
         super().run(tmp, task_vars)
         variables = task_vars or {}

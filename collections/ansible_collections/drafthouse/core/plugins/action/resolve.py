@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -24,7 +24,10 @@ from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.serving.releases import identity
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
+
+if TYPE_CHECKING:
+    from ..module_utils.profiles.resolved_types import ResolvedProfile
 
 _display = Display()
 _READ = ("profile", "overrides", "engine_version")
@@ -38,7 +41,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"again"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the fact, or every problem of the profile."""
         super().run(tmp, task_vars)
         if "drafthouse" in (task_vars or {}) and not self._task.args.get("again"):
@@ -64,7 +67,7 @@ class ActionModule(ActionBase):
             except DrafthouseError as error:
                 return failure(error)
         key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
-        fact = {**resolved, "box": box["box"], "key": key}
+        fact: dict[str, Any] = {**resolved, "box": box["box"], "key": key}
         if served := box["box"].get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
@@ -75,7 +78,7 @@ class ActionModule(ActionBase):
         fact["result_dir"] = f"{resolved['site']['home']}/results/{resolved['profile']}/{key}"
         return {"changed": False, "ansible_facts": {"drafthouse": fact}}
 
-    def _ours(self, task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def _ours(self, task_vars: TaskVars) -> dict[str, Any]:
         """Return the variables that are ours, templates filled in; an inventory may hold keys of any type."""
         return {
             key: self._templar.template(value)
@@ -83,7 +86,7 @@ class ActionModule(ActionBase):
             if isinstance(key, str) and (key.startswith("drafthouse_") or key in _READ)
         }
 
-    def _resolve(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
             raise DrafthouseError(
@@ -96,7 +99,7 @@ class ActionModule(ActionBase):
         site["runtime_asked"] = "drafthouse_runtime" in load_extra_vars(self._loader)
         return resolved_profile(str(name), site, self._overrides(variables))
 
-    def _overrides(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _overrides(self, variables: TaskVars) -> dict[str, Any]:
         given = variables.get("overrides") or {}
         if not isinstance(given, Mapping):
             problem = (
@@ -111,7 +114,7 @@ class ActionModule(ActionBase):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _look_at_the_box(self, resolved: ResolvedProfile, task_vars: TaskVars) -> dict[str, Any]:
         site = resolved["site"]
         ours = [
             script_of(site["home"]),
@@ -126,13 +129,13 @@ class ActionModule(ActionBase):
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
             "home": site["home"],
         }
-        result: dict[str, Any] = self._execute_module(
+        result: Answer = self._execute_module(
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
 
 
-def _deadline(variables: dict[str, Any]) -> int | None:
+def _deadline(variables: TaskVars) -> int | None:
     """Return when a rented box shall end, by the inventory or its label. Raises DrafthouseError for what is no time."""
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
@@ -141,7 +144,7 @@ def _deadline(variables: dict[str, Any]) -> int | None:
     return int(given) if given else None
 
 
-def _lease(variables: dict[str, Any], deadline: int | None) -> dict[str, Any] | None:
+def _lease(variables: TaskVars, deadline: int | None) -> dict[str, Any] | None:
     """Return until when the box may live, and by which clock: the provider's, as the inventory read it.
 
     A deadline that a person gives is one by this machine's clock of now. So is one that no answer stands behind, of a

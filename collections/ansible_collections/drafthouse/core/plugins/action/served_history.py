@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.serving.history import events_of
 from ..module_utils.serving.history_text import history_text
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"home"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Read the file, and return what it says."""
         super().run(tmp, task_vars)
         variables = task_vars or {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
@@ -14,6 +13,7 @@ from ..module_utils.core.redact import known_secrets, redactor
 from ..module_utils.operate.support_bundle import contents, write
 from ..module_utils.operate.support_facts import key_files
 from ..module_utils.profiles.workspace import ROOT
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "checks", "folder", "reports"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the path of the bundle; in check mode nothing is written."""
         super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.failure_summary import gate_problems
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -21,7 +19,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset({"report", "replaces", "serve_arm", "profile"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return every reason against it."""
         super().run(tmp, task_vars)
         given = self._task.args

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..module_utils.addons.watchdog.order import entries, order_of, schedule_overrides
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.profiles.watchdog_settings import SCHEDULE
 from ..module_utils.profiles.workspace import ROOT, resolved_profile
 from ..plugin_utils.kept_results import KeptResultsAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(KeptResultsAction):
@@ -22,7 +20,7 @@ class ActionModule(KeptResultsAction):
     needed = "both arms measured: they say from which acceptance on it pays here"
     _VALID_ARGS = frozenset({"resolved", "overrides"})
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Work out the order, and put what differs on the box."""
         super().run(tmp, task_vars)
         variables, resolved = task_vars or {}, self._task.args["resolved"]

@@ -14,7 +14,7 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
 from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
-from ..plugin_utils.words import failure
+from ..plugin_utils.words import Answer, Arguments, TaskVars, failure
 
 
 class ActionModule(FollowingAction):
@@ -23,7 +23,7 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.weights"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Start the fetch, or end one that was started and put everything in place."""
         arguments, variables = dict(self._task.args), task_vars or {}
         background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
@@ -38,7 +38,7 @@ class ActionModule(FollowingAction):
         done = together(early, super().run(tmp, variables))
         return done if checking or done.get("failed") else self._pinned(done, arguments, variables)
 
-    def _begun(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def _begun(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Start the fetch where there is something to fetch; a refusal is told now and not when it is waited for."""
         looked = self.look(arguments, variables)
         if looked.get("failed") or not looked.get("changed"):
@@ -46,7 +46,7 @@ class ActionModule(FollowingAction):
         started = self.start(arguments, variables)
         return {"changed": False, **started} if "job" in started else started
 
-    def _pinned(self, done: dict[str, Any], arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def _pinned(self, done: dict[str, Any], arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Write down what was pinned by this run, and say so in the fact that the later phases read."""
         commits = {placed["id"]: placed["commit"] for placed in done.get("placed") or [] if placed.get("commit")}
         moving = [

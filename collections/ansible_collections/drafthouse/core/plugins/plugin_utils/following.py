@@ -19,7 +19,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.progress import shown_together
-from .words import failure
+from .words import Answer, Arguments, TaskVars, failure
 
 _LONGEST_S = 24 * 3600
 # The first look comes soon, for what is done at once; then once a second.
@@ -52,7 +52,7 @@ class FollowingAction(ActionBase):
     looks_first = False
     _host = ""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Run the module and show its progress; return its result."""
         super().run(tmp, task_vars)
         variables = task_vars or {}
@@ -64,12 +64,12 @@ class FollowingAction(ActionBase):
         started = self.start(arguments, variables)
         return self.follow(started["job"], variables) if "job" in started else started
 
-    def _unchanged(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+    def _unchanged(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any] | None:
         """Return the module's answer where it says that there is nothing to do, otherwise None."""
         looked = self.look(arguments, variables)
         return None if looked.get("failed") or looked.get("changed", True) else looked
 
-    def look(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def look(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Return what the module says in check mode."""
         self._task.check_mode = True
         try:
@@ -81,7 +81,7 @@ class FollowingAction(ActionBase):
             if folder := self._connection._shell.tmpdir:
                 self._remove_tmp_path(folder, force=True)
 
-    def start(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def start(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Start the module in the background; return ``job``, which `follow` takes, or why it could not be started."""
         self._make_tmp_path()
         folder = self._connection._shell.tmpdir
@@ -104,7 +104,7 @@ class FollowingAction(ActionBase):
         name = str(started["ansible_job_id"]).split(".")[0]
         return {"job": {"name": name, "results_file": started["results_file"], "folder": folder}}
 
-    def _found_on_path(self, variables: dict[str, Any]) -> dict[str, Any]:
+    def _found_on_path(self, variables: TaskVars) -> dict[str, Any]:
         """Return the variables with an interpreter for async_wrapper, which takes a path apart at its spaces."""
         folder, name = os.path.split(str(self._templar.template(variables.get("ansible_python_interpreter") or "")))
         if " " not in folder:
@@ -124,7 +124,7 @@ class FollowingAction(ActionBase):
             cmd = cmd.replace(wrapper, shlex.quote(wrapper)).replace(module, shlex.quote(shlex.quote(module)))
         return dict(super()._low_level_execute_command(cmd, *args, **options))
 
-    def follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def follow(self, job: dict[str, Any], variables: TaskVars) -> dict[str, Any]:
         """Show the progress of a job that was started, until it has a result."""
         self._host = str(variables.get("inventory_hostname", ""))
         try:
