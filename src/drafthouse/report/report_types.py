@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from ..bench.stats import Estimated
 from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
-from ..profiles.profile_types import LadderLimits
 from ..profiles.resolved_types import ExpectedSpeed, ResolvedProfile
 from .verdict_types import ArmCost, CostRow, Judgement, Outputs
 
@@ -172,7 +171,7 @@ class Load(TypedDict):
     load: LoopWord
     unit: str
     levels: list[Positive]
-    limits: LadderLimits | None
+    limits: dict[str, float] | None
     rounds: int | None
     kinds: list[LoadKind]
     rows: list[LoadRow]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Mapping, Sequence
 from typing import (
@@ -17,48 +18,71 @@ from typing import (
     is_typeddict,
 )
 
-from ..profiles.profile_types import LadderLimits
 from . import report_types
 
 #: Types that hold no key beyond those they name.
 CLOSED = ("Report", "Load")
-#: Keys that every report has of types that are not of this room: these gain keys from version to version.
+#: The keys that every report has of types that gain some from version to version: those of other rooms.
 ALWAYS: dict[str, tuple[str, ...]] = {
     "Estimated": ("median", "low", "high", "n", "confidence", "reach"),
+    "Control": ("median", "low", "high", "n", "confidence", "reach"),
+    "EqualOutputs": ("pairs", "equal", "share"),
+    "Outputs": ("speculative", "control"),
+    "Scope": ("kinds", "groups", "concurrency", "rounds"),
+    "UserClock": ("output_tokens", "ttft_ms", "ttfat_ms", "e2el_ms"),
+    "Waits": ("baseline", "speculative", "speedup"),
+    "Starts": ("spread", "levels", "odd", "apart", "quiet_low", "may_pay_yet"),
+    "Verdict": (
+        *("word", "sentence", "said", "reasons", "warnings", "threshold", "confidence", "scope", "speedup", "control"),
+        *("outputs", "groups", "drafting"),
+    ),
+    "CostRow": ("what", "unit", "baseline", "speculative", "note"),
+    "Spread": ("median", "p90", "p99"),
 }
-#: Words of JSON Schema for keys of types that are not of this room.
-LIMITS: dict[str, dict[str, int]] = {
+#: Words of JSON Schema for keys of such types.
+LIMITS: dict[str, Schema] = {
     "Estimated.n": {"minimum": 1},
     "Estimated.confidence": {"exclusiveMinimum": 0, "maximum": 1},
     "Estimated.reach": {"minimum": 0, "maximum": 1},
+    "EqualOutputs.pairs": {"minimum": 1},
+    "EqualOutputs.equal": {"minimum": 0},
+    "EqualOutputs.share": {"minimum": 0, "maximum": 1},
+    "Scope.rounds": {"minimum": 0},
+    "Verdict.word": {"enum": ["pays", "does not pay", "cannot say", "invalid"]},
+    "Verdict.sentence": {"minLength": 1},
+    "Verdict.said": {"minLength": 1},
+    "Verdict.reasons": {"minItems": 1},
+    "Verdict.threshold": {"minimum": 1},
 }
 #: What modules of types import for the type checker alone.
-NAMES = {"NotRequired": NotRequired, "LadderLimits": LadderLimits}
+NAMES = {"NotRequired": NotRequired}
+MOST_COLUMNS = 120
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | bool | None"
-Schema = dict[str, Json]
+Schema: TypeAlias = "dict[str, Json]"
 
-_WORDS = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
+_WORDS: dict[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
 
 
-def report_schema() -> Schema:
-    """Return the schema of report.json."""
+def schema_page() -> str:
+    """Return docs/report.schema.json."""
     definitions: dict[str, Schema] = {}
     _schema(report_types.Report, definitions)
     head: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": "Written by `make docs` from src/drafthouse/report/report_types.py; change that instead.",
         "title": "A report of Drafthouse (report.json)",
     }
-    return head | definitions.pop("Report") | {"$defs": dict(sorted(definitions.items()))}
+    return _text(head | definitions.pop("Report") | {"$defs": dict(sorted(definitions.items()))}) + "\n"
 
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     """Return the schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
     origin, parts = get_origin(kind), get_args(kind)
-    if kind in _WORDS:
-        return {"type": _WORDS[kind]}
-    if kind in (Any, object):
+    if kind is object or kind is Any:
         return {}
+    if isinstance(kind, type) and kind in _WORDS:
+        return {"type": _WORDS[kind]}
     if is_typeddict(kind):
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}
@@ -67,9 +91,10 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if origin is NotRequired:
         return _schema(parts[0], definitions)
     if origin is Annotated:
-        if is_typeddict(kind.__metadata__[0]):
-            return _schema(kind.__metadata__[0], definitions)
-        return _schema(parts[0], definitions) | dict(kind.__metadata__)
+        # What is only partly described has another type beside its own.
+        if is_typeddict(parts[1]):
+            return _schema(parts[1], definitions)
+        return _schema(parts[0], definitions) | dict(parts[1:])
     if origin is Literal:
         return {"const": parts[0]} if len(parts) == 1 else {"enum": list(parts)}
     if origin in (Union, types.UnionType):
@@ -77,37 +102,51 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if origin in (list, Sequence):
         return {"type": "array", "items": _schema(parts[0], definitions)}
     if origin in (dict, Mapping):
-        named = {"required": list(get_args(parts[0]))} if get_origin(parts[0]) is Literal else {}
-        return {"type": "object", **named, "additionalProperties": _schema(parts[1], definitions)}
+        names: Schema = {"required": list(get_args(parts[0]))} if get_origin(parts[0]) is Literal else {}
+        return {"type": "object", **names, "additionalProperties": _schema(parts[1], definitions)}
     raise TypeError(f"no word of JSON Schema for {kind}")
 
 
-def _any_of(choices: Sequence[Schema]) -> Schema:
-    """Return the schema of whatever fits one of several; those of one word each, or one and null, are put together."""
-    null = {"type": "null"}
-    others = [choice for choice in choices if choice != null]
-    words = [choice["type"] for choice in choices if choice.keys() == {"type"}]
-    if len(words) == len(choices):
-        return {"type": words}
-    if len(others) == 1 and isinstance(others[0].get("type"), str):
-        nullable = {"enum": [*enum, None]} if isinstance(enum := others[0].get("enum"), Sequence) else {}
-        return others[0] | {"type": [others[0]["type"], "null"]} | nullable
-    return {"anyOf": list(choices)}
+def _any_of(choices: list[Schema]) -> Schema:
+    """Return the schema of whatever fits one of several; plain types, and a type or null, are put together."""
+    if all(choice.keys() == {"type"} for choice in choices):
+        return {"type": [choice["type"] for choice in choices]}
+    one, *others = choices
+    if others == [{"type": "null"}] and "type" in one:
+        words = one.get("enum")
+        return one | {"type": [one["type"], "null"]} | ({"enum": [*words, None]} if isinstance(words, tuple) else {})
+    return {"anyOf": [*choices]}
 
 
 def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
     """Return the schema of a TypedDict."""
     hints = get_type_hints(kind, localns=NAMES, include_extras=True)
-    optional = {
-        key for key, hint in hints.items() if get_origin(hint) is NotRequired or key not in kind.__required_keys__
+    name = kind.__name__
+    if name in ALWAYS:
+        needed = ALWAYS[name]
+    elif kind.__module__ == report_types.__name__:
+        needed = tuple(key for key in kind.__required_keys__ if get_origin(hints[key]) is not NotRequired)
+    else:
+        needed = ()
+    found: Schema = {"description": " ".join(kind.__doc__.split()), "type": "object"}
+    if needed:
+        found["required"] = [key for key in hints if key in needed]
+    found["properties"] = {
+        key: _schema(hint, definitions) | LIMITS.get(f"{name}.{key}", {}) for key, hint in hints.items()
     }
-    always = hints.keys() - optional if kind.__module__ == report_types.__name__ else ALWAYS.get(kind.__name__, ())
-    return {
-        "description": " ".join(kind.__doc__.split()),
-        "type": "object",
-        "required": list(always),
-        "properties": {
-            key: _schema(hint, definitions) | LIMITS.get(f"{kind.__name__}.{key}", {}) for key, hint in hints.items()
-        },
-        **({"additionalProperties": False} if kind.__name__ in CLOSED else {}),
-    }
+    return found | ({"additionalProperties": False} if name in CLOSED else {})
+
+
+def _text(value: object, indent: str = "", before: int = 0) -> str:
+    """Return JSON in which what fits into a line stands in one; ``before`` characters stand in it already."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or len(indent) + before + len(line) < MOST_COLUMNS:
+        return line
+    deeper = f"{indent}  "
+    if isinstance(value, dict):
+        heads = [f"{json.dumps(key)}: " for key in value]
+        rows = [head + _text(part, deeper, len(head)) for head, part in zip(heads, value.values(), strict=True)]
+    else:
+        rows = [_text(part, deeper) for part in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n{deeper}" + f",\n{deeper}".join(rows) + f"\n{indent}{last}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from ...analysis.crossover import agreed
 from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, judge
@@ -34,7 +34,7 @@ from ..report_types import (
     Totals,
     Verdict,
 )
-from ..verdict_types import JudgedGroup
+from ..verdict_types import JudgedGroup, Judgement
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
 from .setup import commands, engine_changes, machine_table, setup, versions
@@ -137,8 +137,8 @@ def build_report(
     speculation is better. docs/report.schema.json describes it.
     """
     results = {"baseline": baseline, "speculative": speculative}
-    judged = judge(baseline, speculative, resolved)
-    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
+    judged = cast("Judgement", judge(baseline, speculative, resolved))
+    load = load_of(cast("Ladder | None", agreed(ladder, judged)), judged["scope"]["kinds"])
     if load and judged.get("wrong_output"):
         load = without_claims(load)
     verdict = with_load(judged, load)

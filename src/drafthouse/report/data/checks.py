@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from ...analysis.cost import cost_rows, cost_table
 from ...analysis.gates import NOT_MEASURED
 from ...analysis.legacy_metrics import LLMPERF, SPEED, old_tables
 from ...bench.result_types import ArmResult
 from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRow, OtherTools
-from ..verdict_types import Judgement
+from ..verdict_types import ArmCost, CostRow, Judgement
 
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
@@ -61,8 +62,8 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 
     Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
     """
-    arms = cost_table(results, resolved)
-    rows = cost_rows(arms)
+    arms = cast("dict[str, ArmCost]", cost_table(results, resolved))
+    rows = cast("list[CostRow]", cost_rows(arms))
     why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
     known = any(row[arm] is not None for row in rows for arm in ARMS)
     return {"arms": arms, "rows": rows, "why": why} if known or why else None
