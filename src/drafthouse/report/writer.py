@@ -23,7 +23,8 @@ from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
-from ..report.data.build import MEASURES, build_report
+from ..report.data.build import build_report
+from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
 from ..report.report_types import ARMS, KeptProfile, Report
 

@@ -7,17 +7,18 @@ where B is better. The interval knows prompts, not days: what the box itself mov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
 from ...analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS
 from ...bench.result_types import Request
-from ...bench.samples import Prompt, measured_tpot, requests_of
+from ...bench.samples import measured_tpot, requests_of
 from ...bench.stats import CONFIDENCE, estimate, median, paired_ratios
 from ...core.format import listing, percent, span
 from ...report.archive import Kept
 from ...report.report_types import ARMS, Arm, LoadKind, LoadRow
+from ..data.measures import Clock, by_prompt
 from .compared_types import (
     ComparedCost,
     ComparedGate,
@@ -89,20 +90,12 @@ def _identity(kept: Kept) -> Side:
 # --- prompt by prompt -----------------------------------------------------------------------------------
 
 
-def _value(request: Request, name: MeasureName) -> float | None:
-    if name == "tpot_ms":
-        return measured_tpot(request)
-    value = request.get(name)
+def _ttft(request: Request) -> float | None:
+    value = request.get("ttft_ms")
     return value if request.get("status") == "ok" and value is not None and value > 0 else None
 
 
-def _by_prompt(requests: Iterable[Request], name: MeasureName) -> dict[Prompt, list[float]]:
-    found: dict[Prompt, list[float]] = {}
-    for request in requests:
-        value = _value(request, name)
-        if value is not None:
-            found.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
-    return found
+_CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
 def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
@@ -114,7 +107,7 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     for group in groups:
         own = [[request for request in side if str(request.get("group")) == group] for side in requests]
         for name, _, unit in MEASURES:
-            sides = [_by_prompt(side, name) for side in own]
+            sides = [by_prompt(side, _CLOCKS[name]) for side in own]
             shared = [key for key in sides[0] if key in sides[1]]
             change = estimate(list(paired_ratios(*sides).values()))
             if not shared or change is None:
@@ -329,7 +322,7 @@ def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[s
             own = [r for r in requests_of(one.results[arm]) if str(r.get("group")) == group]
             there = any(str(r.get("group")) == group for r in requests_of(two.results[arm]))
             for name, _, _ in MEASURES:
-                if (arm, group, name) not in rows and _by_prompt(own, name):
+                if (arm, group, name) not in rows and by_prompt(own, _CLOCKS[name]):
                     why = "no prompt in common with A" if there else "not in B"
                     yield f"{_place(arm, group, name)}: {why}"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
 
 from ...analysis.crossover import agreed
 from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, judge
@@ -21,9 +21,6 @@ from ..report_types import (
     Acceptance,
     AcceptanceBySource,
     Arm,
-    ArticleMetric,
-    ArticleRow,
-    Articles,
     Cost,
     Failure,
     KeptProfile,
@@ -35,41 +32,13 @@ from ..report_types import (
     Verdict,
 )
 from ..verdict_types import JudgedGroup, Judgement
+from .articles import articles_table
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
+from .measures import MEASURES, Clock, by_prompt, field
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
-
-ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark), as the articles used it"
-ARTICLES_NOTE = (
-    "These three rows are computed as the articles' tool does, so that old published numbers can be set "
-    "beside them: the median over the requests of each arm, then one median over the other. Ours, under "
-    "Latency and By kind of prompt, pair each prompt with itself and give an interval."
-)
-# name, unit, larger is better, what it is and where it misleads.
-ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (
-    (
-        "Response Tok/s",
-        "tok/s",
-        True,
-        "tokens over the time from the first token to the last. The tool counts with GPT-4's tokenizer; "
-        "here the server's own count is used",
-    ),
-    (
-        "Time To First Token (s)",
-        "s",
-        False,
-        "the articles' values fit the first token of the answer, after the thinking. "
-        "Ours is the first token of any kind",
-    ),
-    (
-        "Prompt Tok/s",
-        "tok/s",
-        True,
-        "prompt tokens over that time, thinking included: not the speed at which a prompt is read",
-    ),
-)
 
 NOTHING_TOLD: Acceptance = {
     "rate": None,
@@ -79,32 +48,6 @@ NOTHING_TOLD: Acceptance = {
     "accepted_tokens": None,
     "by_position": [],
 }
-
-# What is measured per kind: name in the data, title, unit, larger is better, value of one request.
-Clock = Callable[[Request], float | None]
-
-
-def _field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
-    def read(request: Request) -> float | None:
-        value = request.get(name)
-        whole = request.get("status") == "ok" and isinstance(value, int | float)
-        return float(value) if whole and value is not None else None
-
-    return read
-
-
-def _tokens_per_second(request: Request) -> float | None:
-    tpot = measured_tpot(request)
-    return 1000.0 / tpot if tpot else None
-
-
-MEASURES: tuple[tuple[str, str, str, bool, Clock], ...] = (
-    ("tok_s", "Output speed", "tok/s", True, _tokens_per_second),
-    ("tpot_ms", "TPOT", "ms", False, measured_tpot),
-    ("ttft_ms", "TTFT", "ms", False, _field("ttft_ms")),
-    ("ttfat_ms", "First answer", "ms", False, _field("ttfat_ms")),
-    ("e2el_ms", "Whole answer", "ms", False, _field("e2el_ms")),
-)
 
 
 def lasting(resolved: KeptProfile) -> KeptProfile:
@@ -164,7 +107,7 @@ def build_report(
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
             "tpot_ms": {arm: _values(results[arm], measured_tpot) for arm in ARMS},
-            "ttft_ms": {arm: _values(results[arm], _field("ttft_ms")) for arm in ARMS},
+            "ttft_ms": {arm: _values(results[arm], field("ttft_ms")) for arm in ARMS},
         },
         "gates": gates_of(verdict),
         "cost": cost,
@@ -200,7 +143,7 @@ def against_stock(
 
     def times_of(result: ArmResult) -> dict[Prompt, list[float]]:
         chosen = [r for r in requests_of(result) if str(r.get("group")) in wanted]
-        return _by_prompt(chosen, measured_tpot)
+        return by_prompt(chosen, measured_tpot)
 
     own = times_of(stock)
     prompts = apart_from_temperature(requests_of(stock))
@@ -260,15 +203,6 @@ def _values(result: ArmResult, measure: Clock) -> list[float]:
     return sorted(value for value in map(measure, requests_of(result)) if value is not None)
 
 
-def _by_prompt(requests: Iterable[Request], measure: Clock) -> dict[Prompt, list[float]]:
-    found: dict[Prompt, list[float]] = {}
-    for request in requests:
-        value = measure(request)
-        if value is not None:
-            found.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
-    return found
-
-
 def _kind_row(group: str, judged: JudgedGroup, results: Mapping[str, ArmResult]) -> KindRow:
     """Return one row of our table: every measure of both arms with its interval, over prompts."""
     requests = {arm: [r for r in requests_of(results[arm]) if r.get("group") == group] for arm in ARMS}
@@ -298,7 +232,7 @@ def _kind_row(group: str, judged: JudgedGroup, results: Mapping[str, ArmResult])
 
 def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
     """Return a measure of both arms; ``larger``: whether larger is better."""
-    prompts = {arm: _by_prompt(requests[arm], measure) for arm in ARMS}
+    prompts = {arm: by_prompt(requests[arm], measure) for arm in ARMS}
     middles = {arm: estimate([median(values) for values in prompts[arm].values()]) for arm in ARMS}
     better, worse = (prompts[arm] for arm in (reversed(ARMS) if larger else ARMS))
     ratio = estimate(list(paired_ratios(better, worse).values()))
@@ -306,50 +240,6 @@ def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: boo
         "baseline": found.as_dict() if (found := middles["baseline"]) else None,
         "speculative": found.as_dict() if (found := middles["speculative"]) else None,
         "speedup": ratio.as_dict() if ratio else None,
-    }
-
-
-def articles_table(results: Mapping[str, ArmResult]) -> Articles:
-    """Return the articles' three rows: from their own suite where it was run, otherwise from all requests."""
-    whole = {arm: [r for r in requests_of(results[arm]) if r.get("status") == "ok"] for arm in ARMS}
-    chosen = {arm: [r for r in whole[arm] if r.get("suite") == "articles"] for arm in ARMS}
-    own = all(chosen.values())
-    if not own:
-        chosen = whole
-
-    def seconds(request: Request) -> float | None:
-        value = _field("ttfat_ms")(request)
-        return value / 1000.0 if value else None
-
-    def prompt_speed(request: Request) -> float | None:
-        wait, tokens = seconds(request), request.get("input_tokens")
-        return float(tokens) / wait if wait and tokens else None
-
-    rows: list[ArticleRow] = []
-    for (title, unit, larger, note), measure in zip(
-        ARTICLES_ROWS, (_tokens_per_second, seconds, prompt_speed), strict=True
-    ):
-        values = {arm: [v for v in map(measure, chosen[arm]) if v is not None] for arm in ARMS}
-        normal, spec = (median(values[arm]) if values[arm] else None for arm in ARMS)
-        speedup = None
-        if normal and spec:
-            speedup = spec / normal if larger else normal / spec
-        rows.append(
-            {
-                "metric": title,
-                "unit": unit,
-                "normal": normal,
-                "speculative": spec,
-                "speedup": speedup,
-                "note": note,
-            }
-        )
-    return {
-        "suite": "articles" if own else None,
-        "requests": {arm: len(chosen[arm]) for arm in ARMS},
-        "source": ARTICLES_SOURCE,
-        "note": ARTICLES_NOTE,
-        "rows": rows,
     }
 
 
