@@ -6,16 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from drafthouse.report import schema
 from drafthouse.report.schema import ALWAYS, LIMITS, schema_page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "report.schema.json"
+KEPT = Path(__file__).resolve().parents[1] / "repository" / "still_read" / "report" / "report.json"
 
 
 def test_the_published_schema_is_that_of_the_types() -> None:
     assert schema_page() == PAGE.read_text("utf-8"), "make docs"
+
+
+def test_it_describes_reports_of_earlier_versions() -> None:
+    jsonschema.validate(json.loads(KEPT.read_text("utf-8")), json.loads(PAGE.read_text("utf-8")))
 
 
 def test_what_is_said_beside_the_types_is_of_keys_that_they_have() -> None:
