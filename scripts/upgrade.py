@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
@@ -128,7 +128,7 @@ def _beside(program: str) -> str:
     return str(path) if path.exists() else program
 
 
-def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
     """Compare the two reports of a box, print that, and return DONE where the new version stays, otherwise why not.
 
     ``resolved``: the profile by version, the old one first.
@@ -161,7 +161,7 @@ def _kept(one: Kept | None) -> Kept:
     return one
 
 
-def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
     """Serve and measure both versions, and leave the better one serving; return the exit status.
 
     ``resolved``: the profile by version, the old one first.

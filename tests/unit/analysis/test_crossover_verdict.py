@@ -89,10 +89,10 @@ def test_no_ladder_and_one_of_nothing_stay_what_they_are() -> None:
 @pytest.mark.parametrize(("speedup", "word"), [(1.5, "pays"), (1.0, "does not pay")])
 @pytest.mark.parametrize("alone", [1.05, 1.4])
 def test_a_report_does_not_say_both(speedup: float, word: str, alone: float) -> None:
-    ladder = known_ladder({1: alone, 2: 1.0, 4: 0.7})
+    ladder: Any = known_ladder({1: alone, 2: 1.0, 4: 0.7})
     ladder["crossover"] = fill(ladder, QUICK)
     pair = make_pair({KIND: speedup}, prompts=12)
-    report = build_report(*pair, make_resolved(kinds=[KIND]), ladder=ladder)
+    report: Any = build_report(*pair, make_resolved(kinds=[KIND]), ladder=ladder)
     assert report["verdict"]["word"] == word
     (kind,) = report["load"]["kinds"]
     assert (kind["word"] == "pays") == (word == "pays")

@@ -323,7 +323,7 @@ def test_what_cannot_be_told_says_why_and_stands_in_the_verdict_and_in_the_repor
         ": too few to be no chance, and with 0 of 4 right too many to pass; they were cut off or left open, which a "
         "longer output may settle"
     )
-    verdict = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
+    verdict: Any = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
     assert (verdict["word"], verdict["wrong_output"]) == ("pays", False)
     told = gates_not_measured(verdict)
     assert any(sentence.startswith("JSON by schema: 1 of the 4 prompts") for sentence in told)

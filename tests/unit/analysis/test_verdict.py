@@ -136,7 +136,7 @@ def test_a_prompt_at_two_temperatures_is_one_prompt() -> None:
         )
     assert "over 8 prompts" in twice["reasons"][0]
     base, spec = heated(make_pair({"copy-edit": 2.0}))
-    stock = against_stock(base, {"baseline": base, "speculative": spec}, twice["scope"]["groups"])
+    stock: Any = against_stock(base, {"baseline": base, "speculative": spec}, twice["scope"]["groups"])
     assert stock["speculative"]["n"] == stock["baseline"]["n"] == 8
     # A group is of one temperature, and its figures stay its own.
     assert {name: group["speedup"] for name, group in twice["groups"].items()} == dict.fromkeys(

@@ -120,7 +120,8 @@ def test_text_that_is_not_what_its_ids_say_fails() -> None:
 def test_it_turns_the_verdict_and_results_without_scores_are_still_judged() -> None:
     pair = make_pair({"copy-edit": 2.5})
     assert judge(*pair, make_resolved())["word"] == "pays"
-    told = gates_not_measured(judge(*pair, make_resolved()))
+    plain: Any = judge(*pair, make_resolved())
+    told = gates_not_measured(plain)
     assert any("would have said" in sentence for sentence in told)
     for result, scores in zip(pair, made_scores(random.Random(2), 12, worse=1.0), strict=True):
         result.update(scores)

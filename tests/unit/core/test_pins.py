@@ -97,9 +97,11 @@ def test_plan_and_report_say_what_is_not_pinned_yet_and_then_what_it_was_pinned_
     pinned = [item for item in after["weights"] if item["details"]["revision"] != "unresolved"]
     assert [commit_words(item) for item in pinned] == [item["details"]["revision"] for item in pinned]
     # Results of earlier versions know neither.
-    old = {key: value for key, value in after.items() if key not in ("image_digest", "remote_code", "hashes")}
-    assert setup({**old, "weights": [{k: v for k, v in i.items() if k != "pinned"} for i in old["weights"]]})
-    assert setup({}) == setup({"weights": []})
+    old: Any = {key: value for key, value in after.items() if key not in ("image_digest", "remote_code", "hashes")}
+    old["weights"] = [{k: v for k, v in i.items() if k != "pinned"} for i in old["weights"]]
+    assert setup(old)
+    nothing: Any = {}
+    assert setup(nothing) == setup(nothing | {"weights": []})
 
 
 def test_remote_code_is_said_with_repository_and_commit() -> None:

@@ -406,7 +406,7 @@ def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
 
 
 def test_a_nightly_build_is_marked_on_every_page() -> None:
-    resolved = {**make_resolved(), "unpinned": "another version every day"}
+    resolved: Any = {**make_resolved(), "unpinned": "another version every day"}
     report = build_report(*make_pair(), resolved)
     assert report["marks"] == {"unpinned": "another version every day"}
     for page in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)):
@@ -422,7 +422,7 @@ def test_the_engine_as_an_article_starts_it_stands_beside_the_arms(tmp_path: Pat
     resolved = make_resolved()
     written = write_report(tmp_path, baseline, speculative, resolved, TEMPLATES, stock=stock | {"arm": "stock"})
     assert (written.path / "stock.json").is_file()
-    found = written.report["stock"]
+    found: Any = written.report["stock"]
     assert found["baseline"]["median"] == pytest.approx(0.8, rel=0.01)
     assert found["speculative"]["median"] == pytest.approx(1.6, rel=0.05)
     for text in ((written.path / "report.html").read_text(), (written.path / "report.md").read_text()):

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[4]
 TEMPLATES = ROOT / "templates"
 SVG = "{http://www.w3.org/2000/svg}"
+PAYS: Any = {"word": "pays", "sentence": "pays: x"}
 HOSTILE = "<img src=x onerror=alert(1)>|`x`$y$"
 
 
@@ -126,7 +127,7 @@ def test_notes_of_good_steps_are_told_once_with_their_number() -> None:
     for step in ladder["steps"][:3]:
         step["notes"] = ["its time was short"]
     ladder["notes"] = ["the clock jumped"]
-    report = build_report(*make_pair(), make_resolved(), ladder=ladder)
+    report: Any = build_report(*make_pair(), make_resolved(), ladder=ladder)
     assert report["load"]["remarks"] == ["the clock jumped", "its time was short (3 steps)"]
     for text in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)):
         assert "its time was short (3 steps)" in text
@@ -138,7 +139,7 @@ def test_energy_of_a_token_follows_from_power_and_speed() -> None:
         # 6,000 tokens under full load and after it, in the 10 s that the energy was read for.
         step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": 6000}
         step["output_throughput"] = 900.0
-    load = load_of(ladder, [])
+    load: Any = load_of(ladder, [])
     assert load
     arm = load["rows"][0]["baseline"]
     assert arm["mean_w"] == pytest.approx(300.0)
@@ -150,7 +151,7 @@ def test_no_energy_of_a_token_where_not_all_tokens_are_known() -> None:
     ladder = make_ladder()
     for step in ladder["steps"]:
         step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": None}
-    load = load_of(ladder, [])
+    load: Any = load_of(ladder, [])
     assert load
     arm = load["rows"][0]["baseline"]
     assert (arm["mean_w"], arm["joules_per_token"], arm["joules_per_token_above_idle"]) == (300.0, None, None)
@@ -177,16 +178,16 @@ def test_the_verdict_says_until_which_load_it_pays(report: Any) -> None:
 
 
 def test_kinds_that_the_verdict_does_not_know_are_named_in_its_sentence() -> None:
-    verdict = with_load({"word": "pays", "sentence": "pays: x"}, load_of(make_ladder(), ["chat"]))
+    verdict = with_load(PAYS, load_of(make_ladder(), ["chat"]))
     assert verdict["sentence"].startswith("pays: x; under load, on copy-edit: pays ")
     assert "; on creative: does not pay" in verdict["sentence"]
 
 
 def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
-    load = load_of(make_ladder(), [])
+    load: Any = load_of(make_ladder(), [])
     assert load is not None
     kinds = [{**kind, "sentence": "cannot say up to which load it pays"} for kind in load["kinds"]]
-    verdict = with_load({"word": "pays", "sentence": "pays: x"}, {**load, "kinds": kinds})
+    verdict = with_load(PAYS, load | {"kinds": kinds})
     assert verdict["sentence"] == "pays: x; under load, on copy-edit and creative: cannot say up to which load it pays"
 
 
@@ -194,13 +195,13 @@ def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
     "verdict", [{"word": "invalid"}, {"word": "cannot say"}, {"word": "does not pay", "wrong_output": True}]
 )
 def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: Any) -> None:
-    found = with_load({**verdict, "sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
+    found = with_load(verdict | {"sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
     assert (found["sentence"], found["load"]) == ("x", None)
 
 
 def test_wrong_output_keeps_the_speeds_and_no_word_about_them() -> None:
     pair = make_pair(text=lambda arm, prompt, number: f"{'Yes' if arm == 'baseline' else 'No'}, {prompt} " * 30)
-    report = build_report(*pair, make_resolved(), ladder=make_ladder())
+    report: Any = build_report(*pair, make_resolved(), ladder=make_ladder())
     assert report["verdict"]["sentence"].startswith("does not pay: wrong output: ")
     assert [gate["word"] for gate in report["gates"] if gate["name"] == "outputs"] == ["failed"]
     assert {row["word"] for row in report["load"]["rows"]} == {None}
@@ -240,14 +241,15 @@ def test_a_ladder_that_is_lacking_or_unknown_is_a_warning(ladder: Any, found: st
 
 
 def test_a_ladder_that_was_never_begun_is_none() -> None:
-    assert load_of({"schema": "drafthouse.ladder/1", "levels": [1, 2], "steps": []}) is None
+    ladder: Any = {"schema": "drafthouse.ladder/1", "levels": [1, 2], "steps": []}
+    assert load_of(ladder) is None
 
 
 def test_a_ladder_of_one_arm_and_without_a_crossover_is_still_shown() -> None:
     ladder = make_ladder()
     ladder["steps"] = [step for step in ladder["steps"] if step["arm"] == "baseline"]
     ladder["crossover"] = None
-    report = build_report(*make_pair(), make_resolved(), ladder=ladder)
+    report: Any = build_report(*make_pair(), make_resolved(), ladder=ladder)
     assert report["verdict"]["load"] is None
     assert report["load"]["rows"][0]["speculative"] is None
     assert render_html(report, TEMPLATES)

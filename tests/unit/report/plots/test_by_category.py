@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from drafthouse.report.data.build import build_report
-from drafthouse.report.plots.by_category import draw
+from drafthouse.report.plots.by_category import Drawing, draw
 from drafthouse.report.plots.style import VARIABLES
 from tests.support.builders import NOTHING, make_pair, make_resolved
 
@@ -27,7 +27,7 @@ def report() -> Any:
 
 
 @pytest.fixture(scope="module")
-def plots(report: Any) -> dict[str, dict[str, str]]:
+def plots(report: Any) -> dict[str, Drawing]:
     return draw(report)
 
 
