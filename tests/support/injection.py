@@ -42,7 +42,7 @@ def check_refusal(error: DrafthouseError) -> None:
             assert not hidden_character(line.replace("\n", "")), line
 
 
-def check_all(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def check_all(resolved: Any, box: Sandbox) -> None:
     """Check every file that is made of a resolved profile."""
     _key(resolved, box)
     for arm in resolved["arms"].values():
@@ -62,7 +62,7 @@ def _inside(path: str, box: Sandbox) -> bool:
     return os.path.realpath(path).startswith(f"{os.path.realpath(box.folder)}/")
 
 
-def _key(resolved: Mapping[str, Any], box: Sandbox) -> bool:
+def _key(resolved: Any, box: Sandbox) -> bool:
     """Put the key where the scripts read it; tell whether that can be."""
     if not _inside(resolved["key_file"], box):
         return False
@@ -91,7 +91,7 @@ def _script(content: str, box: Sandbox, name: str = "script") -> Path:
     return path
 
 
-def _check_arm(resolved: Mapping[str, Any], arm: Mapping[str, Any], box: Sandbox) -> None:
+def _check_arm(resolved: Any, arm: Mapping[str, Any], box: Sandbox) -> None:
     files = {file["path"]: file["content"] for file in arm["files"]}
     for path, content in files.items():
         if path == "serve.sh" and _new(content, box):
@@ -101,7 +101,7 @@ def _check_arm(resolved: Mapping[str, Any], arm: Mapping[str, Any], box: Sandbox
             assert yaml.safe_load(content) == arm["config"]["data"]
 
 
-def _check_serve(resolved: Mapping[str, Any], arm: Mapping[str, Any], content: str, box: Sandbox) -> None:
+def _check_serve(resolved: Any, arm: Mapping[str, Any], content: str, box: Sandbox) -> None:
     script = _script(content, box)
     program, *words = arm["command"]
     wanted = [*words, *(str(word) for flag in arm["flags"] for word in flag)]
@@ -116,7 +116,7 @@ def _check_serve(resolved: Mapping[str, Any], arm: Mapping[str, Any], content: s
         assert {name: called.environment.get(name) for name in arm["environment"]} == arm["environment"]
 
 
-def _check_extra(resolved: Mapping[str, Any], file: Mapping[str, str], box: Sandbox) -> None:
+def _check_extra(resolved: Any, file: Mapping[str, str], box: Sandbox) -> None:
     path, content = file["path"], file["content"]
     assert ".." not in Path(path).parts and not path.startswith("/")
     if not _new(f"{path} {content}", box):
@@ -136,14 +136,14 @@ def _check_extra(resolved: Mapping[str, Any], file: Mapping[str, str], box: Sand
         _check_serve(resolved, _arm(resolved, path), content, box)
 
 
-def _arm(resolved: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _arm(resolved: Any, path: str) -> Mapping[str, Any]:
     """Return the arm of a file for people: the one in whose folder it lies."""
     name = path.split("/", maxsplit=1)[0]
     found: Mapping[str, Any] = resolved["arms"].get(name) or resolved["stock"]
     return found
 
 
-def _check_smoke(resolved: Mapping[str, Any], content: str, box: Sandbox) -> None:
+def _check_smoke(resolved: Any, content: str, box: Sandbox) -> None:
     box.has("curl")
     called = box.run(["bash", str(_script(content, box))], DRAFTHOUSE_API_KEY="none", MAX_TOKENS="1")
     assert called.words is not None, called.said
@@ -166,7 +166,7 @@ def _check_containerfile(derived: Mapping[str, Any], content: str, box: Sandbox)
     assert read == list(derived["packages"]), called
 
 
-def _check_compose(resolved: Mapping[str, Any], arm: Mapping[str, Any], content: str) -> None:
+def _check_compose(resolved: Any, arm: Mapping[str, Any], content: str) -> None:
     service, wanted = yaml.safe_load(content)["services"]["engine"], arm["container"]
     allowed = {"image", "build", "container_name", "entrypoint", "command", "ports", "environment", "ipc", "ulimits"}
     assert set(service) <= allowed | {"deploy", "volumes", "restart", "logging"}
@@ -226,7 +226,7 @@ def _stood_in(box: Sandbox) -> Iterator[None]:
         del sys.modules["vllm"]
 
 
-def _check_offline(resolved: Mapping[str, Any], name: str, content: str, box: Sandbox) -> None:
+def _check_offline(resolved: Any, name: str, content: str, box: Sandbox) -> None:
     tree = ast.parse(content)
     assert ast.get_docstring(tree)
     program = compile(tree, "offline.py", "exec")
@@ -246,7 +246,7 @@ def _entries(files: list[dict[str, str]]) -> dict[str, str]:
     return {file["path"]: file["content"] for file in files if "content" in file}
 
 
-def _check_gateway(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def _check_gateway(resolved: Any, box: Sandbox) -> None:
     site, wished = resolved["site"], resolved["gateway"]
     if not wished:
         return
@@ -278,7 +278,7 @@ def _plain(settings: gateway.Settings) -> gateway.Settings:
                             name=settings.name and "llm.example.org", hold_s=settings.hold_s)  # fmt: skip
 
 
-def _check_monitoring(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def _check_monitoring(resolved: Any, box: Sandbox) -> None:
     wished, site = resolved["monitoring"], resolved["site"]
     if not wished:
         return
@@ -336,7 +336,7 @@ def check_unit(content: str, scripts: list[str]) -> None:
     assert shlex.split(start)[-1] in scripts
 
 
-def _check_watchdog(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def _check_watchdog(resolved: Any, box: Sandbox) -> None:
     home = resolved["site"]["home"]
     if not _new(f"watchdog of {home}", box):
         return
@@ -355,7 +355,7 @@ def _check_watchdog(resolved: Mapping[str, Any], box: Sandbox) -> None:
             assert called.environment["PYTHONPATH"] == f"{home}/watchdog/program"
 
 
-def _check_supervisor(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def _check_supervisor(resolved: Any, box: Sandbox) -> None:
     """What supervisord's own parser reads is what was meant."""
     home = Path(resolved["site"]["home"])
     if not _inside(str(home), box):
@@ -382,7 +382,7 @@ def _check_supervisor(resolved: Mapping[str, Any], box: Sandbox) -> None:
     assert one.environment["PATH"].split(":")[0] == f"{resolved['engine']['home']}/bin"
 
 
-def _check_rental(resolved: Mapping[str, Any], box: Sandbox) -> None:
+def _check_rental(resolved: Any, box: Sandbox) -> None:
     try:
         body = body_of(resolved, "drafthouse-a-1795000000", 1_795_000_000, 3.0, "https://console.vast.ai")
     except DrafthouseError as error:
