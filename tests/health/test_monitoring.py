@@ -52,7 +52,8 @@ def wished(home: Path, engine: LlamaServer) -> dict[str, Any]:
         "monitoring": {"enabled": True, "port": free_port(5)},
     }  # fmt: skip
     catalogue = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
-    found = monitoring_of(site, "a-profile", catalogue, {}, gpu=False, gateway=None)
+    arms = {"speculative": {"config": None}}
+    found = monitoring_of(site, "a-profile", catalogue, arms, gpu=False, gateway=None)
     assert found is not None
     return found
 
