@@ -27,7 +27,7 @@ ifneq ($(shell d="$${UV_CACHE_DIR:-$${XDG_CACHE_HOME:-$${HOME:+$$HOME/.cache}}/u
 export UV_CACHE_DIR := $(CURDIR)/.drafthouse/cache/uv
 endif
 
-.PHONY: help venv venv-dev demo truth test test-fast test-fresh test-load test-health test-engines test-weights test-hosts test-vast test-pages soak lint sbom golden profiles plan render \
+.PHONY: help venv venv-dev demo truth test test-fast test-fresh test-load test-health test-engines test-weights test-hosts test-vast test-pages soak lint sbom collection golden profiles plan render \
   translate tune compare reports history rollback upgrade weights verify bundle prune rent destroy tunnel doctor logs bundle-report stop \
   teardown lock docs $(PROFILES)
 
@@ -228,6 +228,9 @@ lint: venv-dev ## ruff, mypy, the order and the size of the rooms, yamllint and 
 
 sbom: venv-dev ## what a release consists of, as CycloneDX: build/drafthouse-VERSION.cdx.json
 	@scripts/sbom.py
+
+collection: venv ## the Ansible collection as one file: build/drafthouse-core-VERSION.tar.gz
+	@scripts/collection.py
 
 golden: venv-dev ## write tests/golden/ anew; look at the difference before you commit it
 	@WRITE_GOLDEN=1 pytest -q tests/golden

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 # There is no install step: the library is imported from the clone.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -35,6 +36,14 @@ def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     return words[:split], words[split + 1 :]
+
+
+def project() -> Mapping[str, Any]:
+    """Return name, version and description of this release."""
+    import tomllib  # noqa: PLC0415 (Python 3.11; some scripts run before it is there)
+
+    text = (Path(__file__).resolve().parent.parent / "pyproject.toml").read_text("utf-8")
+    return dict(tomllib.loads(text)["project"])
 
 
 def _say(error: DrafthouseError) -> int:

@@ -16,9 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import tomllib
 import yaml
-from _clone import parser_of, run
+from _clone import parser_of, project, run
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -57,11 +56,6 @@ def main() -> int:
     given.to.write_text(text, "utf-8")
     print(f"{given.to}: {len(json.loads(text)['components'])} components")
     return DONE
-
-
-def project() -> Mapping[str, Any]:
-    """Return name, version and licence of this release."""
-    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"])
 
 
 def sbom(epoch: str | None = None) -> str:

@@ -28,6 +28,7 @@ from drafthouse.bench.kept_shapes import LADDER, checked
 from drafthouse.core.documents import read_json
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, of_error
+from drafthouse.core.files import replace_file
 
 SCHEMA = "drafthouse.ladder/1"
 
@@ -81,9 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{kind}: {one['sentence']}")
     if options.write:
         plain["schedule"] = {**(plain.get("schedule") or {}), "tried": found}
-        temporary = options.plain.with_suffix(".new")
-        temporary.write_text(json.dumps(plain, indent=1) + "\n", "utf-8")
-        temporary.replace(options.plain)
+        replace_file(options.plain, json.dumps(plain, indent=1) + "\n", None)
     failed = [one for one in found["kinds"].values() if one["keeps"] is False or one["mends"] is False]
     return FAILED if failed else DONE
 

@@ -53,8 +53,9 @@ from drafthouse.tuning.result import (
     tuned_profile,
 )
 from drafthouse.tuning.runner import BoxTrial, Plays
-from drafthouse.tuning.search import KILL_S, RESERVE_S, STOP_S, Found, tune
+from drafthouse.tuning.search import Found, tune
 from drafthouse.tuning.space import reach
+from drafthouse.tuning.tries import KILL_S, RESERVE_S, STOP_S
 from drafthouse.tuning.types import Space, laid_over
 
 # Below this not even one engine starts, answers, and is stopped again.

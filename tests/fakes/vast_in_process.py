@@ -137,7 +137,7 @@ class Account:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(vast_ledger, "_write", self.write)
             patch.setattr(deadline, "_short", _short)
-            patch.setattr(vast_ledger, "_fsync_folder", lambda folder: None)
+            patch.setattr(vast_ledger, "sync", lambda folder: None)
             patch.setattr(os, "fsync", lambda handle: None)
             patch.setattr(vast_ledger, "time", SimpleNamespace(time=self.clock))
             patch.setattr(vast_ledger, "secrets", SimpleNamespace(token_hex=self._token))

@@ -23,6 +23,7 @@ import pytest
 
 from drafthouse.addons.gateway import certificate_file
 from drafthouse.addons.watchdog.journal import read_journal
+from drafthouse.core.box_archive import archive_file
 from drafthouse.serving.history import read_history
 from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
@@ -233,7 +234,7 @@ def pid_of(watched: Watched) -> int:
             words = path.read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if b"drafthouse_watchdog.addons.watchdog.run" in words and str(watched.home).encode() in words:
+        if words[1:4] == [archive_file(watched.home).encode(), b"watchdog", str(watched.home).encode()]:
             return int(path.parent.name)
     raise AssertionError("no watchdog runs")
 

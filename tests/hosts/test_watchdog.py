@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drafthouse.core.box_archive import archive_file
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.soak
 
 
 def pids(box: Host) -> list[str]:
-    return box.exec("pgrep", "-f", "drafthouse_watchdog.addons.watchdog.run", check=False).stdout.split()
+    return box.exec("pgrep", "-f", "drafthouse-[0-9a-f]+[.]pyz watchdog ", check=False).stdout.split()
 
 
 def journal(box: Host, home: str) -> list[dict[str, Any]]:
@@ -107,12 +108,12 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
     """What `carry_out` calls, on the box and with what lies there."""
     host, home, _ = box
     program = (
-        "import sys; from pathlib import Path; from drafthouse_watchdog.addons.watchdog.switch import serve; "
+        "import sys; from pathlib import Path; from drafthouse.addons.watchdog.switch import serve; "
         "serve(Path(sys.argv[1]), 'restart', sys.argv[2], 'test')"
     )
     for phase, arm in (("off", "baseline"), ("trial", "speculative")):
         host.exec(
-            "env", f"PYTHONPATH={home}/watchdog/program", f"{home}/venv/bin/python", "-c", program, home, phase,
+            "env", f"PYTHONPATH={archive_file(home)}", f"{home}/venv/bin/python", "-c", program, home, phase,
             timeout=300,
         )  # fmt: skip
         last = json.loads(host.exec("tail", "-n1", f"{home}/served/history.jsonl").stdout)

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 from drafthouse.cloud.deadline import Clocks, armed, program
-from drafthouse.profiles.workspace import ROOT
 
 URL = "https://console.vast.ai"
 DEADLINE = 1_800_000_000
@@ -20,7 +19,7 @@ HOUR = 3600.0
 def written(folder: Path) -> Path:
     """Return the program, as it stands on a box."""
     path = folder / "deadline.py"
-    path.write_text(program((ROOT / "templates" / "deadline.py.j2").read_text("utf-8")), "utf-8")
+    path.write_text(program(), "utf-8")
     return path
 
 

@@ -21,6 +21,7 @@ from supervisor.options import ServerOptions
 from drafthouse.addons import gateway, monitoring
 from drafthouse.addons.watchdog.order import entries
 from drafthouse.cloud.vast.body import body_of
+from drafthouse.core.box_archive import archive_file
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.plain_text import hidden_character
 from drafthouse.experiment.plan_text import plan_text
@@ -351,8 +352,7 @@ def _check_watchdog(resolved: Any, box: Sandbox) -> None:
             python.unlink(missing_ok=True)
             python.symlink_to(box.recorder)
             called = box.run(["sh", str(written)])
-            assert called.words == ["-m", "drafthouse_watchdog.addons.watchdog.run", home]
-            assert called.environment["PYTHONPATH"] == f"{home}/watchdog/program"
+            assert called.words == [archive_file(home), "watchdog", home]
 
 
 def _check_supervisor(resolved: Any, box: Sandbox) -> None:

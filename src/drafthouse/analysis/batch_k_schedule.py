@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.format import listing, times, times_span
+from ..core.format import listing, shown_level, times, times_span
 from ..profiles.switch_options import LARGEST, OPTIONS, ROWS
-from .crossover_text import exact, load
+from .crossover_text import load
 from .verdict_text import PAYS
 
 CLOSED = "closed"
@@ -78,7 +78,7 @@ def _refusal(
     if not crossover or lost:
         return f"{listing(lost) or 'nothing'} {'was measured' if not lost else 'pays at no load'}: nothing to switch"
     if all(one["reaches_top"] for one in crossover.values()):
-        told = f"it still pays at {exact(max(ladder['levels']))} requests, the most that was measured"
+        told = f"it still pays at {shown_level(max(ladder['levels']))} requests, the most that was measured"
         between = _costs_between(crossover)
         return f"{told}; what costs in between, at {listing(between)}, no single switch ends" if between else told
     return None
@@ -92,7 +92,7 @@ def _costs_between(crossover: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for level in one["levels"]
         if level["level"] in one["gaps"] and level["word"] == "costs"
     }
-    return [exact(level) for level in sorted(found)]
+    return [shown_level(level) for level in sorted(found)]
 
 
 def _rows(least: int, most: int, top: int, tokens: int) -> list[list[int]]:
@@ -142,7 +142,6 @@ def _told(sure: Sequence[tuple[Any, Any]], costly: Sequence[tuple[Any, Any]]) ->
     for pairs, place in ((sure, 0), (costly, -1)):
         if pairs:
             one, two = pairs[place]
-            parts.append(
-                f"{times_span(two['speedup'])} at {exact(one['level'])} ({times(one['speedup']['median'])} without it)"
-            )
+            without = times(one["speedup"]["median"])
+            parts.append(f"{times_span(two['speedup'])} at {shown_level(one['level'])} ({without} without it)")
     return f"with the switch the speed-up is {' and '.join(parts)}" if parts else "no level to compare"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.format import DASH, count, listing, percent, times, times_span
+from ..core.format import DASH, count, listing, percent, shown_level, times, times_span
 from .verdict_text import CANNOT_SAY, PAYS
 
 #: A closed loop counts requests that are under way at once; an open one requests a second.
@@ -29,7 +29,7 @@ def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
     if one["pays_from"] is not None:
         told += f", from about {load(one['pays_from'])}"
     if one["reaches_top"]:
-        told += f", and up to {exact(levels[-1]['level'])} {unit}, the most that was measured"
+        told += f", and up to {shown_level(levels[-1]['level'])} {unit}, the most that was measured"
         if one["interval"][0] is not None:
             told += f" (surely until {load(one['interval'][0])})"
     else:
@@ -114,26 +114,21 @@ def _of_the_ab(one: Mapping[str, Any], unit: str) -> str:
 
 def _at(level: float, unit: str) -> str:
     if unit != CLOSED_UNIT:
-        return f"at {exact(level)} {unit}"
-    return "for one user" if level == 1 else f"at {exact(level)} {unit}"
-
-
-def exact(level: float) -> str:
-    """Return a level of the ladder as it was asked for."""
-    return f"{level:g}"
+        return f"at {shown_level(level)} {unit}"
+    return "for one user" if level == 1 else f"at {shown_level(level)} {unit}"
 
 
 def _span(levels: Sequence[float], unit: str) -> str:
     if len(levels) == 1:
-        return f"{exact(levels[0])} {unit}"
-    return f"{exact(levels[0])} to {exact(levels[-1])} {unit}"
+        return f"{shown_level(levels[0])} {unit}"
+    return f"{shown_level(levels[0])} to {shown_level(levels[-1])} {unit}"
 
 
 def _interval(interval: Sequence[float | None], levels: Sequence[Mapping[str, Any]]) -> str:
     """Return the interval in brackets; an open end is said as outside of the ladder."""
     low, high = interval
-    lower = f"below {exact(levels[0]['level'])}" if low is None else load(low)
-    upper = f"beyond {exact(levels[-1]['level'])}" if high is None else load(high)
+    lower = f"below {shown_level(levels[0]['level'])}" if low is None else load(low)
+    upper = f"beyond {shown_level(levels[-1]['level'])}" if high is None else load(high)
     return f" ({lower} to {upper})" if low is None or high is None else f" ({lower}{DASH}{upper})"
 
 
@@ -144,13 +139,13 @@ def _beyond(one: Mapping[str, Any]) -> str:
     first, last = one["beyond"], one.get("at_the_top")
     if not first:
         return "; no clear difference beyond"
-    places = f"at {exact(first['level'])}"
+    places = f"at {shown_level(first['level'])}"
     if last and last["level"] != first["level"]:
-        places += f"; {_cost(last)} at {exact(last['level'])}"
+        places += f"; {_cost(last)} at {shown_level(last['level'])}"
     told = f"; costs {_cost(first)} beyond ({places})"
     # A median above the bar whose interval is not: neither a gain to claim nor a level to pass over.
     unsure = [
-        exact(level["level"])
+        shown_level(level["level"])
         for level in one["levels"]
         if level["level"] > first["level"] and level["speedup"]["median"] > one["threshold"]
     ]
@@ -160,7 +155,7 @@ def _beyond(one: Mapping[str, Any]) -> str:
 def _cost_of_gaps(one: Mapping[str, Any]) -> str:
     """Return what the levels in between cost, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
     costly = [
-        f"{_cost({'change': level['speedup']['median'] - 1.0})} at {exact(level['level'])}"
+        f"{_cost({'change': level['speedup']['median'] - 1.0})} at {shown_level(level['level'])}"
         for level in one["levels"]
         if level["level"] in one["gaps"] and level["word"] == "costs"
     ]

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..core.tcp_table import listeners
+from ..core.procfs import listeners
 
 #: A process above this share of one core counts as busy.
 BUSY_PERCENT = 5.0

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core.format import count
 from ..core.step_clock import begun_s
+from ..core.table import aligned
 from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
@@ -222,15 +223,8 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         "accepted",
         "length",
     )
-    table = [head, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        lines.append("  ".join(cells).rstrip())
     lines += [
+        *aligned([head, *rows]),
         "",
         "tok/s is output tokens over the time of the requests; TTFT, TPOT, ITL and E2E are medians.",
         _source_line(result),

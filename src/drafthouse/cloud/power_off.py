@@ -2,7 +2,7 @@
 
     power_off.py FOLDER
 
-Runs on the box, as FOLDER/power_off.py, started by the watch over the deadline (templates/deadline.py.j2), whose order
+Runs on the box, as FOLDER/power_off.py, started by the watch over the deadline (deadline_watch.py), whose order
 FOLDER/arm.json names the folder that servers run out of. Ended are the supervisors of ours there, what would bring a
 server back, and all that they started; and our containers, where the box has Docker. The watch itself, SSH and the
 platform's own processes go on. Standard library only.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,10 +49,12 @@ def processes() -> Table:
 def keepers(table: Table, home: str) -> set[int]:
     """Return the processes that hold a server running, or would bring one back: they run out of ``home``."""
     own = f"{home.rstrip('/')}/"
+    program = re.compile(rf"{re.escape(own)}drafthouse-[0-9a-f]+\.pyz")
     return {
         pid
         for pid, (words, _) in table.items()
         if any(word.startswith(f"{own}served/") for word in words)
+        or (words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]))
         or (any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(own))
     }
 

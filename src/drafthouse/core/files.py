@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -93,15 +94,16 @@ def _shown(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
     return f"mode {mode:04o}\n" if modes_only else content.decode("utf-8", "replace")
 
 
-def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600) -> None:
+def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_way_of: Path | None = None) -> None:
     """Write a file so that a reader, and whoever comes after a power cut, finds all of the old or of the new one.
 
-    ``mode`` None leaves it to the mask of the process. Folders above are made. Raises OSError; nothing half-written is
-    left then.
+    ``mode`` None leaves it to the mask of the process. Folders above are made. ``by_way_of``: a folder of the same disk
+    for the unfinished file, where a kill must leave none beside ``path``. Raises OSError; nothing half-written is left
+    then.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.new")
+    partial = (by_way_of or path.parent) / f".{path.name}.new"
     try:
         handle = os.open(
             partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666 if mode is None else mode
@@ -117,13 +119,16 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600) -> 
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Have a file's bytes, or the names in a folder, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems without it, mostly for folders
+            raise
     finally:
         os.close(handle)

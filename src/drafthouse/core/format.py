@@ -56,6 +56,24 @@ def percent(fraction: float | None) -> str:
     return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
 
 
+def shown_level(level: float) -> str:
+    """Return a load, in requests at a time or a second, as it was asked for: 8, 0.5."""
+    return f"{level:g}"
+
+
+def shown_time(seconds: float) -> str:
+    """Return seconds as a person says them: 90 s, 12 min, 2 h 05 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def shown_bytes(size: int) -> str:
+    """Return bytes as a person says them: 12.3 MB, 1,234.5 GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+
+
 def at_a_time(concurrency: object) -> str:
     """Return a concurrency in words: ``one request at a time``."""
     return "one request at a time" if concurrency == 1 else f"{concurrency} requests at a time"

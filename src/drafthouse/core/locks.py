@@ -1,25 +1,68 @@
-"""At most one of our long jobs at a time: a run that lost its controller must not disturb the next one."""
+"""Locks on files: at most one of our jobs at a time, also where a run has lost its controller and works on.
+
+A lock is the open file's: it ends when all that inherited the file have closed it or died, so none is ever left over.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
+import math
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 from .errors import DrafthouseError, Problem
 
 _PATIENCE_S = 15.0
+_LOOK_S = 0.2
 _ENDED = Problem(
     "this step was told to end while it worked; a newer run on the same box does that",
     "one run at a time on a box, of which the box hears all the time",
     "let the other run end, then run again: it goes on with what is there",
 )
+
+
+def take(
+    file: IO[Any] | int,
+    wait_s: float = math.inf,
+    waiting: Callable[[], None] | None = None,
+    shared: bool = False,
+) -> bool:
+    """Lock an open file or folder; return False where somebody else has held it for ``wait_s`` seconds.
+
+    ``waiting`` is called once where it has to wait. ``shared``: beside others that only look. Raises OSError where the
+    file system has no locks (folders on NFS).
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+        if waiting:
+            waiting()
+            waiting = None
+        if math.isinf(wait_s):
+            fcntl.flock(file, kind)
+            return True
+        time.sleep(_LOOK_S)
+
+
+@contextmanager
+def held(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[IO[str]]:
+    """Hold a file, made where it is missing, as long as it takes; yield it, open for appending. Raises OSError."""
+    with path.open("a") as file:
+        take(file, waiting=waiting)
+        yield file
 
 
 @contextmanager
@@ -33,7 +76,7 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         end = time.monotonic() + _PATIENCE_S
-        while not _take(file.fileno()):
+        while not take(file, 0):
             file.seek(0)
             holder = file.read().strip()
             if time.monotonic() > end or not holder.isdigit() or not end_others:
@@ -46,7 +89,7 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
                     )
                 )
             _end(int(holder))
-            time.sleep(0.2)
+            time.sleep(_LOOK_S)
         file.seek(0)
         file.truncate()
         file.write(str(os.getpid()))
@@ -66,14 +109,6 @@ def _say_and_end(number: int, _frame: object) -> None:
         os.write(1, f"\n{json.dumps(result)}\n".encode())
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _end(pid: int) -> None:

@@ -7,7 +7,6 @@ on. Runs on the controller. Standard library only.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any
 from .documents import json_of
 from .errors import DrafthouseError, Problem
 from .kept_file import write_whole
+from .locks import held
 
 FILE = "pins.json"
 VARIABLE = "DRAFTHOUSE_PINS"
@@ -168,8 +168,7 @@ def _alone(path: Path) -> Iterator[None]:
     """Keep other runs of this clone from writing meanwhile. Raises DrafthouseError where nothing can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(f".{path.name}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with held(path.with_name(f".{path.name}.lock")):
             yield
     except OSError as error:
         found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"

@@ -1,4 +1,7 @@
-"""What /proc tells of processes, and of the machine's start. Standard library only, Python 3.10: it runs on the box."""
+"""What /proc tells of processes, of who listens, and of the machine's start.
+
+Standard library only, Python 3.10: it runs on the box.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+# The state of a socket that listens, in the kernel's tables (proc_net_tcp in its documentation).
+_LISTEN = "0A"
 
 
 def boot_id() -> str:
@@ -68,3 +74,17 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def listeners(proc: Path = Path("/proc")) -> Iterator[tuple[str, int, str]]:
+    """Yield each listener's address (its digits), port and socket as `/proc/PID/fd` names it; IPv4 and IPv6."""
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = (proc / "net" / table).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            columns = row.split()
+            if columns[3:4] == [_LISTEN]:
+                address, _, port = columns[1].rpartition(":")
+                yield address, int(port, 16), f"socket:[{''.join(columns[9:10])}]"

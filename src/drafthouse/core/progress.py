@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .format import shown_time
 from .plain_text import printable
 
 
@@ -57,14 +58,6 @@ def shown(event: Mapping[str, Any]) -> str:
     if isinstance(eta, (int, float)):
         parts.append(f"about {shown_time(eta)} left")
     return ", ".join(part for part in parts if part)
-
-
-def shown_time(seconds: float) -> str:
-    """Return seconds as a person says them."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def shown_together(lines: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -> str:
@@ -25,6 +25,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -
         if number == 0:
             lines.append("  ".join("-" * size for size in widths))
     return "\n".join(lines)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Return rows as lines of columns as wide as needed, to the right but for those in ``left``."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.progress import shown_time
+from ..core.format import shown_time
 from ..profiles.budget import limit_s
 
 SCHEMA = "drafthouse.rounds/1"

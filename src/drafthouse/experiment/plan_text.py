@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from ..core.format import shown_level, shown_time
 from ..core.pins import image_of
 from ..core.plain_text import printable_lines
-from ..core.progress import shown_time
 from ..core.shell import shell_words
 from ..core.table import table
 from ..profiles.budget import limit_words
 from ..profiles.experiment_plan import suites_of_round
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
-from ..prompts.load_levels import longest_s, shown_level
+from ..prompts.load_levels import longest_s
 
 
 def plan_text(resolved: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.first_process import facts, first_environment
+from ..core.procfs import listeners
 from ..core.redact import redactor
-from ..core.tcp_table import listeners
 from ..serving.runtimes import published_ports
 
 _NVIDIA = "0x10de"

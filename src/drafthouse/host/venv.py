@@ -9,7 +9,6 @@ is made again from the start, and a second run reads one file and is done.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -27,6 +26,7 @@ from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
+from ..core.locks import held
 from .env_recipe import EnvRecipe, env_commands, require_pins, requirement_files, unhashed
 from .image_python import ImageEngine, engine_of, find_engine, place, wanted_versions
 
@@ -200,14 +200,13 @@ def _marker(home: Path) -> Path:
 def _making(home: Path, progress: Progress | None) -> Iterator[int]:
     """Hold the environment's lock and yield its descriptor; leave the marker behind when killed inside."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    with _marker(home).open("a") as marker:
-        try:
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # It may well be a run whose controller was killed: what it makes is what is wanted here.
-            if progress:
-                progress("waiting", f"an earlier run is still making {home}")
-            fcntl.flock(marker, fcntl.LOCK_EX)
+
+    def waiting() -> None:
+        # It may well be a run whose controller was killed: what it makes is what is wanted here.
+        if progress:
+            progress("waiting", f"an earlier run is still making {home}")
+
+    with held(_marker(home), waiting) as marker:
         marker.write(f"being made by {os.getpid()}\n")
         marker.flush()
         yield marker.fileno()

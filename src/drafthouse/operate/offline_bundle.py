@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from ..core.documents import json_of, text_of
 from ..core.errors import DrafthouseError, Problem
 
 MANIFEST = "manifest.json"
@@ -242,7 +243,7 @@ def _manifest_of(tar: tarfile.TarFile, bundle: Path) -> Manifest:
 
 def _parsed(text: bytes, where: str) -> Manifest:
     try:
-        data = json.loads(text)
+        data = json_of(text_of(text))
         files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in data.pop("files").items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DrafthouseError(Problem("a manifest that can't be read", "a bundle", AGAIN, where)) from error

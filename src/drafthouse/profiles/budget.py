@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..core.progress import shown_time
+from ..core.format import shown_time
 
 DEFAULT_BUDGET = "3x"
 #: The most that a factor may come to, in seconds: an engine of 120B takes minutes to start, on a card that bills.

@@ -49,6 +49,7 @@ def load_house(root: Path) -> House:
     Raises DrafthouseError with every problem of the catalogue. A profile with problems is kept in
     ``broken``: it must not stop another one.
     """
+    _require_clone(root)
     problems: list[Problem] = []
     tables: dict[str, Data] = {}
     for name, shape in (("hardware", HARDWARE), ("models", MODELS)):
@@ -71,6 +72,19 @@ def load_house(root: Path) -> House:
             house.broken[name] = found
         house.profiles[name] = profile
     return house
+
+
+def _require_clone(root: Path) -> None:
+    """Raise DrafthouseError where the library is an installed collection's: that holds no data."""
+    if not (root / "profiles").is_dir():
+        raise DrafthouseError(
+            Problem(
+                "the collection without a clone of Drafthouse",
+                "a clone: catalogue, profiles and templates are no part of the collection",
+                "clone Drafthouse, and run ansible-playbook in its folder",
+                str(root),
+            )
+        )
 
 
 def _engines(root: Path) -> tuple[Data, list[Problem]]:
@@ -131,6 +145,7 @@ def _dangling(tables: Data) -> list[Problem]:
 
 def load_gpus(root: Path) -> Data:
     """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
+    _require_clone(root)
     relative = "profiles/catalog/gpus.yml"
     gpus, problems = _read(root, relative, GPUS)
     if not problems:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..core.errors import did_you_mean
+from ..core.format import shown_level
 from ..core.schema import Findings
 
 Data = dict[str, Any]
@@ -167,10 +168,5 @@ def longest_s(ladder: Mapping[str, Any], kinds: int, arms: int) -> float:
     return float(len(ladder["levels"]) * ladder["rounds"] * ladder["seconds"] * kinds * arms)
 
 
-def shown_level(level: float) -> str:
-    """Return a level as it is written: 8, 0.5."""
-    return f"{level:g}"
-
-
 def _listed(levels: Sequence[float]) -> str:
-    return ", ".join(f"{level:g}" for level in levels)
+    return ", ".join(map(shown_level, levels))

@@ -9,10 +9,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..analysis.crossover_text import exact
 from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
-from ..core.format import NOTHING, clock, number, percent, times, times_span
+from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
+from ..core.table import aligned
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 DIM, PLAIN = "\033[2m", "\033[0m"
@@ -25,17 +25,7 @@ def _shorten(text: str, width: int) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
     """Return aligned lines: the first column to the left, numbers to the right."""
     shown = [[printable(cell) for cell in row] for row in [head, *rows]]
-    cells = [[_shorten(row[0], widest_first), *row[1:]] for row in shown]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        ).rstrip()
-        for row in cells
-    ]
+    return aligned([[_shorten(row[0], widest_first), *row[1:]] for row in shown])
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
@@ -137,7 +127,7 @@ def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
     rows = [
         [
             row["kind"],
-            exact(row["level"]),
+            shown_level(row["level"]),
             *(
                 _of_arm(row[arm], name)
                 for name in ("output_throughput", "per_user_tok_s")

@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ..analysis.crossover_text import exact, load
+from ..analysis.crossover_text import load
 from ..analysis.verdict import Result
 from ..core import format as wording
 from ..core.files import replace_file
@@ -204,7 +204,7 @@ def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "percent": wording.percent,
         "counted": wording.count,
         "clock": wording.clock,
-        "level": exact,
+        "level": wording.shown_level,
         "load": load,
         "moments": moments,
         "plain": _plain,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -15,7 +14,8 @@ from typing import Any
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, Problem
-from ..core.files import replace_file, sync_folder
+from ..core.files import replace_file, sync
+from ..core.locks import held
 from ..core.schema import Findings, Map, Value, check
 
 SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
@@ -105,7 +105,7 @@ def _append(path: Path, line: str) -> None:
         stream.write(line.encode())
         stream.flush()
         os.fsync(stream.fileno())
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _newest(lines: Sequence[bytes]) -> bytes:
@@ -180,6 +180,5 @@ def locked(home: str | Path) -> Iterator[None]:
         (folder / "lock").touch()
 
     with_room(home, made)
-    with (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(folder / "lock"):
         yield

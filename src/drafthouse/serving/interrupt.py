@@ -7,13 +7,13 @@ Quickly, because a person waits: who does not heed the signal within seconds is 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
 
+from ..core.locks import take
 from ..core.procfs import command_of, is_gone, parent_of
 from .container_recreate import remove_of
 from .promote import end
@@ -85,12 +85,9 @@ def _job(lock: Path) -> int | None:
     """Return the pid of the job that holds a lock, None where nobody holds it or it is no job of Ansible's."""
     try:
         with lock.open() as file:
-            try:
-                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = file.read().split()[-1:]
-            else:
+            if take(file, 0, shared=True):
                 return None
+            holder = file.read().split()[-1:]
     except OSError:
         return None
     pid = int(holder[0]) if holder and holder[0].isdigit() else 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
-from ..core.files import replace_file, sync_folder
+from ..core.files import replace_file, sync
 from ..core.schema import Findings, List, Map, Table, Value, check
 from .history import (
     REFUSED,
@@ -201,7 +201,7 @@ def _write_release(folder: Path, data: Mapping[str, Any], arm: str, running: Map
         for file in one["files"]:
             replace_file(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
     new.rename(folder)
-    sync_folder(folder.parent)
+    sync(folder.parent)
 
 
 def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:

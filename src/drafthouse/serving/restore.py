@@ -1,7 +1,7 @@
 """Serve a release again, on the box and without Ansible: files, supervisord or container, health, a real request.
 
 For a run that failed, for `make rollback`, for the box's own start, and for whatever on the box changes arms. Standard
-library only, Python 3.10: it also runs beside its copy of what it imports (role `last_good`).
+library only, Python 3.10: it also runs out of the archive of the box's programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations

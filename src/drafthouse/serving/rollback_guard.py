@@ -1,20 +1,19 @@
 """Bring the last good server back when the run that works on this box is heard of no more: killed, or its machine gone.
 
 A run that replaces a server has its machine touch a file here every few seconds (`drafthouse.core.guarded`). Standard
-library only, Python 3.10: it runs on the box, beside its copy of what it imports (role `last_good`).
+library only, Python 3.10: it runs on the box, out of the archive of its programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shlex
 import sys
 import time
 from pathlib import Path
 
 from ..core.errors import DrafthouseError
-from ..core.locks import only_one
+from ..core.locks import held, only_one
 from .restore import drift, put_back_current, shown
 
 BEAT_EVERY_S = 3.0
@@ -35,12 +34,12 @@ def beat_command(home: str | Path) -> str:
     return f"touch {shlex.quote(str(beat_file(home)))}"
 
 
-def start_command(home: str | Path) -> str:
+def start_command(home: str | Path, archive: str) -> str:
     """Return the shell's words that start the guard, which outlives the connection; its status is not 0 without one."""
-    start, log = shlex.quote(f"{home}/served/start.sh"), shlex.quote(f"{home}/logs/guard.log")
-    # One of an earlier time knows no guard, and would serve at once.
-    known = f"[ -e {shlex.quote(f'{home}/served/program/drafthouse_box/serving/rollback_guard.py')} ]"
-    return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {start} --guard >>{log} 2>&1 </dev/null & }}"
+    words = shlex.join([f"{home}/venv/bin/python", archive, "guard", str(home)])
+    log = shlex.quote(f"{home}/logs/guard.log")
+    known = f"[ -e {shlex.quote(archive)} ]"
+    return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {words} >>{log} 2>&1 </dev/null & }}"
 
 
 class _Quiet:
@@ -69,9 +68,8 @@ class _Quiet:
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
     """Wait until no run is heard of, then see that what should serve serves; return the exit status."""
     home = Path(home)
-    with (home / "run" / "guard.lock").open("a") as lock:
-        # The guard of a later run waits here, so that none is missed between the last look of one and its end.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # The guard of a later run waits here, so that none is missed between the last look of one and its end.
+    with held(home / "run" / "guard.lock"):
         run, job = _Quiet(beat_file(home)), _Quiet(home / "benchmark.lock")
         before_s = time.monotonic()
         while True:

@@ -8,7 +8,6 @@ A last line that a kill cut in the middle is dropped.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -19,6 +18,7 @@ from typing import IO, Any
 
 from ..core.documents import BadDocument, bytes_of, json_of
 from ..core.errors import DrafthouseError, Problem
+from ..core.locks import take
 from ..core.schema import Anything, Findings, Map, Table, Value, check
 from .types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
 
@@ -182,13 +182,11 @@ def _held(path: Path) -> IO[str]:
     """Open the file and hold it alone."""
     # It stays open as long as the journal is used: the lock is the file's.
     file = path.open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not take(file, 0):
         file.close()
         raise DrafthouseError(
             Problem("another tuner at work on the same profile", "one at a time", "let it end, or end it", str(path))
-        ) from None
+        )
     return file
 
 

@@ -19,7 +19,8 @@ from ..core.plain_text import printable
 from ..core.table import table
 from .paired_stats import SAME, Tried, prompt_of
 from .prompt_split import SUITE, TunePrompts
-from .search import ALL, Found
+from .search import Found
+from .tries import ALL
 from .types import BASELINE, SPECULATIVE, Candidate, Outcome
 
 Data = dict[str, Any]

@@ -24,7 +24,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import command_of
 from ..profiles.workspace import ROOT
 from .prompt_split import TunePrompts
-from .search import KILL_S
+from .tries import KILL_S
 from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Outcome, Task
 
 #: What makes a box ready for a candidate, as site.yml does it.

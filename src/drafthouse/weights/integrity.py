@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ..core.documents import json_of
+from ..core.files import replace_file
 
 NOTE_SUFFIX = ".drafthouse.json"
 _PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile
@@ -102,16 +103,10 @@ def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
     target = note_file(path)
     folders = [by_way_of, target.parent] if by_way_of else [target.parent]
     for folder in folders:
-        temporary = folder / f"{target.name}.new"
         try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                json.dump(asdict(note), stream, indent=1)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(target)
+            replace_file(target, json.dumps(asdict(note), indent=1), None, folder)
             return
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             # Where the weights' folder is a mount of its own, the note cannot come from there.
             if error.errno != errno.EXDEV or folder == target.parent:
                 raise
@@ -173,15 +168,3 @@ def digest(
             if stop is not None and stop.is_set():
                 raise EndedError
     return hashed.hexdigest()
-
-
-def sync(path: Path) -> None:
-    """See to it that a file's bytes, or a folder's names, lie on the disk itself and not only in memory."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems without it, mostly for folders
-            raise
-    finally:
-        os.close(handle)

@@ -6,7 +6,6 @@ Nothing is written through a symbolic link: one that was planted in the folder w
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -18,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
+from ..core.format import shown_bytes
+from ..core.locks import take
 from .download import disk_trouble
 
 PARTS = ".drafthouse-parts"
@@ -94,11 +96,7 @@ def write_ref(layout: Layout, asked: str, commit: str) -> None:
     """Record in the hub's cache which commit a branch is, as its own client does."""
     if layout.blobs is None or not re.fullmatch(r"[\w./-]+", asked) or ".." in asked.split("/"):
         return
-    ref = layout.blobs.parent / "refs" / asked
-    ref.parent.mkdir(parents=True, exist_ok=True)
-    fresh = layout.parts / "ref.new"
-    fresh.write_text(commit, "ascii")
-    fresh.replace(ref)
+    replace_file(layout.blobs.parent / "refs" / asked, commit, None, layout.parts)
 
 
 def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
@@ -146,9 +144,11 @@ def _hold(folder: Path) -> int:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # the run that had it took it away between the two calls
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        free = True
+        # A file system may have no locks on folders (NFS); the lock of the whole step still holds.
+        with suppress(OSError):
+            free = take(handle, 0)
+        if not free:
             os.close(handle)
             raise DrafthouseError(
                 Problem(
@@ -157,9 +157,7 @@ def _hold(folder: Path) -> int:
                     "let it end, or end it, then run again",
                     str(folder),
                 )
-            ) from error
-        except OSError:
-            pass  # a file system without locks on folders (NFS); the lock of the whole step still holds
+            )
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), folder.stat()):
                 return handle
@@ -230,8 +228,8 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
         if missing and missing + margin > free:
             problems.append(
                 Problem(
-                    f"{as_words(free)} free at {where}",
-                    f"{as_words(missing)} for {what}, and {as_words(margin)} to stay free",
+                    f"{shown_bytes(free)} free at {where}",
+                    f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to stay free",
                     "free some space, or set drafthouse_models_dir to a larger disk",
                     str(wanted[0].folder),
                 )
@@ -248,11 +246,6 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
             )
     if problems:
         raise DrafthouseError(problems)
-
-
-def as_words(count: int) -> str:
-    """Return bytes as a person says them."""
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _existing(path: Path) -> Path:

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import sync
+from ..core.format import shown_bytes
 from .download import Limits, Shared, Stopped, disk_trouble, fetch
 from .fetch_plan import Plan, Wish, make_plan
 from .hub_client import UNRESOLVED, RemoteFile
-from .integrity import EndedError, Note, digest, is_as_verified, stamp, sync, verified, write_note
-from .layout import as_words, check_room, held, sweep, write_ref
+from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
+from .layout import check_room, held, sweep, write_ref
 from .snapshot_progress import Counts, telling
 
 __all__ = ["Settings", "Wish", "place"]
@@ -172,7 +174,7 @@ class _Job:
         """Sweep, and record that what lies here is not whole any more."""
         plan, commit = self.plan, self.plan.snapshot.commit
         if swept := sweep(plan.layout, [file.key for file in plan.to_do]):
-            self.notes.append(f"removed {as_words(swept)} that were left unfinished in {plan.layout.folder}")
+            self.notes.append(f"removed {shown_bytes(swept)} that were left unfinished in {plan.layout.folder}")
         left = {file.path for file in plan.to_do}
         standing = {file.path for file in plan.snapshot.files} - left
         kept = {name: known for name, known in plan.note.files.items() if name in standing}
@@ -326,7 +328,7 @@ class _Job:
         plan, need = self.plan, self.plan.need()
         there = len(plan.to_do) - len(plan.missing())
         if need.bytes:
-            self.notes.append(f"would fetch {as_words(need.bytes)} of {self.wish.repo} into {plan.layout.folder}")
+            self.notes.append(f"would fetch {shown_bytes(need.bytes)} of {self.wish.repo} into {plan.layout.folder}")
         if there:
             self.notes.append(f"would read {there} files of {self.wish.repo} to verify them")
         return {**self.result(), "changed": not plan.complete, "bytes_fetched": need.bytes}

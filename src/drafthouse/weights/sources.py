@@ -17,11 +17,12 @@ from typing import Any, TypedDict
 
 from ..core.documents import json_of
 from ..core.errors import DrafthouseError, Problem
+from ..core.files import sync
 from ..profiles.pickles import refuse_pickles
 from ..profiles.resolved_types import WeightItem
 from ..weights.demo import recipes as gguf_recipes
 from .download import disk_trouble
-from .integrity import Note, as_verified, digest, note_file, read_note, stamp, sync, verified, write_note
+from .integrity import Note, as_verified, digest, note_file, read_note, stamp, verified, write_note
 from .layout import FETCHED, held, plain, sweep
 from .nearby_copies import Place
 from .snapshot import Settings

@@ -20,8 +20,8 @@ import tune
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.tuning.runner import BoxTrial, Played, Plays
-from drafthouse.tuning.search import KILL_S
 from drafthouse.tuning.search import tune as search
+from drafthouse.tuning.tries import KILL_S
 from tests.fakes.known_box import KnownBox, peak
 
 pytestmark = pytest.mark.processes

@@ -246,8 +246,11 @@ def test_what_keeps_a_server() -> None:
         41: (("python3", "/var/lib/drafthouse/deadline/deadline.py", "/var/lib/drafthouse/deadline"), 40),
         50: (("/w/venv/bin/python", "/w/venv/bin/supervisord", "-c", "/w/gateway/supervisor/supervisord.conf"), 1),
         60: (("/bin/sh", "/w/served/start.sh"), 1),
+        61: (("/w/venv/bin/python", "/w/drafthouse-0123456789ab.pyz", "guard", "/w"), 1),
+        62: (("/w/venv/bin/python", "/w/drafthouse-0123456789ab.pyz", "watchdog", "/w"), 1),
+        63: (("/w/venv/bin/python", "/w/served/program/start.py", "/w", "--guard"), 1),
         70: (("rsync", "--server", "--sender", ".", "/w/results/"), 1),
         80: (("/workshop/venv/bin/supervisord", "-c", "/workshop/supervisord.conf"), 1),
     }
-    assert power_off.keepers(table, "/w") == power_off.keepers(table, "/w/") == {30, 50, 60}
+    assert power_off.keepers(table, "/w") == power_off.keepers(table, "/w/") == {30, 50, 60, 61, 63}
     assert power_off.with_children(table, {30, 50, 60}) == {30, 31, 50, 60}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.files import lay_out
+from drafthouse.core.files import lay_out, replace_file, sync
 
 
 def wanted(folder: Path, content: str = "one\n", mode: str = "0750") -> list[dict[str, Any]]:
@@ -64,3 +64,25 @@ def test_something_in_the_way_is_an_error_and_stays(tmp_path: Path, inside: bool
     assert caught.value.problems[0].where.startswith(str(way))
     assert way.is_dir() if inside else way.read_text() == "the user's"
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_sync_takes_files_and_folders(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    sync(file)
+    sync(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync(tmp_path / "gone")
+
+
+def test_an_unfinished_file_lies_where_it_is_told_to(tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    # What is in the way there ends it, and the file beside it is not touched.
+    (parts / ".file.new").mkdir()
+    with pytest.raises(OSError):
+        replace_file(tmp_path / "file", "new", by_way_of=parts)
+    (parts / ".file.new").rmdir()
+    replace_file(tmp_path / "file", "new", by_way_of=parts)
+    assert (tmp_path / "file").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "parts"] and not list(parts.iterdir())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drafthouse.core.box_archive import archive_file
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.forms import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
@@ -161,8 +162,8 @@ def test_what_roles_write_with_a_home_of_odd_letters(tmp_path: Path) -> None:
     python = Path(home) / "venv/bin/python"
     python.parent.mkdir(parents=True)
     python.symlink_to(box.recorder)
-    called = box.run(["sh", str(out / "start.sh"), "baseline"])
-    assert called.words == [f"{home}/served/program/start.py", home, "baseline"], called.said
+    called = box.run(["sh", str(out / "start.sh")])
+    assert called.words == [archive_file(home), "restore", home], called.said
     # sshd(8): what stands between the double quotes, \" for a quote in it; then the user's shell reads it.
     options = (out / "key_options").read_text()
     assert options.startswith('restrict,command="') and options.endswith('"')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.core.source_closure import LIBRARY
+from drafthouse.core.box_archive import LIBRARY
 from drafthouse.profiles.workspace import ROOT
 
 MODULES = ROOT / "collections/ansible_collections/drafthouse/core/plugins/modules"

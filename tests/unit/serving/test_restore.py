@@ -18,9 +18,9 @@ import pytest
 from ansible.plugins.filter.core import to_json
 from ansible_collections.drafthouse.core.plugins.modules import release as release_module
 
+from drafthouse.core.box_archive import archive, needed_by
 from drafthouse.core.docker_api import EngineError
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.source_closure import needed_by
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving import container_recreate as container_again
 from drafthouse.serving.container_recreate import definition
@@ -173,19 +173,15 @@ def test_after_a_stop_nothing_comes_back(box: Box) -> None:
 
 
 def test_the_box_starts_and_serves_with_what_lies_on_it(box: Box, tmp_path: Path) -> None:
-    """By the program alone: a folder of copies, and the interpreter of the box's own environment."""
+    """By the archive alone, and the interpreter of the box's own environment."""
     box.serve(box.resolved("one"))
     put_back(box.home, "0001", "speculative")
     # Killed while it measured something else, and then the box lost its power.
     box.start(box.resolved("dies"), "baseline")
     box.supervisor.shut_down()
-    package = tmp_path / "drafthouse_box"
-    for name, text in needed_by(["serving.restore", "serving.rollback_guard"]).items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    program = tmp_path / "start.py"
-    program.write_text((ROOT / "roles" / "last_good" / "files" / "start.py").read_text())
-    words = [str(box.home / "venv" / "bin" / "python"), "-I", str(program), str(box.home)]
+    name, data = archive()
+    (tmp_path / name).write_bytes(data)
+    words = [str(box.home / "venv" / "bin" / "python"), "-I", str(tmp_path / name), "restore", str(box.home)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "release 0001 (little, the speculative arm, little 1) answers after" in done.stdout

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.action import guarded
 
-from drafthouse.core.source_closure import needed_by
+from drafthouse.core.box_archive import archive, archive_file
 from drafthouse.serving import rollback_guard as guard_module
 from drafthouse.serving.history import read_history
 from drafthouse.serving.restore import drift, put_back
@@ -172,28 +172,21 @@ def test_a_guard_that_stood_still_itself_gives_the_run_time_to_be_heard(box: Box
         one.kill()
 
 
-def test_its_program_is_what_the_box_is_given() -> None:
-    assert {"serving/rollback_guard.py", "serving/restore.py", "core/locks.py"} <= set(
-        needed_by(["serving.rollback_guard"])
-    )
-
-
 def test_it_is_started_where_the_box_has_one(box: Box) -> None:
-    assert subprocess.run(start_command(box.home), shell=True, check=False).returncode != 0
-    program = box.home / "served" / "program" / "drafthouse_box" / "serving" / "rollback_guard.py"
-    program.parent.mkdir(parents=True)
-    program.touch()
-    start = box.home / "served" / "start.sh"
-    start.write_text(f'#!/bin/sh\necho "$@" >{box.home}/started\n')
-    start.chmod(0o755)
+    command = start_command(box.home, archive_file(box.home))
+    assert subprocess.run(command, shell=True, check=False).returncode != 0
+    name, data = archive()
+    (box.home / name).write_bytes(data)
     heard_of(box, 20)
-    assert subprocess.run(start_command(box.home), shell=True, check=False).returncode == 0
+    assert subprocess.run(command, shell=True, check=False).returncode == 0
     assert time.time() - beat_file(box.home).stat().st_mtime < 10
-    for _ in range(100):
-        if (box.home / "started").exists():
+    heard_of(box, 20)
+    for _ in range(600):
+        if "its run was heard of no more" in read_history(box.home)[-1]["why"]:
             break
         time.sleep(0.05)
-    assert (box.home / "started").read_text() == "--guard\n"
+    assert drift(box.home) == ""
+    assert "its run was heard of no more" in read_history(box.home)[-1]["why"]
 
 
 def test_a_playbook_that_was_killed_lives_no_more() -> None:

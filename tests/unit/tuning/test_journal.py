@@ -11,7 +11,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.tuning.journal import Journal, Recorded
-from drafthouse.tuning.search import STOP_S, tune
+from drafthouse.tuning.search import tune
+from drafthouse.tuning.tries import STOP_S
 from drafthouse.tuning.types import OK, Candidate, Outcome, Task
 from tests.fakes.known_box import KnownBox, peak, space
 

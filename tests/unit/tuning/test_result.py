@@ -34,7 +34,8 @@ from drafthouse.tuning.result import (
     text_of,
     tuned_profile,
 )
-from drafthouse.tuning.search import ALL, TIME, Found, tune
+from drafthouse.tuning.search import Found, tune
+from drafthouse.tuning.tries import ALL, TIME
 from drafthouse.tuning.types import BASELINE, OK, SPECULATIVE, Candidate, Outcome
 from tests.fakes.known_box import KnownBox, peak, space
 

@@ -9,7 +9,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.tuning.paired_stats import SAME, hopeless, speeds_of
-from drafthouse.tuning.search import ALL, STOP_S, TIME, _Search, middle, tune
+from drafthouse.tuning.search import _Search, middle, tune
+from drafthouse.tuning.tries import ALL, STOP_S, TIME
 from drafthouse.tuning.types import BASELINE, FINAL, SEARCH, SPECULATIVE, STOPPED, Candidate, Task
 from tests.fakes.known_box import KnownBox, drafting, peak, space
 

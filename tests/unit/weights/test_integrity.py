@@ -20,7 +20,6 @@ from drafthouse.weights.integrity import (
     note_file,
     read_note,
     stamp,
-    sync,
     verified,
     write_note,
 )
@@ -138,10 +137,3 @@ def test_two_hundred_large_files_cost_a_stat_each(tmp_path: Path) -> None:
     begun = time.monotonic()
     assert as_verified(read_note(tmp_path), tmp_path)
     assert time.monotonic() - begun < 1
-
-
-def test_sync_takes_files_and_folders(file: Path) -> None:
-    sync(file)
-    sync(file.parent)
-    with pytest.raises(FileNotFoundError):
-        sync(file.with_name("gone"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Any
 from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
 from ...analysis.break_even_results import points_of
+from ...core.box_archive import archive_file
 from ...core.errors import DrafthouseError, Problem
-from ...core.source_closure import folders_of, needed_by
 from ...profiles.render import render_file
 from ...profiles.watchdog_settings import AGAIN_S, DRAIN_S, EVERY_S, PATIENCE_S, REPORT, SCHEDULE
 from .decision import Rules
 from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
-
-PACKAGE = "drafthouse_watchdog"
 
 
 def door_of(resolved: Mapping[str, Any]) -> str:
@@ -93,17 +90,13 @@ def entries(
 ) -> list[dict[str, str]]:
     """Return the watchdog's folders and files as `lay_out` takes them.
 
-    The order is read at every look; another program is another script, which whoever holds it running starts again.
+    The order is read at every look; another archive is another script, which whoever holds it running starts again.
     """
     home = resolved["site"]["home"]
-    folder, place = f"{home}/{FOLDER}", f"{home}/{FOLDER}/program/{PACKAGE}"
-    modules = needed_by(["addons.watchdog.run"])
-    digest = hashlib.sha256("".join(modules.values()).encode()).hexdigest()[:16]
-    data = {"home": home, "folder": folder, "package": PACKAGE, "digest": digest}
+    folder = f"{home}/{FOLDER}"
+    data = {"home": home, "archive": archive_file(home)}
     files = [
-        *({"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs", f"{folder}/program", place)),
-        *({"path": f"{place}/{name}", "mode": "0750"} for name in folders_of(modules)),
-        *({"path": f"{place}/{name}", "mode": "0644", "content": text} for name, text in modules.items()),
+        *({"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")),
         {"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"},
         render_file(templates, "watchdog/serve.sh.j2", f"{folder}/serve.sh", "0755", data),
     ]

@@ -1,6 +1,6 @@
 """The watchdog on the box: looks at the engine's counters, has `decision.py` decide, and does what was decided.
 
-    python -m drafthouse_watchdog.addons.watchdog.run HOME
+    python drafthouse-HASH.pyz watchdog HOME
 
 The order is `watchdog/order.json` below HOME and is read at every look. In the mode `report` a decision is a line in
 the journal and nothing else. Otherwise it is a wish, which waits for a quiet moment:
@@ -17,7 +17,6 @@ nothing, nothing is changed any more until the order is another one, or somebody
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ from typing import Any
 from ...analysis.break_even import Point
 from ...bench.spec_metrics import Snapshot, difference
 from ...core.errors import DrafthouseError
-from ...core.locks import only_one
+from ...core.locks import held, only_one
 from ...core.procfs import boot_id
 from ...profiles.watchdog_settings import REPORT, SCHEDULE
 from ...serving.releases import current
@@ -356,15 +355,13 @@ class Watchdog:
         return runtime_of({"runtime": self.order["runtime"], "home": str(self.home)})
 
 
-def main() -> None:
-    """Watch until somebody ends it."""
+def watch(home: Path) -> None:
+    """Watch over the box whose folder of ours is ``home``, until somebody ends it."""
     os.umask(0o77)
     # Ended like this, it opens the door on its way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    home = Path(sys.argv[1])
-    with (home / FOLDER / "lock").open("w") as lock:
-        # Two of them would change the server in turns.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # Two of them would change the server in turns.
+    with held(home / FOLDER / "lock"):
         watchdog = Watchdog(home)
         if not watchdog.state.under_way:
             # One that was killed while it waited for a quiet moment has left it closed.
@@ -378,7 +375,3 @@ def main() -> None:
                 print(f"{time.ctime()}: {error!r}", flush=True)
                 wait_s = 10.0
             time.sleep(wait_s)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,6 +26,7 @@ from ...bench.results import assemble
 from ...bench.step import run_step
 from ...core.errors import DrafthouseError, NotHere, Problem, did_you_mean
 from ...core.format import DASH, count, number, whole
+from ...core.table import aligned
 from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Data, Tool, Work
 
 #: How long a tool may take beside the time of its requests (imports, its own start), in seconds.
@@ -279,12 +280,7 @@ def comparison_lines(opinion: Mapping[str, Any]) -> list[str]:
             if any(value is not None for value in values):
                 shown = _shown if key in NUMBERS else whole
                 table.append([title, *map(shown, values), _difference(values) if key in NUMBERS else ""])
-        widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-        for row in table:
-            right = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            cells = [row[0].ljust(widths[0]), *right]
-            lines.append("  ".join(cells).rstrip())
-        lines.append("")
+        lines += [*aligned(table), ""]
     lines.append("difference: theirs against the mean of both of ours. Ours again is after theirs: what the engine")
     lines.append("remembers of the prompts helps theirs and ours again, and not the first.")
     if opinion["left_out"]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
-from ...prompts.load_levels import NARROW, SECONDS, UNITS, shown_level
+from ...core.format import shown_level
+from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
 SCHEMA = "drafthouse.ladder/1"

@@ -15,8 +15,8 @@ from typing import Any
 
 from ...core.documents import read_json
 from ...core.errors import DrafthouseError, Problem
+from ...core.format import shown_level
 from ...core.kept_file import write_whole
-from ...prompts.load_levels import shown_level
 from ..kept_shapes import LADDER, checked
 from .plan import SCHEMA, Rung
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.progress import shown_time
-from ...prompts.load_levels import OPEN, UNITS, shown_level
+from ...core.format import shown_level, shown_time
+from ...core.plain_text import printable
+from ...core.table import aligned
+from ...prompts.load_levels import OPEN, UNITS
 from .store import BROKEN, INCOMPLETE, OK
 
 Step = Mapping[str, Any]
@@ -29,8 +31,8 @@ def step_line(step: Step, load: str) -> str:
     where = ", ".join(
         [
             f"{shown_level(step['level'])} {UNITS[load]}",
-            plain(step["kind"]),
-            plain(step["arm"]),
+            printable(step["kind"]),
+            printable(step["arm"]),
             f"round {step['round']}",
         ]
     )
@@ -52,11 +54,11 @@ def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
     steps = sorted(ladder["steps"], key=lambda one: (ladder["kinds"].index(one["kind"]), one["level"], one["round"]))
     lines = [*_table(ladder, steps), "", *_legend(ladder)]
     notes = [
-        f"{shown_level(step['level'])}, {plain(step['kind'])}, {plain(step['arm'])}: {plain(note)}"
+        f"{shown_level(step['level'])}, {printable(step['kind'])}, {printable(step['arm'])}: {printable(note)}"
         for step in steps
         for note in step["notes"]
     ]
-    return lines + notes + [plain(note) for note in ladder["notes"]]
+    return lines + notes + [printable(note) for note in ladder["notes"]]
 
 
 def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, height: int) -> list[str]:
@@ -69,21 +71,16 @@ def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, 
     if len(table) > room:
         table = [table[0], *table[len(table) - room + 1 :]] if room else []
     left = f", about {shown_time(event['eta_s'])} left" if event["eta_s"] is not None else ""
-    lines = [*table, f"{event['done']} of {event['total']} steps{left}", f"now: {plain(event['text'])}"]
+    lines = [*table, f"{event['done']} of {event['total']} steps{left}", f"now: {printable(event['text'])}"]
     return [line[: max(1, width - 1)] for line in lines]
-
-
-def plain(text: object) -> str:
-    """Return text that moves no cursor: a user's own names may hold anything."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
 def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
     """Return the steps as aligned lines; columns in which all steps are alike are left out."""
     columns = {
         "a second" if ladder["load"] == OPEN else "at once": [shown_level(one["level"]) for one in steps],
-        "kind": [plain(one["kind"]) for one in steps],
-        "arm": [plain(one["arm"]) for one in steps],
+        "kind": [printable(one["kind"]) for one in steps],
+        "arm": [printable(one["arm"]) for one in steps],
         "round": [str(one["round"]) for one in steps],
         "requests": [f"{one['completed']}/{one['num_prompts']}" for one in steps],
         "tok/s": [_figure(one["output_throughput"]) for one in steps],
@@ -101,16 +98,8 @@ def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
     same += ["arm"] if len({one["arm"] for one in steps}) == 1 else []
     same += [name for name in ("good/s", "accepted") if set(columns[name]) == {_NOTHING}]
     kept = {name: cells for name, cells in columns.items() if name not in same}
-    widths = {name: max(map(len, [name.strip(), *cells])) for name, cells in kept.items()}
-    rows = [{name: name.strip() for name in kept}]
-    rows += [{name: cells[place] for name, cells in kept.items()} for place in range(len(steps))]
-    left = ("kind", "arm", "ended")
-    return [
-        "  ".join(
-            cell.ljust(widths[name]) if name in left else cell.rjust(widths[name]) for name, cell in row.items()
-        ).rstrip()
-        for row in rows
-    ]
+    left = [place for place, name in enumerate(kept) if name in ("kind", "arm", "ended")]
+    return aligned([[name.strip() for name in kept], *zip(*kept.values(), strict=True)], left)
 
 
 def _legend(ladder: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,6 @@ of the ledger that it is from (`mark_of`), so that a lost ledger does not make o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import json
@@ -29,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import DrafthouseError, Problem
+from ...core.files import sync
+from ...core.locks import take
 
 FILE = "ledger.jsonl"
 CONSOLE = "https://cloud.vast.ai/instances/"
@@ -129,7 +130,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         is_new = not path.exists()
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            take(handle)
             os.fchmod(handle, 0o600)
             size = os.fstat(handle).st_size
             cut_off = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
@@ -138,7 +139,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         finally:
             os.close(handle)
         if is_new:
-            _fsync_folder(path.parent)
+            sync(path.parent)
     except OSError as error:
         raise NotWritten(
             Problem(
@@ -273,11 +274,3 @@ def _write(handle: int, data: bytes) -> None:
     """Write all of it; a disk that is full in the middle is an error, and the rest of the line stays cut off."""
     while data:
         data = data[os.write(handle, data) :]
-
-
-def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,6 @@ back. Standard library only, Python 3.10; needs root and systemd.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from typing import Any
 from ...core.docker_api import DockerApi
 from ...core.errors import DrafthouseError, Problem
 from ...core.files import replace_file
+from ...core.locks import take
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 from .daemon_plan import Plan, Wishes, last_line, make_plan, run
@@ -348,22 +348,15 @@ class Daemon:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Wait for a run that was cut off but still works on the box: two must not write the file."""
-        until = time.monotonic() + _LOCK_WAIT_S
         with Path(_LOCK).open("w") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise DrafthouseError(
-                            Problem(
-                                f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
-                                "to be alone with the container engine",
-                                "wait for it, or end it",
-                            )
-                        ) from None
-                    time.sleep(0.5)
+            if not take(lock, _LOCK_WAIT_S):
+                raise DrafthouseError(
+                    Problem(
+                        f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
+                        "to be alone with the container engine",
+                        "wait for it, or end it",
+                    )
+                )
             yield
 
 

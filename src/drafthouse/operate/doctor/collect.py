@@ -25,7 +25,7 @@ from ...addons.watchdog.journal import STATE
 from ...addons.watchdog.switch import is_held, is_measured
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
-from ...core.tcp_table import listeners
+from ...core.procfs import listeners
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...analysis.crossover_text import exact
-from ...core.format import NOTHING, number, percent, times, times_span
+from ...core.format import NOTHING, number, percent, shown_level, times, times_span
 from ...core.plain_text import printable
 from ...core.table import table
 from ...report.data.setup import ARMS
@@ -107,7 +106,11 @@ def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
             "Speed of the server under load, tok/s",
             ["kind", load["unit"] or "load", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B"))],
             [
-                [row["kind"], exact(row["level"]), *(number(row[arm][side]) for arm in ARMS for side in ("a", "b"))]
+                [
+                    row["kind"],
+                    shown_level(row["level"]),
+                    *(number(row[arm][side]) for arm in ARMS for side in ("a", "b")),
+                ]
                 for row in load["rows"]
             ],
         ),

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...analysis.crossover import agreed
-from ...analysis.crossover_text import exact
 from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, MARKS, Prompt, Request, Result, judge, measured_tpot
 from ...bench.samples import apart_from_temperature
 from ...bench.stats import estimate, geometric_means, median, paired_ratios
 from ...bench.usage_check import not_compared
 from ...core import exit_codes
-from ...core.format import at_a_time
+from ...core.format import at_a_time, shown_level
 from ...prompts.suites import prompt_hashes
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
@@ -354,7 +353,7 @@ def not_measured(
     spec = results["speculative"]
     requests = list(spec.get("requests") or [])
     if load:
-        found = [f"Any load above {exact(load['levels'][-1])} {load['unit']}."]
+        found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
     else:
         found = [
             f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...analysis.crossover_text import exact
 from ...analysis.verdict import CANNOT_SAY, INVALID
 from ...bench.stats import median
-from ...core.format import NOTHING, count, listing
+from ...core.format import NOTHING, count, listing, shown_level
 
 SCHEMA = "drafthouse.ladder/1"
 ARMS = ("baseline", "speculative")
@@ -187,7 +186,7 @@ def troubles(steps: Iterable[Step]) -> list[str]:
     """Return a sentence for each step that was disturbed, restarted or not answered in full."""
     found: list[str] = []
     for step in steps:
-        where = f"{step.get('arm')}, {step.get('kind')} at {exact(step['level'])}, round {step.get('round')}"
+        where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
         status = str(step.get("status"))
         told = [] if status == OK else [TROUBLES.get(status, status)]
         if step.get("restarted"):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.crossover_text import exact, load
-from ...core.format import number, times
+from ...analysis.crossover_text import load
+from ...core.format import number, shown_level, times
 from .style import ACCENT, COLOURS, LINES, MUTED, NAMES, new_figure, plain
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
     axes.minorticks_off()
     # Levels that lie close together would overprint each other.
     shown = [level for place, level in enumerate(levels) if not place or level >= 1.2 * levels[place - 1]]
-    axes.set_xticks(shown, [exact(level) for level in shown])
+    axes.set_xticks(shown, [shown_level(level) for level in shown])
     spread = (levels[-1] / levels[0]) ** 0.06 if levels[0] > 0 and len(levels) > 1 else 1.5
     axes.set_xlim(levels[0] / spread, levels[-1] * spread)
     axes.set_xlabel(plain(unit))
@@ -138,6 +138,6 @@ def _in_words(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> str:
             if row[arm]
         )
         gain = f", {times(row['speedup']['median'])}" if row["speedup"] else ""
-        told.append(f"at {exact(row['level'])}: {speeds}{gain}")
+        told.append(f"at {shown_level(row['level'])}: {speeds}{gain}")
     end = f" Speculation: {kind['sentence']}." if kind["sentence"] else ""
     return f"{kind['kind']} over {unit}, {'; '.join(told)}.{end}"

@@ -11,6 +11,7 @@ import pytest
 
 from drafthouse.addons.watchdog.decision import Rules
 from drafthouse.addons.watchdog.order import entries, order_of, schedule_overrides
+from drafthouse.core.box_archive import archive
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
 from drafthouse.profiles.result_key import measured_key
@@ -76,7 +77,8 @@ def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
     folder = tmp_path / "a home" / "watchdog"
     assert json.loads((folder / "order.json").read_text()) == order
     assert subprocess.run(["sh", "-n", str(folder / "serve.sh")], check=False).returncode == 0
-    assert "-m drafthouse_watchdog.addons.watchdog.run" in (folder / "serve.sh").read_text()
+    assert f"{archive()[0]}' watchdog " in (folder / "serve.sh").read_text()
+    assert not (folder / "program").exists()
     assert not lay_out(entries(ROOT / "templates", data, order, None)).changed
     # The order is read at every look: it is no reason to start the program again.
     again = lay_out(entries(ROOT / "templates", data, {**order, "every_s": 9.0}, None))

@@ -24,8 +24,8 @@ from drafthouse.addons.watchdog.switch import CLOSED, OPEN, Door, is_measured
 from drafthouse.analysis.break_even import Point
 from drafthouse.bench.foreign_traffic import parse_traffic
 from drafthouse.bench.spec_metrics import parse_counters, unreadable
+from drafthouse.core.box_archive import archive
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.source_closure import needed_by
 from drafthouse.serving.history import SERVED, SWITCHED, add_event
 from drafthouse.serving.runtimes import State as Running
 
@@ -490,18 +490,18 @@ def test_a_wall_clock_that_is_set_shortens_nothing(before: Any, now: Any, second
 
 
 def test_its_program_runs_from_what_travels_alone(tmp_path: Path) -> None:
-    place = tmp_path / "program" / "drafthouse_watchdog"
-    for name, text in needed_by(["addons.watchdog.run"]).items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text)
-    words = [sys.executable, "-c", "import drafthouse_watchdog.addons.watchdog.run, sys; print(sorted(sys.modules))"]
+    name, data = archive()
+    (tmp_path / name).write_bytes(data)
+    code = "import drafthouse.addons.watchdog.run as one, sys; print(sorted(sys.modules), one.__file__)"
+    words = [sys.executable, "-c", code]
     done = subprocess.run(
-        words, cwd=tmp_path, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "program")},
+        words, cwd=tmp_path, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / name)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ansible" not in done.stdout
     assert "numpy" not in done.stdout
+    assert name in done.stdout
 
 
 def test_a_door_that_is_not_there_holds_nothing(tmp_path: Path) -> None:

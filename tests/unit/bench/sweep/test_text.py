@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.sweep.plan import LadderPlan, heading
-from drafthouse.bench.sweep.text import ENDED, ladder_lines, live_lines, plain, step_line
+from drafthouse.bench.sweep.text import ENDED, ladder_lines, live_lines, step_line
+from drafthouse.core.plain_text import printable
 from drafthouse.core.progress import shown_together
 
 
@@ -104,7 +105,7 @@ def test_before_the_first_step_there_is_no_table() -> None:
 
 
 def test_a_users_own_names_move_no_cursor() -> None:
-    assert plain("a\x1b[2Jb\n") == "a?[2Jb?"
+    assert printable("a\x1b[2Jb\n") == "a?[2Jb "
     text = "\n".join(ladder_lines(ladder(step(kind="code", arm="\x1b[31m", notes=["\x07"]), step(4))))
     assert "\x1b" not in text
     assert "\x07" not in text

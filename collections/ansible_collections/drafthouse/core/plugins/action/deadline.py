@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.cloud.deadline import clocks
+from ..module_utils.cloud.deadline import clocks, program
 from ..module_utils.cloud.vast.clock import left_of
-from ..module_utils.core.source_closure import LIBRARY
+from ..module_utils.core.box_archive import LIBRARY
 from ..plugin_utils.words import Answer, TaskVars
 
 
@@ -21,6 +21,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
+        arguments["program"] = program()
         arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
         result: Answer = self._execute_module(
             module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}

@@ -11,6 +11,7 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.addons.gateway import Reached, key_command, reached_text
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
 from ..module_utils.operate.tunnel import Way
 from ..plugin_utils.words import Answer, TaskVars, failure
@@ -57,9 +58,7 @@ class ActionModule(ActionBase):
         if file.is_file() and file.read_text("utf-8") == pem:
             return str(file), False
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        new = file.with_suffix(".new")
-        new.write_text(pem, "utf-8")
-        new.replace(file)
+        replace_file(file, pem, None)
         return str(file), True
 
     def _key_command(self, key_file: str, host: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.core.box_archive import archive_file
 from ..module_utils.serving.rollback_guard import BEAT_EVERY_S, beat_command, start_command
 from ..plugin_utils.beats import beat_until
 from ..plugin_utils.words import Answer, TaskVars
@@ -31,8 +32,8 @@ class ActionModule(ActionBase):
         if self._task.check_mode or not (resolved["box"].get("served") or {}).get("release"):
             return {"changed": False}
         home = resolved["site"]["home"]
-        if self._low_level_execute_command(start_command(home))["rc"] != 0:
-            return {"changed": False, "msg": "this box has no guard yet: the next server that is accepted brings it"}
+        if self._low_level_execute_command(start_command(home, archive_file(home)))["rc"] != 0:
+            return {"changed": False, "msg": "this box has no guard yet: playbooks/host.yml brings it"}
         # Tasks are processes of their own, so their parent is ansible-playbook itself.
         playbook = os.getppid()
         if os.fork() == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, TaskVars
@@ -31,8 +32,5 @@ class ActionModule(FollowingAction):
             return result
         host = name_of(str((task_vars or {}).get("inventory_hostname", ""))) or "box"
         path = Path(folder) / f"{host}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(trial) + "\n", "utf-8")
-        temporary.replace(path)
+        replace_file(path, json.dumps(trial) + "\n", None)
         return {**result, "trial": {"status": trial["status"], "asked": trial["asked"]}}

@@ -1,4 +1,4 @@
-"""Tell a box's watchdog what it needs: the break-even from what was measured there, and its own program."""
+"""Tell a box's watchdog what it needs: the break-even from what was measured there."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ description:
 attributes:
   check_mode: {support: full, description: Tells what would be changed.}
 options:
-  program: {description: The text of the program., type: str, required: true}
+  program: {description: The text of the program; the action gives it., type: str, required: true}
   deadline: {description: When the box shall end, in unix seconds., type: int, required: true}
   left_s: {description: Seconds until then., type: float, required: true}
   home: {description: Folder that servers of the box run out of; without it none of them is ended., type: path}
@@ -34,7 +34,6 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: End this box in an hour
   drafthouse.core.deadline:
-    program: "{{ lookup('ansible.builtin.template', 'deadline.py.j2') }}"
     deadline: "{{ now().timestamp() + 3600 }}"
     left_s: 3600
     url: https://console.vast.ai

@@ -1,16 +1,38 @@
 #!/usr/bin/env python3
-# {{ managed }}
-"""Ends this rented box at its deadline, with the key that the platform gave the container for itself.
+# On a box this file is written by Drafthouse: the next run overwrites changes made there.
+"""End a rented box at its deadline, with the key that the platform gave the container for itself.
 
     deadline.py FOLDER
 
-FOLDER/arm.json says until when and where to ask; FOLDER/journal.jsonl is what happened. Time is counted by the machine's
-own monotonic clock: a wall clock that is set ends nothing early. What time it is, and since when the box is rented, the
-provider says: when an order is taken up, and after each restart of the machine; until it answers, the wall clock says
-how long the machine was away. A box that cannot end itself stops itself; where that fails too, FOLDER/power_off.py, which
-comes with a playbook as what serves does, ends what serves.
+It runs there as it stands, and shortened out of the start command (`cloud/deadline.py`), before anything else of ours
+is there. Standard library only; it imports nothing of ours.
+
+FOLDER/arm.json says until when and where to ask; FOLDER/journal.jsonl is what happened. Time is counted by the
+machine's own monotonic clock: a wall clock that is set ends nothing early. What time it is, and since when the box is
+rented, the provider says: when an order is taken up, and after each restart of the machine; until it answers, the wall
+clock says how long the machine was away. A box that cannot end itself stops itself; where that fails too,
+FOLDER/power_off.py, which comes with a playbook as what serves does, ends what serves.
 """
-import email.utils, fcntl, json, os, subprocess, sys, time, urllib.error, urllib.request
+
+from __future__ import annotations
+
+import email.utils
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Data = dict[str, Any]
+    Told = tuple[float, float | None]
 
 EVERY_S, AGAIN_S, RARELY_S, JUMP_S, LATE_S, ASK_S = 10, 60, 600, 60, 3600, 300
 # The tries from which on the box asks to be stopped, too, and from which on what serves on it is ended.
@@ -18,16 +40,18 @@ STOP_AT, OFF_AT = 5, 8
 WAYS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; its disk is still billed: make destroy")
 
 
-def left_of(arm, now):
-    """Seconds left by an order: from its own moment, or, where only a deadline is known, by a wall clock that can be."""
+def left_of(arm: Data, now: Data) -> float:
+    """Return the seconds left by an order: from its own moment; with a deadline alone by a wall clock that can be."""
     if arm.get("boot") == now["boot"]:
-        return arm["left_s"] - (now["up"] - arm["up"])
-    left, life = arm["deadline"] - now["wall"], arm.get("life_s") or arm["left_s"]
+        left: float = arm["left_s"] - (now["up"] - arm["up"])
+        return left
+    left = arm["deadline"] - now["wall"]
+    life: float = arm.get("life_s") or arm["left_s"]
     return left if life - min(LATE_S, life / 2) <= left <= life else life
 
 
-def went_on(state, now):
-    """Seconds left after the time since `state`, and by how much the wall clock was set meanwhile."""
+def went_on(state: Data, now: Data) -> tuple[float, float]:
+    """Return the seconds left after the time since `state`, and by how much the wall clock was set meanwhile."""
     wall = now["wall"] - state["wall"]
     if state["boot"] != now["boot"]:
         return state["left_s"] - max(0, wall), 0
@@ -35,13 +59,14 @@ def went_on(state, now):
     return state["left_s"] - up, wall - up
 
 
-def clocks():
+def clocks() -> Data:
+    """Return the machine's clocks: wall, seconds since its start, and which start that was."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": file.read().strip()}
 
 
-def given():
-    """What the platform gave the container: sessions over SSH do not see it, the first process does."""
+def given() -> dict[str, str]:
+    """Return what the platform gave the container: SSH sessions do not see it, the first process does."""
     try:
         with open("/proc/1/environ", "rb") as file:
             pairs = (entry.partition("=") for entry in file.read().decode(errors="replace").split("\0"))
@@ -52,16 +77,20 @@ def given():
 
 class Stay(urllib.request.HTTPRedirectHandler):
     """The key goes nowhere else."""
-    redirect_request = lambda *_: None
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
 
 
-def talk(verb, body, url, environ):
-    """Status, JSON and time of an answer; 0 where none came. 401 where the platform gave no key."""
+def talk(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> tuple[int, Data, Any]:
+    """Return status, JSON and time of an answer; 0 where none came. 401 where the platform gave no key."""
     key, number = environ.get("CONTAINER_API_KEY"), environ.get("CONTAINER_ID", "")
     if not key or not number:
         return 401, {}, None
-    request = urllib.request.Request(
-        f"{url}/api/v0/instances/{number}/", None if verb == "GET" else json.dumps(body or {}).encode(), method=verb,
+    request = urllib.request.Request(  # noqa: S310 (a deadline's order names vast.ai)
+        f"{url}/api/v0/instances/{number}/",
+        None if verb == "GET" else json.dumps(body or {}).encode(),
+        method=verb,
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
     try:
@@ -75,14 +104,14 @@ def talk(verb, body, url, environ):
         return 0, {}, None
 
 
-def ask(verb, body, url, environ):
-    """Status of the answer; 400 where it says no in a good one."""
+def ask(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> int:
+    """Return the status of the answer; 400 where it says no in a good one."""
     status, data, _ = talk(verb, body, url, environ)
     return status if status != 200 or data.get("success") else 400
 
 
-def told(url, environ):
-    """The provider's time, and since when the box is rented where it says that; None without an answer."""
+def told(url: str, environ: Mapping[str, str]) -> Told | None:
+    """Return the provider's time, and since when the box is rented where it says that; None without an answer."""
     _, data, date = talk("GET", None, url, environ)
     try:
         now = email.utils.parsedate_to_datetime(date).timestamp()
@@ -95,15 +124,22 @@ def told(url, environ):
 
 
 class Watch:
-    def __init__(self, folder):
+    """One watch over one box, out of its folder."""
+
+    # What files of the folder say, None before the first: the order, and what is known of the time under it.
+    order: Any
+    state: Any
+
+    def __init__(self, folder: str) -> None:
         self.folder, self.order, self.state, self.wait, self.tries, self.ask_at = folder, None, None, 5, 0, 0
         self.taken = 0
 
-    def say(self, what):
+    def say(self, what: str) -> None:
+        """Add a line to the journal."""
         line = {"at": round(time.time()), "left_s": round(self.state["left_s"]) if self.state else None, "what": what}
         self.put("journal.jsonl", json.dumps(line) + "\n", "a")
 
-    def put(self, name, text, mode):
+    def put(self, name: str, text: str, mode: str) -> bool:
         """Write; a disk that is full must not keep the box from ending."""
         try:
             with open(f"{self.folder}/{name}", mode) as file:
@@ -112,15 +148,16 @@ class Watch:
         except OSError:
             return False
 
-    def read(self, name):
+    def read(self, name: str) -> Any:
+        """Return what a file of the folder says; None where it says nothing."""
         try:
             with open(f"{self.folder}/{name}.json") as file:
                 return json.load(file)
         except (OSError, ValueError):
             return None
 
-    def corrected(self, date, start):
-        """Count by the provider's clock: until what was found at its first word, also after a restart of the machine."""
+    def corrected(self, date: float, start: float | None) -> None:
+        """Count by the provider's clock, until what was found at its first word, also after the machine's restart."""
         state, arm = self.state, self.order
         if "ends" not in state:
             # A playbook's order is counted from the moment it came, a start script's from when the box was rented.
@@ -133,8 +170,8 @@ class Watch:
             self.say(f"{left:.0f} s are left by the provider's clock")
         state["left_s"] = left
 
-    def tick(self, now, told):
-        """Take the order and the time in; True when the time is over."""
+    def tick(self, now: Data, told: Callable[[], Told | None]) -> bool:
+        """Take the order and the time in; tell whether the time is over."""
         arm = self.read("arm")
         if self.order is None:
             self.state = self.read("clock")
@@ -158,10 +195,11 @@ class Watch:
         state.update(now, order=self.order)
         if self.put("clock.new", json.dumps(state), "w"):
             os.replace(f"{self.folder}/clock.new", f"{self.folder}/clock.json")
-        return state["left_s"] <= 0
+        over: bool = state["left_s"] <= 0
+        return over
 
-    def end(self, asked):
-        """True when the platform took it. What is refused is not to be had; what fails may be, and is asked for again."""
+    def end(self, asked: Callable[[str, Data | None], int]) -> bool:
+        """Tell whether the platform took it. What is refused is not to be had; what fails is asked for again."""
         self.tries += 1
         for verb, body, done in WAYS:
             status = asked(verb, body)
@@ -178,22 +216,30 @@ class Watch:
                     break
         return False
 
-    def once(self, now, asked, told=lambda: None):
-        """One look; seconds until the next."""
+    def once(
+        self,
+        now: Data,
+        asked: Callable[[str, Data | None], int],
+        told: Callable[[], Told | None] = lambda: None,
+    ) -> float:
+        """Look once; return the seconds until the next look."""
         if not self.tick(now, told):
             self.tries, self.taken, self.wait = 0, 0, 5
             return EVERY_S if not self.state else max(0.1, min(EVERY_S, self.state["left_s"]))
         took, most, off = self.end(asked), AGAIN_S, f"{self.folder}/power_off.py"
         if self.tries >= OFF_AT and os.path.exists(off):
             words = sys.executable, off, self.folder
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            self.say((done.stdout + done.stderr[-300:]).strip() or "nothing serves here any more; it is billed: make destroy")
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            self.say(
+                (done.stdout + done.stderr[-300:]).strip() or "nothing serves here any more; it is billed: make destroy"
+            )
             took, most = False, RARELY_S
         self.wait = AGAIN_S if took else min(most, self.wait * 2)
         return self.wait
 
 
-def main():
+def main() -> None:
+    """Watch until the box ends."""
     os.umask(0o77)
     watch = Watch(sys.argv[1])
     with open(f"{watch.folder}/lock", "w") as lock:

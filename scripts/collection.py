@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Build the Ansible collection as one file: build/drafthouse-core-VERSION.tar.gz.
+
+In the clone its module_utils is a link to src/drafthouse, which ansible-galaxy leaves out for it leads outside; so it
+is built from a copy in which the link is resolved. Catalogue, profiles, templates and roles stay in the clone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from _clone import parser_of, project, run
+
+from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.exit_codes import DONE
+from drafthouse.profiles.workspace import ROOT
+
+_COLLECTION = ROOT / "collections" / "ansible_collections" / "drafthouse" / "core"
+
+
+def main() -> int:
+    """Build it, and say where it lies."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--to", type=Path, default=ROOT / "build", help="the folder of the file")
+    given = parser.parse_args()
+    print(built(given.to))
+    return DONE
+
+
+def built(folder: Path) -> Path:
+    """Build the collection into ``folder``; return its file. Raises DrafthouseError with what ansible-galaxy said."""
+    about = project()
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as copy:
+        staged = Path(copy) / "core"
+        shutil.copytree(_COLLECTION, staged, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("README.md", "LICENSE"):
+            shutil.copy(ROOT / name, staged / name)
+        # JSON is YAML.
+        galaxy = {
+            "namespace": "drafthouse",
+            "name": "core",
+            "version": about["version"],
+            "readme": "README.md",
+            "authors": ["Drafthouse"],
+            "description": about["description"],
+            "license_file": "LICENSE",
+        }
+        (staged / "galaxy.yml").write_text(json.dumps(galaxy), "utf-8")
+        words = ["ansible-galaxy", "collection", "build", str(staged), "--output-path", str(folder), "--force"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise DrafthouseError(Problem(f"ansible-galaxy said: {said}", "a collection that builds", "mend that"))
+    return folder / f"drafthouse-core-{about['version']}.tar.gz"
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,40 @@
+"""The programs of ours that outlive a run on a box.
+
+Each imports only what it needs, so that a box whose own environment is damaged still serves what should serve: restore
+and guard need the standard library alone, watchdog also the environment's aiohttp. Python 3.10.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+_PROGRAMS = {
+    "watchdog": "watch whether speculation still pays, until somebody ends it",
+    "restore": "serve what should serve, at once",
+    "guard": "serve what should serve, once the run that works on the box is heard of no more",
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a program; return its exit status."""
+    parser = argparse.ArgumentParser(prog="drafthouse", description="Programs that run on a box without a run.")
+    programs = parser.add_subparsers(dest="program", required=True)
+    for name, what in _PROGRAMS.items():
+        one = programs.add_parser(name, help=what, description=what)
+        one.add_argument("home", type=Path, help="the folder of everything of ours on this box")
+    given = parser.parse_args(words)
+    if given.program == "watchdog":
+        from ..addons.watchdog.run import watch  # noqa: PLC0415
+
+        watch(given.home)
+    elif given.program == "restore":
+        from ..serving.restore import at_start  # noqa: PLC0415
+
+        return at_start(given.home)
+    else:
+        from ..serving.rollback_guard import guard  # noqa: PLC0415
+
+        return guard(given.home)
+    return 0

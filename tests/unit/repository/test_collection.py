@@ -1,0 +1,115 @@
+"""The collection as a file of its own: it builds, installs and works in a folder without the clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.profiles.workspace import ROOT
+
+pytestmark = pytest.mark.processes
+BIN = Path(sys.executable).parent
+CALLBACK = """
+import json
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "stdout", "as_json"
+
+    def v2_runner_on_ok(self, result):
+        print(json.dumps(result._result, default=str))
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        print(json.dumps({**result._result, "failed": True}, default=str))
+"""
+
+
+def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Ansible's in a folder as somebody does who has nothing of ours but what is installed there."""
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE", "PYTHON", "DRAFT"))}
+    settings = {
+        "HOME": str(folder),
+        "PATH": f"{BIN}:/usr/bin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        "ANSIBLE_CALLBACK_PLUGINS": str(folder / "callbacks"),
+        "ANSIBLE_STDOUT_CALLBACK": "as_json",
+    }
+    return subprocess.run(
+        [str(BIN / program), *words], cwd=folder, env=theirs | settings, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = [sys.executable, str(ROOT / "scripts" / "collection.py"), "--to", str(tmp_path_factory.mktemp("built"))]
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder in which there is the collection, and a way to see what its tasks return."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    done = run(folder, "ansible-galaxy", "collection", "install", "--offline", str(tarball), "-p", "collections")
+    assert done.returncode == 0, done.stderr
+    (folder / "callbacks").mkdir()
+    (folder / "callbacks" / "as_json.py").write_text(CALLBACK)
+    return folder
+
+
+def asked(installed: Path, plugin: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a module, or of an action, as the only task of a playbook in that folder."""
+    play = {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": [{plugin: dict(arguments)}]}
+    # JSON is YAML.
+    (installed / "play.yml").write_text(json.dumps([play | {"vars": {"profile": "cpu-smollm2-ngram"}}]))
+    done = run(installed, "ansible-playbook", "-i", "box,", "play.yml")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stdout + done.stderr
+    answer: dict[str, Any] = json.loads(lines[0])
+    return answer
+
+
+def test_the_library_is_in_it_and_no_link(tarball: Path) -> None:
+    with tarfile.open(tarball) as packed:
+        members = packed.getmembers()
+    names = {member.name for member in members}
+    library = {path.relative_to(ROOT / "src" / "drafthouse") for path in (ROOT / "src").rglob("*.py")}
+    assert {f"plugins/module_utils/{path}" for path in library} <= names
+    assert not [member.name for member in members if member.issym() or member.islnk()]
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_a_module_runs_without_the_clone(installed: Path) -> None:
+    gone = str(installed / "gone")
+    given = {"paths": ["/"], "ports": [1], "supervisor_pidfile": gone, "present": ["/", gone]}
+    answer = asked(installed, "drafthouse.core.box_facts", given)
+    assert answer["box"]["present"] == ["/"]
+    assert not answer["changed"]
+
+
+def test_an_action_runs_without_the_clone(installed: Path) -> None:
+    assert not asked(installed, "drafthouse.core.hosts_named", {}).get("failed")
+    report = {"invalid": True, "reasons": ["nothing was measured"], "directory": "reports/one"}
+    answer = asked(installed, "drafthouse.core.valid", {"report": report, "profile": "one"})
+    assert answer["failed"]
+    assert "nothing was measured" in json.dumps(answer), answer
+
+
+def test_one_that_needs_the_clone_says_so(installed: Path) -> None:
+    answer = asked(installed, "drafthouse.core.resolve", {})
+    assert answer["failed"]
+    (problem,) = answer["problems"]
+    assert "without a clone" in problem["found"]
+    assert problem["needed"] and problem["do"]

@@ -1,0 +1,113 @@
+"""What is easily written once more where it is needed stands in one place: locks, writing a file, reading one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from drafthouse.profiles.workspace import ROOT
+
+FOLDERS = ("src/drafthouse", "scripts", "collections/ansible_collections/drafthouse/core/plugins", "roles")
+#: Who puts one thing in another's place without `core.files.replace_file`, and why.
+RENAMES = {
+    "src/drafthouse/core/files.py": "it is replace_file",
+    "src/drafthouse/weights/sources.py": "a file that was downloaded, and hashed, before",
+    "src/drafthouse/weights/snapshot.py": "files that were downloaded, and hashed, before",
+    "src/drafthouse/weights/layout.py": "a symbolic link",
+    "src/drafthouse/weights/nearby_copies.py": "another name for a file that is there",
+    "src/drafthouse/addons/watchdog/journal.py": "a journal that is appended to goes aside",
+    "src/drafthouse/weights/install.py": "a symbolic link",
+    "src/drafthouse/weights/demo/gguf_files.py": "gigabytes, written piece by piece",
+    "src/drafthouse/weights/demo/recipes.py": "a folder that a program wrote",
+    "src/drafthouse/operate/offline_bundle.py": "gigabytes, written piece by piece; and a folder",
+    "src/drafthouse/serving/releases.py": "a folder of files that replace_file wrote",
+    "src/drafthouse/host/deb_unpack.py": "programs that dpkg-deb unpacked",
+    "src/drafthouse/host/docker/daemon.py": "a copy for dockerd to check, which goes again",
+    "src/drafthouse/cloud/vast/local_state.py": "a key: of several that are made at once the first stays",
+    "collections/ansible_collections/drafthouse/core/plugins/action/bundle.py": "a copy to send, which goes again",
+}
+#: Who reads JSON or YAML without `core.documents` and `core.yaml_documents`, which refuse a key that stands twice, text
+#: that is not UTF-8, NaN and endless nesting, and why: none of it is a file that a person writes or gives by its path.
+READERS = {
+    "an answer of a server or a program, read as it comes": (
+        "addons/monitoring_ready.py", "bench/outcome.py", "bench/output_scoring.py", "bench/spec_metrics.py",
+        "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py", "engines/llamacpp.py",
+        "host/image_python.py", "operate/doctor/paths.py", "operate/doctor/probe.py", "operate/tunnel.py",
+        "serving/first_request.py", "serving/runtimes.py", "bench/external/clients.py", "weights/nearby_copies.py",
+    ),
+    "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
+    "a file of our own, written whole by this version for itself": (
+        "addons/watchdog/switch.py", "bench/sweep/store.py", "cloud/deadline.py", "cloud/power_off.py",
+        "core/progress.py", "experiment/loop.py", "host/docker/daemon.py", "host/venv.py", "operate/bundle_make.py",
+        "operate/doctor/collect.py", "operate/offline_bundle.py", "serving/readiness.py", "tuning/runner.py",
+        "plugin_utils/following.py", "plugin_utils/kept_results.py", "action/trial.py", "action/monitoring.py",
+    ),
+    "a model's own file, read as the engines read it": (
+        "weights/headers.py", "weights/inspect.py", "weights/tokenizer_files.py",
+    ),
+    "a word of a command, read as the engine reads it": (
+        "engines/pasted.py", "engines/vllm.py", "profiles/upgrade_diff.py",
+    ),
+    "daemon.json as Docker reads it, stricter, and in words that repeat no value": (
+        "host/docker/daemon_json.py", "host/firewall/rules.py",
+    ),
+    "what our own templates rendered": ("analysis/arm_diff.py",),
+    "it is the reader": ("core/documents.py", "core/yaml_documents.py"),
+    "files of this repository, or what another script of it said": (
+        "scripts/_fetch.py", "scripts/docs.py", "scripts/doctor.py", "scripts/rented.py", "scripts/sbom.py",
+    ),
+}  # fmt: skip
+LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}
+TEMPORARY = {"mkstemp", "NamedTemporaryFile", "hardlink_to", "link", "rename", "renames"}
+
+
+def sources() -> dict[str, ast.Module]:
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    ours = [path for path in files if "module_utils" not in path.parts]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in ours}
+
+
+def called(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "attr", getattr(node.func, "id", "")), node
+
+
+def replaces(tree: ast.Module) -> bool:
+    """Tell whether something is put in another's place; `str.replace` has two arguments, a date's has names."""
+    return any(
+        name in TEMPORARY
+        or (name == "replace" and isinstance(call.func, ast.Attribute) and len(call.args) == 1 and not call.keywords)
+        or (name == "replace" and ast.unparse(call.func) == "os.replace")
+        for name, call in called(tree)
+    )
+
+
+def test_locks_are_taken_in_one_place() -> None:
+    found = {path for path, tree in sources().items() if "flock" in {name for name, _ in called(tree)}}
+    assert found == {"src/drafthouse/core/locks.py"}
+
+
+def test_files_are_replaced_in_one_place() -> None:
+    assert {path for path, tree in sources().items() if replaces(tree)} == set(RENAMES)
+
+
+def test_files_of_people_are_read_in_one_place() -> None:
+    found = {
+        path.removeprefix("src/drafthouse/").removeprefix("collections/ansible_collections/drafthouse/core/plugins/")
+        for path, tree in sources().items()
+        if any(ast.unparse(call.func) in LOADERS for _, call in called(tree))
+    }
+    assert found == {path for paths in READERS.values() for path in paths}
+
+
+@pytest.mark.parametrize("text", ["new.replace(old)", "os.replace(a, b)", "Path(a).rename(b)", "tempfile.mkstemp()"])
+def test_a_second_writer_would_be_found(text: str) -> None:
+    assert replaces(ast.parse(text))
+
+
+@pytest.mark.parametrize("text", ["text.replace('a', 'b')", "replace(one, x=1)", "date.replace(tzinfo=None)"])
+def test_what_replaces_no_file_is_none(text: str) -> None:
+    assert not replaces(ast.parse(text))
