@@ -235,5 +235,5 @@ collection: venv ## the Ansible collection as one file: build/drafthouse-core-VE
 golden: venv-dev ## write tests/golden/ anew; look at the difference before you commit it
 	@WRITE_GOLDEN=1 pytest -q tests/golden
 
-docs: venv ## write the roles' READMEs, docs/roles.md and docs/profiles.md from their sources
+docs: venv ## write the generated pages of docs/ and roles/ from their sources
 	@scripts/docs.py

@@ -10,13 +10,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from _clone import run
 
 from drafthouse.core.exit_codes import DONE
-from drafthouse.core.progress import shown
+from drafthouse.core.progress import Event, shown
 from drafthouse.weights.install import Tools, put_all
 
 
@@ -25,7 +23,7 @@ def main() -> int:
     given = json.load(sys.stdin)
     last = 0.0
 
-    def tell(event: Mapping[str, Any], important: bool = False) -> None:
+    def tell(event: Event, important: bool = False) -> None:
         nonlocal last
         if important or time.monotonic() - last > 5:
             last = time.monotonic()

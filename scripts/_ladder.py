@@ -9,14 +9,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import _clone  # noqa: F401 (makes the collection importable)
 
 from drafthouse.bench.client import Endpoint
+from drafthouse.bench.sweep.ladder_types import LadderStep
 from drafthouse.bench.sweep.plan import LadderPlan, heading
 from drafthouse.bench.sweep.recovery import ServerWatch
 from drafthouse.bench.sweep.run import beside_all, run_ladder
@@ -24,7 +25,9 @@ from drafthouse.bench.sweep.store import BAD, OK, LadderFile
 from drafthouse.bench.sweep.text import ladder_lines, live_lines, step_line
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
+from drafthouse.core.progress import Event
 from drafthouse.prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
+from drafthouse.prompts.suite_types import Suite
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 10.0
@@ -117,7 +120,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     )
 
 
-def key_of(endpoint: Endpoint, suite: Mapping[str, Any], plan: LadderPlan) -> str:
+def key_of(endpoint: Endpoint, suite: Suite, plan: LadderPlan) -> str:
     """Return the hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
     parts = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -132,7 +135,7 @@ class Live:
         self.lines = 0
         self.next_s = time.monotonic() + QUIET_S
 
-    def progress(self, event: Mapping[str, Any]) -> None:
+    def progress(self, event: Event) -> None:
         """Show that it goes on, and the time left."""
         if self.terminal:
             size = shutil.get_terminal_size()
@@ -142,9 +145,9 @@ class Live:
             self.lines = len(lines)
         elif time.monotonic() >= self.next_s:
             self.next_s = time.monotonic() + QUIET_S
-            print("; ".join(live_lines({**self.file.data, "steps": []}, event, 400, 24)), file=sys.stderr, flush=True)
+            print("; ".join(live_lines(self.file.data | {"steps": []}, event, 400, 24)), file=sys.stderr, flush=True)
 
-    def step(self, step: Mapping[str, Any]) -> None:
+    def step(self, step: LadderStep) -> None:
         """Show a step that is done; the table of a terminal has it the next time it is drawn."""
         if not self.terminal:
             print(step_line(step, self.load), file=sys.stderr, flush=True)
@@ -156,7 +159,7 @@ class Live:
             self.lines = 0
 
 
-def run(options: argparse.Namespace, endpoint: Endpoint, suite: Mapping[str, Any]) -> int:
+def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
     """Measure, keep and show the ladder; return the exit status: FAILED where no step was measured."""
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:

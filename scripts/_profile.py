@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import _clone  # noqa: F401 (makes the collection importable)
 
@@ -13,6 +13,9 @@ from drafthouse.core.plain_text import printable
 from drafthouse.core.yaml_documents import yaml_of
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -31,12 +34,12 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def resolved(given: argparse.Namespace) -> dict[str, Any]:
+def resolved(given: argparse.Namespace) -> ResolvedProfile:
     """Return the resolved profile that the arguments name."""
     inventory = given.inventory or inventory_of(given.profile)
     site = site_of_inventory(inventory)
     if given.runtime:
-        site |= {"runtime": given.runtime, "runtime_asked": True}
+        site["runtime"], site["runtime_asked"] = given.runtime, True
     return resolved_profile(given.profile, site, overrides(given.set))
 
 
@@ -45,8 +48,9 @@ def inventory_of(profile: str) -> str:
     house = load_house(ROOT)
     if profile in house.broken:
         raise DrafthouseError(house.broken[profile])
-    hardware = house.profiles.get(profile, {}).get("hardware")
-    return str(house.hardware.get(hardware, {}).get("inventory", "workstation"))
+    known = house.profiles.get(profile)
+    hardware = house.hardware.get(known["hardware"]) if known else None
+    return hardware["inventory"] if hardware else "workstation"
 
 
 def overrides(settings: list[str]) -> dict[str, Any]:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import _clone  # noqa: F401 (makes the collection importable)
 
 from drafthouse.analysis.legacy_metrics import old_lines, old_tables
 from drafthouse.bench.client import Endpoint
-from drafthouse.bench.external.clients import comparison_lines, find_program, second_opinion, tool_named
+from drafthouse.bench.external.clients import SecondOpinion, comparison_lines, find_program, second_opinion, tool_named
 from drafthouse.bench.external.formats import TOOLS
 from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.result_types import ArmResult
+from drafthouse.prompts.suite_types import Suite
+
+
+class More(TypedDict, total=False):
+    """What is kept beside a result because the options asked for it."""
+
+    second_opinion: SecondOpinion
+    old_columns: object
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +55,9 @@ def wanted(options: argparse.Namespace) -> bool:
 
 
 def run(
-    options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Mapping[str, Any], step: StepOptions
+    options: argparse.Namespace, result: ArmResult, more: More, endpoint: Endpoint, suite: Suite, step: StepOptions
 ) -> list[str]:
-    """Do what the options ask for beside ``result``, put it there, and return the lines to print.
+    """Do what the options ask for beside ``result``, add it to ``more``, and return the lines to print.
 
     Raises DrafthouseError.
 
@@ -68,9 +76,9 @@ def run(
             keep=options.client_keep,
             tell=lambda text: print(f"second opinion: {text}", file=sys.stderr),
         )
-        result["second_opinion"] = opinion
+        more["second_opinion"] = opinion
         lines += comparison_lines(opinion)
     if options.old_columns:
-        result["old_columns"] = old_tables(result)
+        more["old_columns"] = old_tables(result)
         lines += [*([""] if lines else []), *old_lines(result)]
     return lines

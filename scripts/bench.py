@@ -25,9 +25,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import _ladder
 import _second_opinion
@@ -35,15 +34,18 @@ from _clone import parser_of
 
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.result_types import ArmResult, StepResult
 from drafthouse.bench.results import assemble, not_well, summary_lines
 from drafthouse.bench.standstill import StoodStill
 from drafthouse.bench.step import run_step
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
 from drafthouse.core.kept_file import write_whole
+from drafthouse.core.progress import Event
 from drafthouse.prompts.formats import FORMATS
 from drafthouse.prompts.loader import load_suite
-from drafthouse.prompts.suites import Suite, only_kinds, pick, with_output_tokens
+from drafthouse.prompts.suite_types import Suite
+from drafthouse.prompts.suites import only_kinds, pick, with_output_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -142,7 +144,7 @@ class Progress:
         self.terminal = sys.stderr.isatty()
         self.next_s = 0.0
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Show one event of `measure_step`."""
         now = time.monotonic()
         last = event["done"] == event["total"]
@@ -185,13 +187,13 @@ def step_from(options: argparse.Namespace) -> StepOptions:
     )
 
 
-def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[dict[str, Any], int]:
+def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[ArmResult, int]:
     """Measure, and return the result and DONE; of what had ended, marked as incomplete, and why it is not all.
 
     That is INTERRUPTED after Ctrl-C, FAILED where something stood still.
     """
     progress = Progress()
-    stopped: list[dict[str, Any]] = []
+    stopped: list[StepResult] = []
     notes, ended = list(suite.get("notes", [])), DONE
     try:
         step = run_step(
@@ -212,15 +214,17 @@ def measure(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tu
     finally:
         progress.close()
     result = assemble([step], endpoint.arm)
-    return {**result, "notes": [*result["notes"], *notes]}, ended
+    return result | {"notes": [*result["notes"], *notes]}, ended
 
 
-def second_opinion(options: argparse.Namespace, result: dict[str, Any], endpoint: Endpoint, suite: Suite) -> int:
-    """Print what other tools say beside ``result``; return the exit code. What we measured is kept in any case."""
+def second_opinion(
+    options: argparse.Namespace, result: ArmResult, more: _second_opinion.More, endpoint: Endpoint, suite: Suite
+) -> int:
+    """Print what other tools say beside ``result``, and add it to ``more``; return the exit code."""
     if not _second_opinion.wanted(options):
         return DONE
     try:
-        print("\n".join(["", *_second_opinion.run(options, result, endpoint, suite, step_from(options))]))
+        print("\n".join(["", *_second_opinion.run(options, result, more, endpoint, suite, step_from(options))]))
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return WARNED
@@ -245,16 +249,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
     print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]))
+    more: _second_opinion.More = {}
     if result["incomplete"]:
         code = ended
     elif not result["completed"]:
         code = FAILED
     else:
-        asked = second_opinion(options, result, endpoint, suite)
+        asked = second_opinion(options, result, more, endpoint, suite)
         code = asked or (WARNED if not_well(result) else DONE)
     if options.result:
         try:
-            write_whole(options.result, json.dumps(result, indent=1) + "\n")
+            write_whole(options.result, json.dumps({**result, **more}, indent=1) + "\n")
         except DrafthouseError as error:
             print(error, file=sys.stderr)
             return of_error(error)

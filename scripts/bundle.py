@@ -22,7 +22,7 @@ from _profile import arguments, resolved
 
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import pins_file
-from drafthouse.core.progress import shown
+from drafthouse.core.progress import Event, shown
 from drafthouse.core.requirement_lines import read_lock
 from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.venv import ensure_env
@@ -47,7 +47,7 @@ def main() -> int:
     members |= _weights(profile, Path(local["home"]), Path(local["models_dir"]))
     image = None
     if profile["site"]["runtime"] == "docker":
-        image = {"name": profile["engine"]["image"], "file": "images/engine.tar"}
+        image = {"name": str(profile["engine"]["image"]), "file": "images/engine.tar"}
         save_image(
             image["name"],
             work / image["file"],
@@ -82,7 +82,7 @@ class _Steps:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def __call__(self, event: Mapping[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if time.monotonic() - self._last > 5:
             self._last = time.monotonic()
             _say(f"  {shown(event)}")

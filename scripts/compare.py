@@ -21,7 +21,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from _clone import parser_of, run
 
@@ -31,6 +30,7 @@ from drafthouse.core.plain_text import printable
 from drafthouse.core.table import table
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.report.archive import find, history_rows, read_kept
+from drafthouse.report.compare.compared_types import Comparison
 from drafthouse.report.compare.diff import compare
 from drafthouse.report.compare.text import compared_markdown, compared_text
 
@@ -74,7 +74,7 @@ def listed(args: argparse.Namespace) -> str:
     return table(head, [[printable(cell) for cell in row] for row in rows], width=60)
 
 
-def shown(found: dict[str, Any], form: str) -> str:
+def shown(found: Comparison, form: str) -> str:
     """Return a comparison in the form that was asked for."""
     if form == "json":
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"

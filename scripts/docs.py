@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the generated pages: a README for each role from its argument specs, and docs/profiles.md.
+"""Write the generated pages: a README for each role from its argument specs, docs/profiles.md, a report's schema.
 
 With --check nothing is written; exit status 2 names the pages that are not as they should be.
 """
@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from _clone import run
@@ -19,6 +19,10 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.report.schema import schema_page
+
+if TYPE_CHECKING:
+    from drafthouse.engines.entry_types import Proof
 
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 
@@ -48,6 +52,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "roles.md", roles_page(roles)
     yield ROOT / "docs" / "profiles.md", profiles_page()
     yield ROOT / "docs" / "proof.md", proof_page()
+    yield ROOT / "docs" / "report.schema.json", schema_page()
 
 
 def _specs(role: Path) -> dict[str, Any]:
@@ -166,7 +171,7 @@ def proof_page() -> str:
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
-def _proof(resolved: Mapping[str, Any], proof: Mapping[str, str] | None, checked: Mapping[str, Any]) -> tuple[str, str]:
+def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was proven of a profile and how, and what was not."""
     name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu":

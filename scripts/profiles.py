@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from _clone import run
 from _profile import inventory_of
@@ -26,14 +27,18 @@ def main() -> int:
     rows = []
     for name, profile in sorted(house.profiles.items()):
         # Of a broken profile anything may stand there.
-        speculation = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
-        draft = house.models.get(str(speculation.get("draft")), {}).get("name", "none: a lookup")
+        speculation: Any = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
+        hardware, target, draft = (
+            house.hardware.get(str(profile.get("hardware"))),
+            house.models.get(str(profile.get("target"))),
+            house.models.get(str(speculation.get("draft"))),
+        )
         rows.append(
             [
                 name,
-                house.hardware.get(str(profile.get("hardware")), {}).get("name", "?"),
-                house.models.get(str(profile.get("target")), {}).get("name", "?"),
-                draft,
+                hardware["name"] if hardware else "?",
+                target["name"] if target else "?",
+                draft["name"] if draft else "none: a lookup",
                 f"{profile.get('engine')}, {speculation.get('method')}, K={speculation.get('num_speculative_tokens')}",
             ]
         )

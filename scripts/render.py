@@ -8,6 +8,7 @@ API (offline.py), a first request (smoke.sh), and the arm `stock` where the meth
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from _clone import run
 from _profile import arguments, resolved
@@ -15,12 +16,15 @@ from _profile import arguments, resolved
 from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
+if TYPE_CHECKING:
+    from drafthouse.profiles.resolved_types import File
+
 
 def main() -> int:
     """Render, and name what was written."""
     profile = resolved(arguments(__doc__ or "").parse_args())
     folder = ROOT / "build" / profile["profile"]
-    files = [
+    files: list[File] = [
         {**file, "path": f"{arm}/{file['path']}"} for arm, data in profile["arms"].items() for file in data["files"]
     ]
     for file in [*files, *profile["extras"]]:

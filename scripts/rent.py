@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from _clone import parser_of, run
 from _profile import overrides
@@ -44,6 +44,9 @@ from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
 from drafthouse.core.plain_text import printable
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 # A line of progress where the output is no terminal.
@@ -156,7 +159,7 @@ def heed_signals() -> None:
         signal.signal(name, stop)
 
 
-def dry_run(client: VastClient, resolved: dict[str, Any], limits: Limits) -> None:
+def dry_run(client: VastClient, resolved: ResolvedProfile, limits: Limits) -> None:
     """Print the offers and the request for the cheapest; rent nothing."""
     offers = client.offers(query_of(resolved, limits))
     found = choices(offers, resolved, limits)

@@ -12,18 +12,20 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from drafthouse.bench.kept_shapes import LADDER, RESOLVED, RESULT, checked  # noqa: E402
+from drafthouse.bench.kept_shapes import RESOLVED, checked, checked_ladder, checked_result  # noqa: E402
+from drafthouse.bench.result_types import ArmResult  # noqa: E402
 from drafthouse.core.documents import read_json  # noqa: E402
 from drafthouse.core.errors import DrafthouseError, Problem, describe  # noqa: E402
 from drafthouse.core.exit_codes import FAILED, of_error  # noqa: E402
 from drafthouse.core.schema import Map  # noqa: E402
 from drafthouse.core.yaml_documents import read_yaml  # noqa: E402
 from drafthouse.report.data.build import build_report, exit_code_of, lasting  # noqa: E402
+from drafthouse.report.report_types import KeptProfile  # noqa: E402
 from drafthouse.report.terminal import verdict_table  # noqa: E402
 from drafthouse.report.writer import Written, write_files, write_report  # noqa: E402
 
@@ -54,46 +56,48 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def read(path: Path, shape: Map | None = None) -> dict[str, Any]:
-    """Return a JSON or YAML file's mapping.
-
-    DrafthouseError names the file and what is wrong with it, by its ``shape``.
-    """
+def read(path: Path) -> dict[str, Any]:
+    """Return a JSON or YAML file's mapping. DrafthouseError names the file and what is wrong with it."""
     needed = "a result or a resolved profile: a mapping in JSON or YAML"
     do = "give the path of one, or measure the arm again"
     data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
     if not isinstance(data, dict):
         raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
-    return checked(data, shape, str(path)) if shape else data
+    return data
+
+
+def result(path: Path) -> ArmResult:
+    """Return the result of an arm. Raises DrafthouseError as `read` does."""
+    return checked_result(read(path), str(path))
 
 
 def make(args: argparse.Namespace) -> Written:
     """Make the report that the command line asks for."""
     if not args.again:
-        resolved = lasting(read(args.resolved, RESOLVED))
-        results = read(args.baseline, RESULT), read(args.speculative, RESULT), resolved
-        ladder = read(args.ladder, LADDER) if args.ladder else None
+        data = checked(read(args.resolved), RESOLVED, str(args.resolved))
+        resolved = lasting(cast("KeptProfile", data))
+        results = result(args.baseline), result(args.speculative), resolved
+        ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
         return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
     place: Path = args.again
-    kept = read(place / "report.json")
+    where = place / "report.json"
+    kept = read(where)
     if not isinstance(kept.get("resolved"), dict):
         raise DrafthouseError(
             Problem(
                 "no resolved profile",
                 "the resolved profile that a report keeps",
                 "make the report with --baseline, --speculative and --resolved",
-                f"{place / 'report.json'}: resolved",
+                f"{where}: resolved",
             )
         )
-    where = str(place / "report.json")
-    resolved = checked(kept, Map({"resolved": RESOLVED}, others=True), where)["resolved"]
-    results = read(place / "baseline.json", RESULT), read(place / "speculative.json", RESULT), lasting(resolved)
-    stock, ladder = (
-        read(place / f"{name}.json", shape) if (place / f"{name}.json").is_file() else None
-        for name, shape in (("stock", RESULT), ("ladder", LADDER))
-    )
-    report = build_report(*results, args.host or str(kept.get("host") or ""), stock, ladder)
-    return write_files(place, report, *results, args.templates, stock, ladder)
+    data = checked(kept, Map({"resolved": RESOLVED}, others=True), str(where))["resolved"]
+    results = result(place / "baseline.json"), result(place / "speculative.json"), lasting(cast("KeptProfile", data))
+    stock, loads = place / "stock.json", place / "ladder.json"
+    stock_result = result(stock) if stock.is_file() else None
+    ladder = checked_ladder(read(loads), str(loads)) if loads.is_file() else None
+    report = build_report(*results, args.host or str(kept.get("host") or ""), stock_result, ladder)
+    return write_files(place, report, *results, args.templates, stock_result, ladder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,10 +11,10 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from _clone import parser_of, project, run
@@ -34,6 +34,9 @@ from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.engine_version import installed_image
 from drafthouse.profiles.workspace import ROOT
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.catalog_types import ModelEntry
 
 # Who installs what: the controller, the environments on a box, and what the catalogue pins by itself.
 _LOCKS = (
@@ -169,7 +172,7 @@ def _image_purl(repository: str, version: str) -> PackageURL:
 def models(house: House) -> Iterator[Component]:
     """Yield the models that are fetched, each at its commit where the catalogue has one."""
     for key, model in sorted(house.models.items()):
-        hub, package = (model["source"].get(kind) for kind in ("hub", "package"))
+        hub, package = model["source"].get("hub"), model["source"].get("package")
         if hub:
             commit = hub["revision"] if is_commit(hub["revision"]) else None
             owner, _, name = hub["repo"].rpartition("/")
@@ -183,7 +186,7 @@ def models(house: House) -> Iterator[Component]:
             yield made
 
 
-def _model(key: str, model: Mapping[str, Any], version: str | None, purl: PackageURL, said: list[Property]) -> Any:
+def _model(key: str, model: ModelEntry, version: str | None, purl: PackageURL, said: list[Property]) -> Any:
     return Component(
         name=model["name"], version=version, type=ComponentType.MACHINE_LEARNING_MODEL, bom_ref=f"model:{key}",
         purl=purl, licenses=[LicenseFactory().make_from_string(model["license"])], properties=said,

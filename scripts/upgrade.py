@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
@@ -41,6 +41,10 @@ from drafthouse.report.archive import Kept, newest
 from drafthouse.report.compare.diff import compare
 from drafthouse.report.compare.text import compared_text
 from drafthouse.tuning.types import laid_over
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.profile_types import Profile, Site
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -60,7 +64,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return given
 
 
-def both(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], str]:
+def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, str]:
     """Return the resolved profile with the old and with the new version, and the tables of what changes.
 
     Raises DrafthouseError with what the new version lacks, or where both are the same.
@@ -74,12 +78,15 @@ def both(given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any], str
         do = "name another version, or with --from the one that the box has"
         raise DrafthouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
     house = load_house(ROOT)
-    engine, profile = house.engines[new["engine"]["id"]], laid_over(house.profiles[given.profile], more)
+    engine, profile = (
+        house.engines[new["engine"]["id"]],
+        cast("Profile", laid_over(house.profiles[given.profile], more)),
+    )
     changes = catalogue_changes(engine, profile, before, after)
     return old, new, changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
 
 
-def _site(given: argparse.Namespace) -> dict[str, Any]:
+def _site(given: argparse.Namespace) -> Site:
     name = given.inventory or inventory_of(given.profile)
     # Of an inventory elsewhere Ansible knows the site; for the tables any site will do.
     known = (ROOT / "inventory" / name / "group_vars" / "all.yml").is_file()
@@ -121,7 +128,7 @@ def _beside(program: str) -> str:
     return str(path) if path.exists() else program
 
 
-def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
     """Compare the two reports of a box, print that, and return DONE where the new version stays, otherwise why not.
 
     ``resolved``: the profile by version, the old one first.
@@ -154,7 +161,7 @@ def _kept(one: Kept | None) -> Kept:
     return one
 
 
-def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Mapping[str, Any]]) -> int:
+def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
     """Serve and measure both versions, and leave the better one serving; return the exit status.
 
     ``resolved``: the profile by version, the old one first.

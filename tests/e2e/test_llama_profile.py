@@ -22,7 +22,7 @@ KEY = "a-key-of-the-tests"
 
 
 @pytest.fixture(scope="module")
-def resolved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def resolved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     home = tmp_path_factory.mktemp("gpu-profile")
     site = {**site_of_inventory("workstation"), "home": str(home), "models_dir": str(home / "models")}
     return resolved_profile(PROFILE, {**site, "port": free_port()})

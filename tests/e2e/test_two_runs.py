@@ -29,8 +29,8 @@ WORKS = """\
   gather_facts: false
   tasks:
     - drafthouse.core.resolve:
-    - drafthouse.core.one_run: {resolved: "{{ drafthouse }}", phase: measuring, make: true}
-    - ansible.builtin.wait_for: {path: "{{ drafthouse.site.home }}/over", timeout: 120}
+    - drafthouse.core.one_run: {resolved: "{{ drafthouse_profile }}", phase: measuring, make: true}
+    - ansible.builtin.wait_for: {path: "{{ drafthouse_profile.site.home }}/over", timeout: 120}
     - ansible.builtin.debug: {msg: "the first run has ended well"}
 """
 

@@ -29,7 +29,7 @@ def compare(path: Path, text: str) -> None:
 
 
 @pytest.fixture(scope="module", params=PROFILES)
-def resolved(request: pytest.FixtureRequest) -> dict[str, Any]:
+def resolved(request: pytest.FixtureRequest) -> Any:
     return resolved_profile(request.param, SITE)
 
 
@@ -41,7 +41,7 @@ def test_files_as_in_review(resolved: dict[str, Any]) -> None:
         compare(FOLDER / resolved["profile"] / file["path"], file["content"])
 
 
-def test_plan_as_in_review(resolved: dict[str, Any]) -> None:
+def test_plan_as_in_review(resolved: Any) -> None:
     compare(FOLDER / resolved["profile"] / "plan.txt", plan_text(resolved) + "\n")
 
 

@@ -46,13 +46,13 @@ def engine(home: Path) -> Iterator[LlamaServer]:
 
 
 @pytest.fixture(scope="module")
-def wished(home: Path, engine: LlamaServer) -> dict[str, Any]:
-    site = {
+def wished(home: Path, engine: LlamaServer) -> Any:
+    site: Any = {
         "box_kind": "workstation", "runtime": "process", "home": str(home), "host": "127.0.0.1", "port": engine.port,
         "monitoring": {"enabled": True, "port": free_port(5)},
     }  # fmt: skip
-    catalogue = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
-    arms = {"speculative": {"config": None}}
+    catalogue: Any = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}
+    arms: Any = {"speculative": {"config": None}}
     found = monitoring_of(site, "a-profile", catalogue, arms, gpu=False, gateway=None)
     assert found is not None
     return found

@@ -60,7 +60,7 @@ def base() -> Iterator[str]:
         subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
 
 
-def resolved(base: str) -> dict[str, Any]:
+def resolved(base: str) -> Any:
     site = {**site_of_inventory("workstation"), "engine_image": base}
     return resolved_profile("rtx6000-gptoss-suffix", site)
 

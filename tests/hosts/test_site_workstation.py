@@ -348,11 +348,11 @@ def test_the_machine_is_back_behind_its_firewall(
 
 
 @pytest.fixture
-def generous(serving: Ended, variables: dict[str, Any]) -> dict[str, Any]:
+def generous(serving: Ended, variables: dict[str, Any]) -> Any:
     """The served profile with what the catalogue asks for other engines' containers, but for the GPU."""
     inventory = yaml.safe_load((ROOT / "inventory/workstation/group_vars/all.yml").read_text())
     wanted = {**table("engines")["trtllm"]["container"], **table("engines")["vllm"]["container"]}
-    resolved = resolved_profile(PROFILE, site_from({**inventory, **variables}), OVERRIDES)
+    resolved: Any = resolved_profile(PROFILE, site_from({**inventory, **variables}), OVERRIDES)
     container = resolved["arms"]["speculative"]["container"]
     # A box in a container may not raise its own limits, only lower them.
     container["ipc"], container["ulimits"] = wanted["ipc"], {**wanted["ulimits"], "memlock": 65536}

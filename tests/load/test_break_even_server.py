@@ -14,22 +14,22 @@ from tests.support.break_even import compared, crossed, measured
 
 LEVELS = (1, 2, 4, 8, 16)
 PROMPTS, TOKENS, K = 9, 40, 3
-COMMON: dict[str, Any] = {"ttft_ms": 5.0, "tokens": TOKENS, "noise": 0.01}
-BASELINE: dict[str, Any] = {**COMMON, "fixed_ms": 5.0, "each_ms": 0.1}
+COMMON: Any = {"ttft_ms": 5.0, "tokens": TOKENS, "noise": 0.01}
+BASELINE: Any = {**COMMON, "fixed_ms": 5.0, "each_ms": 0.1}
 #: A step with three drafted tokens, in ms: what is accepted of them is the text's. One that gets two tokens out of a
 #: step pays until 2.7 requests, one that gets three until 8.3: both in the middle of the ladder.
 FIXED_MS, EACH_MS = 7.0, 1.2
 TRIES = 3
 
 
-def speculative(length: int) -> dict[str, Any]:
+def speculative(length: int) -> Any:
     """A server that gets ``length`` tokens out of each step of three drafted ones."""
     law = {"fixed_ms": FIXED_MS / length, "each_ms": EACH_MS / length}
     return {**COMMON, **law, "tokens_per_chunk": length, "drafted": K}
 
 
-def ladder_of(length: int, seed: int) -> dict[str, Any]:
-    asked: dict[str, Any] = {"prompts": PROMPTS, "tokens": TOKENS, "wording": "prompt {}".format}
+def ladder_of(length: int, seed: int) -> Any:
+    asked: Any = {"prompts": PROMPTS, "tokens": TOKENS, "wording": "prompt {}".format}
     with crossover_server(**BASELINE, seed=seed) as one, crossover_server(**speculative(length), seed=seed + 1) as two:
         steps = [
             asyncio.run(measured(arm, server.base_url, level, number, **asked))

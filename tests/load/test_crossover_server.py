@@ -21,9 +21,9 @@ pytestmark = pytest.mark.alone
 
 LEVELS = (1, 2, 4, 8, 16)
 PROMPTS, TOKENS = 9, 20
-QUICK: dict[str, Any] = {"ttft_ms": 5.0, "tokens": TOKENS, "noise": 0.01}
-BASELINE: dict[str, Any] = {**QUICK, "fixed_ms": 5.0, "each_ms": 0.1}
-SPECULATIVE: dict[str, Any] = {**QUICK, "fixed_ms": 3.0, "each_ms": 0.42, "drafted": 3}
+QUICK: Any = {"ttft_ms": 5.0, "tokens": TOKENS, "noise": 0.01}
+BASELINE: Any = {**QUICK, "fixed_ms": 5.0, "each_ms": 0.1}
+SPECULATIVE: Any = {**QUICK, "fixed_ms": 3.0, "each_ms": 0.42, "drafted": 3}
 
 
 def asks(level: int) -> list[Ask]:
@@ -34,7 +34,7 @@ def asks(level: int) -> list[Ask]:
     ]
 
 
-async def measured(arm: str, base_url: str, level: int, number: int) -> dict[str, Any]:
+async def measured(arm: str, base_url: str, level: int, number: int) -> Any:
     """Return one step of a ladder, as the ladder writes it."""
     endpoint = Endpoint(arm, base_url, "clock")
     async with open_session(60) as session:
@@ -45,7 +45,7 @@ async def measured(arm: str, base_url: str, level: int, number: int) -> dict[str
     moved = difference(before, after)
     assert moved is not None
     assert bool(moved["num_drafts"]) == (arm == "speculative")
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[Any]] = {}
     for request in requests:
         assert request["status"] == "ok", request["error"]
         times.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
@@ -54,7 +54,7 @@ async def measured(arm: str, base_url: str, level: int, number: int) -> dict[str
     return make_step(level, arm, number, times, foreign=told, status="polluted" if told["polluted"] else "ok")
 
 
-def ladder_of(seed: int) -> dict[str, Any]:
+def ladder_of(seed: int) -> Any:
     """Measure both arms at all levels in two rounds."""
     with crossover_server(**BASELINE, seed=seed) as one, crossover_server(**SPECULATIVE, seed=seed + 1) as two:
         steps = [
@@ -71,7 +71,7 @@ def ladder_of(seed: int) -> dict[str, Any]:
 TRIES = 3
 
 
-def wrong(ladder: dict[str, Any], true: float) -> list[str]:
+def wrong(ladder: Any, true: float) -> list[str]:
     """Return what is not as the law of the servers has it."""
     found = fill(ladder)[KIND]
     bad = sorted({step["status"] for step in ladder["steps"]} - {"ok"})

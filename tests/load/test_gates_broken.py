@@ -5,7 +5,7 @@ The client, the results and the verdict are the real ones; the servers answer ri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from tests.fakes.answering_server import answering_server
 from tests.fakes.breaking_proxy import FAULTS, breaking_proxy
 from tests.support.builders import make_resolved
 
-Data = dict[str, Any]
+Data = Any
 OPTIONS = StepOptions(rounds=2, warmups=1)
 
 
@@ -38,7 +38,7 @@ def form(**properties: Data) -> Data:
     return {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
 
 
-SUITE = check_suite(
+SUITE: Any = check_suite(
     {
         "name": "mixed",
         "description": "work, and what each gate looks at",
@@ -97,7 +97,7 @@ SUITE = check_suite(
 def measured(arm: str, base_url: str) -> Data:
     """The result of one arm, as the box would keep it."""
     step = run_step([Endpoint(arm, base_url, "answering")], [SUITE], OPTIONS)
-    engine = {"id": "vllm", "version": "0", "runtime": "process"}
+    engine: Any = {"id": "vllm", "version": "0", "runtime": "process"}
     return assemble([step], arm, profile="cpu-smollm2-ngram", key="0123456789abcdef", engine=engine)
 
 
@@ -192,7 +192,7 @@ def test_what_was_asked_arrives_and_what_is_checked_stays_here() -> None:
     with answering_server() as server:
         measured("baseline", server.base_url)
         asked = server.state.asked
-    calls: list[Mapping[str, Any]] = [one for one in asked if "tools" in one]
+    calls: list[Any] = [one for one in asked if "tools" in one]
     assert len(calls) == 6
     assert calls[0]["tools"][1]["function"]["name"] == "set_timer"
     assert [one["response_format"]["type"] for one in asked if "response_format" in one] == ["json_schema"] * 6

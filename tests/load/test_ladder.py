@@ -49,19 +49,19 @@ class Calm:
         raise AssertionError("nothing died")
 
 
-def measured(path: Path, plan: LadderPlan, arms: Mapping[str, str], **more: Any) -> dict[str, Any]:
+def measured(path: Path, plan: LadderPlan, arms: Mapping[str, str], **more: Any) -> Any:
     """Measure a ladder of the arms at these addresses."""
     endpoints = [Endpoint(arm, url, "clock") for arm, url in arms.items()]
     file = LadderFile(path, heading(plan, "x", "key"))
-    given: dict[str, Any] = {"watch": Calm(), **more}
+    given: Any = {"watch": Calm(), **more}
     return run_ladder(endpoints, [suite("s", chat=3, code=3)], plan, file, **given)
 
 
 def test_every_step_of_both_arms(tmp_path: Path) -> None:
     path = tmp_path / "ladder.json"
     plan = LadderPlan("closed", (1, 3), ("chat", "code"), seconds=0.8, narrow=None, limits={"ttft_ms": 1000.0})
-    events: list[dict[str, Any]] = []
-    kept: list[Mapping[str, Any]] = []
+    events: list[Any] = []
+    kept: list[Any] = []
     with clock_server(**SLOW) as one, clock_server(**SLOW, drafted=4) as two:
         arms = {"baseline": one.base_url, "speculative": two.base_url}
         got = measured(path, plan, arms, on_progress=events.append, on_step=kept.append)
@@ -159,14 +159,14 @@ def test_every_seventh_answer_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clock", [{"usage": "never"}, {"empty_every": 1}, {"error_every": 1}])
-def test_answers_without_a_number_make_no_good_step(tmp_path: Path, clock: dict[str, Any]) -> None:
+def test_answers_without_a_number_make_no_good_step(tmp_path: Path, clock: Any) -> None:
     with clock_server(**{**QUICK, **clock}) as server:
         steps = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
     assert {(step["status"], step["completed"]) for step in steps} == {("broken", 0)}
 
 
 @pytest.mark.parametrize("clock", [{"cut_every": 5}, {"role_chunk": True}, {"usage": "twice"}, {"stall_every": 9}])
-def test_streams_with_faults(tmp_path: Path, clock: dict[str, Any]) -> None:
+def test_streams_with_faults(tmp_path: Path, clock: Any) -> None:
     with clock_server(**{**QUICK, **clock}) as server:
         steps = measured(tmp_path / "l.json", PLAN, {"a": server.base_url})["steps"]
     for step in steps:
@@ -327,7 +327,7 @@ class Polluter:
     async def end(self, session: Any, endpoint: Endpoint) -> None:
         return None
 
-    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+    def report(self, requests: Sequence[Any], unfinished: int) -> Any:
         assert requests
         assert unfinished == 0
         return {"power": {"mean_w": 5}, "notes": ["seen"], "status": "polluted"}
@@ -353,11 +353,11 @@ def test_the_meter_is_read_before_the_step_is_looked_through(tmp_path: Path, mon
         async def end(self, session: Any, endpoint: Endpoint) -> None:
             order.append("end")
 
-        def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+        def report(self, requests: Sequence[Any], unfinished: int) -> Any:
             order.append("report")
             return {}
 
-    def numbers(*given: Any) -> dict[str, Any]:
+    def numbers(*given: Any) -> Any:
         order.append("numbers")
         return step_numbers(*given)
 

@@ -21,7 +21,7 @@ from drafthouse.serving.supervisor import Supervisor, configuration
 from tests.support.ports import free_port
 from tests.unit.serving.test_supervisor import SERVER, program, wait
 
-RESOLVED: dict[str, Any] = {"engine": {"health": "/health", "ready_timeout_s": 30}}
+ENGINE: Any = {"health": "/health", "ready_timeout_s": 30}
 # Dies at once the second time it is started.
 ONCE = (
     "import pathlib, sys\n"
@@ -45,7 +45,7 @@ def watched(supervisor: Supervisor, folder: Path, text: str) -> tuple[RuntimeWat
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
     wait(supervisor, one, port)
     runtime = ProcessRuntime(supervisor, folder)
-    return RuntimeWatch(runtime, RESOLVED, [Endpoint("arm", f"http://127.0.0.1:{port}", "m", "key")]), runtime, port
+    return RuntimeWatch(runtime, ENGINE, [Endpoint("arm", f"http://127.0.0.1:{port}", "m", "key")]), runtime, port
 
 
 def kill(supervisor: Supervisor) -> int:

@@ -25,7 +25,7 @@ def problems_after(change: Change, profile: str, **overrides: Any) -> list[Probl
     return caught.value.problems
 
 
-def site_for(house: House, profile: str) -> dict[str, Any]:
+def site_for(house: House, profile: str) -> Any:
     """Return the workstation with a runtime that the profile has."""
     return site_of_inventory("workstation")
 

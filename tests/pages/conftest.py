@@ -11,7 +11,7 @@ import pytest_asyncio
 from drafthouse.report.data.build import build_report
 from drafthouse.report.writer import render_html
 from tests.pages.browser import AXE, Page, a_page, chromium
-from tests.support.builders import make_pair, make_resolved
+from tests.support.builders import NOTHING, make_pair, make_resolved
 from tests.support.report_builders import full_report_input, make_ladder, with_crossover
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
@@ -30,7 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "full": build_report(*full_report_input()),
         "plain": build_report(*make_pair(), make_resolved()),
         "invalid": build_report(base, spec, make_resolved(synthetic="a padded model"), ladder=with_crossover(ladder)),
-        "nothing": build_report({}, {}, {}),
+        "nothing": build_report(NOTHING, NOTHING, NOTHING),
     }
     folder = tmp_path_factory.mktemp("pages")
     for name, report in reports.items():

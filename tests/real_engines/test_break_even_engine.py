@@ -43,13 +43,13 @@ def wording(number: int) -> str:
     return f"one two one two one two {number}"
 
 
-def ladder_of(rate: float, cores: tuple[int, int]) -> dict[str, Any]:
+def ladder_of(rate: float, cores: tuple[int, int]) -> Any:
     weights, slots = str(packaged_weights("smollm2-135m-q4")), str(LEVELS[-1])
     common = ("-m", weights, "-c", "8192", "-np", slots, "-t", "1", "--metrics")
     lookup = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "2", "--spec-ngram-simple-size-m", str(K))
     synthetic = ("--spec-synth-rates", ",".join([str(rate)] * K))
     home = engine_home("llamacpp")
-    asked: dict[str, Any] = {"prompts": PROMPTS, "tokens": TOKENS, "wording": wording}
+    asked: Any = {"prompts": PROMPTS, "tokens": TOKENS, "wording": wording}
     with contextlib.ExitStack() as running:
         with on_core(cores[0]):
             servers = {

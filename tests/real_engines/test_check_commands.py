@@ -6,7 +6,7 @@ What passing proves and what it does not stands in model_configs/README.md.
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     return command
 
 
-def config_of(model: dict[str, Any]) -> dict[str, Any]:
+def config_of(model: Mapping[str, Any]) -> dict[str, Any]:
     name = model["source"]["hub"]["repo"].split("/")[-1]
     config: dict[str, Any] = json.loads((HERE / "model_configs" / f"{name}.json").read_text("utf-8"))
     return config

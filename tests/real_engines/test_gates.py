@@ -21,19 +21,19 @@ from tests.fakes.breaking_proxy import breaking_proxy
 from tests.support.builders import make_resolved
 from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights
 
-Data = dict[str, Any]
+Data = Any
 CONTEXT = 2048
 COPIES = 6
 
 
-def work() -> list[Data]:
+def work() -> Any:
     """What is measured: copying, and of each gate what a model of 135 million parameters can do."""
     folder = ROOT / "benchmarks"
     mixed = load_suite("mixed", folder)
-    copy = {**mixed["kinds"]["copy-edit"], "output_tokens": 32}
+    copy: Any = {**mixed["kinds"]["copy-edit"], "output_tokens": 32}
     copy["prompts"] = copy["prompts"][:COPIES]
     gates = load_suite("gates", folder, filled=False)
-    kinds = {name: {**kind, "prompts": kind["prompts"][:2]} for name, kind in gates["kinds"].items()}
+    kinds: Any = {name: {**kind, "prompts": kind["prompts"][:2]} for name, kind in gates["kinds"].items()}
     kinds["tool-call"]["output_tokens"] = kinds["needle"]["output_tokens"] = 32
     # Short enough for a small model, and with the sentence near the question.
     kinds["needle"]["prompts"] = [
@@ -44,7 +44,7 @@ def work() -> list[Data]:
 
 def measured(arm: str, base_url: str) -> Data:
     step = run_step([Endpoint(arm, base_url, "smol")], work(), StepOptions(rounds=2, warmups=1))
-    engine = {"id": "llamacpp", "version": "0", "runtime": "process"}
+    engine: Any = {"id": "llamacpp", "version": "0", "runtime": "process"}
     return assemble([step], arm, profile="cpu-smollm2-ngram", key="0123456789abcdef", engine=engine)
 
 

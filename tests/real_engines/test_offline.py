@@ -17,7 +17,7 @@ PROMPT = "Copy this text exactly: the river ran under the bridge, past the mill,
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     """The profile with its engine and its weights in place."""
     variables = {"profile": PROFILE, "drafthouse_home": str(HOME), "drafthouse_models_dir": str(HOME / "models")}
     for phase in ("host", "weights"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.support.engines import engine_home, llama_server, packaged_weights
 
@@ -10,7 +12,7 @@ VERSION = "2026.4.8929"
 
 def test_the_flags_of_that_build_draft() -> None:
     site = {**site_of_inventory("local"), "host": "127.0.0.1"}
-    resolved = resolved_profile("cpu-smollm2-draft", site, {"engine_version": VERSION})
+    resolved: Any = resolved_profile("cpu-smollm2-draft", site, {"engine_version": VERSION})
     weights = str(packaged_weights("smollm2-135m-q4"))
     flags = [str(word) for flag in resolved["arms"]["speculative"]["speculation_flags"] for word in flag]
     assert flags[0] == "--model-draft"

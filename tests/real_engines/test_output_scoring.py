@@ -33,7 +33,7 @@ from tests.support.engines import engine_home, packaged_weights
 
 pytestmark = pytest.mark.alone
 
-Data = dict[str, Any]
+Data = Any
 NGRAM = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 PROMPTS, TOKENS, ROUNDS = 3, 32, 2
 COLD, WARM = 0.0, 0.6
@@ -91,12 +91,12 @@ def behind(fault: str, base_url: str, temperature: float = COLD, seed: int = 0) 
 
 def judged(base_url: str, own: Data, step: Data) -> Data:
     """Return the verdict over a speculative step, after the baseline has scored both."""
-    scores = resolved_profile("cpu-smollm2-vllm-ngram", site_of_inventory("local"))["scores"]
-    engine = {"id": "vllm", "version": "0.32.0", "runtime": "process"}
+    scores: Any = resolved_profile("cpu-smollm2-vllm-ngram", site_of_inventory("local"))["scores"]
+    engine: Any = {"id": "vllm", "version": "0.32.0", "runtime": "process"}
     scoring = score_answers(Endpoint("baseline", base_url, "smol"), [step, own], scores["tokens"])
     base, spec = (
         assemble(
-            [step, {**own, "scoring": scoring}], arm, profile="cpu-smollm2-ngram", key="0123456789abcdef", engine=engine
+            [step, own | {"scoring": scoring}], arm, profile="cpu-smollm2-ngram", key="0123456789abcdef", engine=engine
         )
         for arm in ("baseline", "speculative")
     )

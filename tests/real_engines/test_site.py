@@ -68,7 +68,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     play("playbooks/stop.yml", **variables)
 
 
-def resolved(served: Served) -> dict[str, Any]:
+def resolved(served: Served) -> Any:
     site = {"drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1"}
     return resolved_profile(served.profile, site_from({**site, **served.variables}))
 

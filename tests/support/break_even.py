@@ -19,10 +19,10 @@ Wording = Callable[[int], str]
 
 async def measured(
     arm: str, base_url: str, level: int, number: int, *, prompts: int, tokens: int, wording: Wording
-) -> dict[str, Any]:
+) -> Any:
     """Return one step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
     endpoint = Endpoint(arm, base_url, "clock")
-    words = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
+    words: list[Any] = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
     asks = [
         Ask("s", KIND, KIND, f"p{n % prompts}", words[n % prompts], tokens, ignore_eos=True)
         for n in range(max(prompts, 2 * level))
@@ -33,20 +33,20 @@ async def measured(
         after = await read_counters(session, endpoint)
     moved = difference(before, after)
     assert moved is not None
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[Any]] = {}
     for request in (raw_request(record, endpoint, 0.0) for record in records):
         times.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
     pair = {"before": before, "after": after}
     return make_step(level, arm, number, times, counters=pair, **acceptance("metrics", moved))
 
 
-def crossed(levels: Sequence[int], steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def crossed(levels: Sequence[int], steps: Sequence[Any]) -> Any:
     """Return the ladder of these steps, with where it crosses."""
     ladder = make_ladder(levels, steps)
     return ladder | {"crossover": fill(ladder)}
 
 
-def traffic_of(ladder: dict[str, Any], tokens: int) -> Counts:
+def traffic_of(ladder: Any, tokens: int) -> Counts:
     """Return what the speculative arm of a ladder drafted; ``tokens`` is K."""
     steps = [step for step in ladder["steps"] if step["arm"] == "speculative"]
     drafted, accepted, drafts = (
@@ -55,9 +55,7 @@ def traffic_of(ladder: dict[str, Any], tokens: int) -> Counts:
     return counts_of(drafted, accepted, tokens, drafts, None)
 
 
-def compared(
-    known: dict[str, Any], other: dict[str, Any], tokens: int, what: str, truth: float | None = None
-) -> tuple[bool, str]:
+def compared(known: Any, other: Any, tokens: int, what: str, truth: float | None = None) -> tuple[bool, str]:
     """Tell whether one ladder's break-even is where another has crossed, and say where each is."""
     found = crosses_at(points_of_ladder(known, tokens), traffic_of(other, tokens), THRESHOLD)
     crossover = other["crossover"][KIND]["pays_until"]

@@ -11,6 +11,9 @@ from typing import Any
 SPECULATION = [["--spec-type", "ngram-map-k"], ["--spec-ngram-map-k-size-m", "16"]]
 KINDS = {"copy-edit": 3.0, "chat": 1.25, "creative": 0.96}
 
+#: A result, or a resolved profile, of which nothing is there.
+NOTHING: Any = {}
+
 
 def serve_script(flags: Sequence[Sequence[str]]) -> str:
     lines = "".join(f"  {' '.join(words)} \\\n" for words in flags)
@@ -24,7 +27,7 @@ def make_resolved(
     concurrency: int = 1,
     suites: Sequence[str] = ("mixed",),
     synthetic: str | None = None,
-) -> dict[str, Any]:
+) -> Any:
     shared = [["-m", "/models/smol-BF16.gguf"], ["--ctx-size", "4096"], ["--port", "8000"]]
     arms = {}
     for arm, speculation in (("baseline", []), ("speculative", SPECULATION)):
@@ -79,7 +82,7 @@ def make_request(
     output_tokens: int = 160,
     text: str | None = None,
     draft_tokens: int | None = None,
-) -> dict[str, Any]:
+) -> Any:
     group = kind if temperature == 0 else f"{kind}@{temperature:g}"
     if text is None:
         text = " ".join([f"The answer to {prompt_id}, as always."] * (1 + output_tokens // 8))
@@ -115,7 +118,7 @@ def make_request(
     }
 
 
-def acceptance(draft_tokens: int, positions: int = 16) -> dict[str, Any]:
+def acceptance(draft_tokens: int, positions: int = 16) -> Any:
     """The counters of an arm that drafted so many tokens, nine of ten accepted."""
     drafts = draft_tokens // positions
     rates = [0.98 * math.exp(-0.015 * position) for position in range(positions)] if drafts else []
@@ -130,7 +133,7 @@ def acceptance(draft_tokens: int, positions: int = 16) -> dict[str, Any]:
     }
 
 
-def machine_state(load: float) -> dict[str, Any]:
+def machine_state(load: float) -> Any:
     return {
         "time": "2026-11-21T11:16:00+00:00",
         "host": "buildbox",
@@ -142,7 +145,7 @@ def machine_state(load: float) -> dict[str, Any]:
     }
 
 
-def make_result(arm: str, requests: Sequence[Mapping[str, Any]], *, drafted: int = 0) -> dict[str, Any]:
+def make_result(arm: str, requests: Sequence[Any], *, drafted: int = 0) -> Any:
     """One arm's result around its requests; ``drafted`` tokens a group."""
     groups = list(dict.fromkeys(str(r["group"]) for r in requests))
     whole = [r for r in requests if r["status"] == "ok"]
@@ -207,10 +210,10 @@ def make_pair(
     drafted: int = 1600,
     articles: bool = False,
     text: Callable[[str, str, int], str | None] = lambda arm, prompt, number: None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Any, Any]:
     """Two results with those speed-ups per kind; each TPOT has log-normal noise around the truth."""
     chance = random.Random(seed)
-    requests: dict[str, list[dict[str, Any]]] = {"baseline": [], "speculative": []}
+    requests: dict[str, list[Any]] = {"baseline": [], "speculative": []}
     plan = [("mixed", kind, f"{kind}-{n}") for kind in (speedups or KINDS) for n in range(1, prompts + 1)]
     if articles:
         plan += [("articles", "vacation", f"vacation#{n}") for n in range(1, 11)]
@@ -240,7 +243,7 @@ def make_pair(
     )
 
 
-def broken(whole: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
+def broken(whole: Any, *path: Any, value: Any) -> Any:
     """Return a document with one thing in it changed, or without it where the value is None."""
     data = copy.deepcopy(whole)
     place: Any = data

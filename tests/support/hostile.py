@@ -143,7 +143,7 @@ class Clone:
         (folder / "benchmarks/tiny.yml").write_text(written(_SUITE))
         (folder / "templates").symlink_to(templates)
 
-    def resolved(self, whole: Mapping[str, Any]) -> dict[str, Any]:
+    def resolved(self, whole: Mapping[str, Any]) -> Any:
         """Return the resolved profile with its files. Raises DrafthouseError."""
         (self.root / f"profiles/{self.profile}.yml").write_text(written(whole["profile"]))
         for name in ("hardware", "models", "engines"):

@@ -243,7 +243,7 @@ def _check_offline(resolved: Any, name: str, content: str, box: Sandbox) -> None
 # --- what stands beside the engine ----------------------------------------------------------------------
 
 
-def _entries(files: list[dict[str, str]]) -> dict[str, str]:
+def _entries(files: Any) -> dict[str, str]:
     return {file["path"]: file["content"] for file in files if "content" in file}
 
 

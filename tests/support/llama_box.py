@@ -44,7 +44,7 @@ class LlamaBox:
     def runtime(self) -> Runtime:
         return runtime_of({"runtime": "process", "home": str(self.home)})
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> Any:
         """A resolved profile of two arms that take turns on one port."""
         resolved = make_resolved(kinds=list(self.kinds), rounds=1, suites=["s"])
         turns = self.turns or [{"baseline": self.port}, {"speculative": self.port}]
@@ -84,7 +84,7 @@ class LlamaBox:
                 stranger=lambda port=port: stranger_at(port, "127.0.0.1", self.home),  # type: ignore[misc]
             )  # fmt: skip
 
-    def measure(self, number: int = 0, timeout_s: float = 60.0) -> dict[str, Any]:
+    def measure(self, number: int = 0, timeout_s: float = 60.0) -> Any:
         """Serve and measure a step, and return what was kept. Raises DrafthouseError."""
         step = self.resolved()["experiment"]["steps"][number]
         self.serve(step["arms"])
@@ -95,16 +95,16 @@ class LlamaBox:
         self,
         number: int = 0,
         timeout_s: float = 60.0,
-        on_progress: Callable[[Mapping[str, Any]], object] = lambda event: None,
-    ) -> dict[str, Any]:
+        on_progress: Callable[[Any], object] = lambda event: None,
+    ) -> Any:
         """Measure a step on what is served, and return what was kept. Raises DrafthouseError."""
 
-        def tell(event: Mapping[str, Any], important: bool = False) -> None:
+        def tell(event: Any, important: bool = False) -> None:
             on_progress(event)
 
         resolved = self.resolved()
         path = measure_one_step(resolved, resolved["experiment"]["steps"][number], timeout_s, tell)
-        kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        kept: Any = json.loads(path.read_text("utf-8"))
         return kept
 
 

@@ -13,7 +13,7 @@ from drafthouse.report.data.build import build_report
 from drafthouse.report.writer import to_json
 from tests.support.builders import make_pair, make_resolved
 
-Change = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], None]
+Change = Callable[[Any, Any, Any], None]
 
 LEVELS = (1, 2, 4, 8, 16, 32)
 # Speed-up at one user by kind, and the level at which it is gone.
@@ -31,7 +31,7 @@ def gain_at(level: float, kind: str) -> float:
     return first * (1 / first) ** (min(level, 4 * gone) / gone) ** 0.6 if first > 1 else first
 
 
-def make_step(arm: str, level: int, number: int, kind: str, chance: random.Random, prompts: int) -> dict[str, Any]:
+def make_step(arm: str, level: int, number: int, kind: str, chance: random.Random, prompts: int) -> Any:
     gain = 1.0 if arm == "baseline" else gain_at(level, kind)
     own = random.Random(kind)
     tpot = 12.0 * (1 + level / 24) / gain
@@ -79,10 +79,10 @@ def make_ladder(
     prompts: int = 12,
     limits: Mapping[str, float] | None = None,
     seed: int = 3,
-) -> dict[str, Any]:
+) -> Any:
     """A measured ladder of both arms with its crossover, as ladder.json holds it."""
     chance = random.Random(seed)
-    ladder: dict[str, Any] = {
+    ladder: Any = {
         "schema": "drafthouse.ladder/1",
         "profile": "cpu-smollm2-ngram",
         "key": "0123456789abcdef",
@@ -104,13 +104,13 @@ def make_ladder(
     return with_crossover(ladder)
 
 
-def with_crossover(ladder: dict[str, Any]) -> dict[str, Any]:
+def with_crossover(ladder: Any) -> Any:
     """Fill the crossover again, after a test changed the steps."""
     ladder["crossover"] = fill(ladder, resamples=400)
     return ladder
 
 
-def power(mean_w: float, seconds: float = 60.0) -> dict[str, Any]:
+def power(mean_w: float, seconds: float = 60.0) -> Any:
     """What the box reads of a GPU's power."""
     return {
         "source": "nvml",

@@ -20,7 +20,7 @@ RESAMPLES = 500
 START_SD = 0.02
 #: Where the true speed-up is 1.03, and the highest level of the ladder that looks for it.
 CROSSOVERS = {3: 16, 8: 32, 20: 64, 100: 256}
-Seen = Callable[[dict[str, Any]], bool]
+Seen = Callable[[Any], bool]
 
 
 class Row(NamedTuple):
@@ -56,18 +56,18 @@ def same(speedup: float) -> Gain:
 def within_one_step(load: float) -> Seen:
     """Tell whether a crossover is said, and lies within a doubling of ``load``."""
 
-    def near(one: dict[str, Any]) -> bool:
+    def near(one: Any) -> bool:
         return bool(one["word"] == PAYS and one["pays_until"] and abs(math.log2(one["pays_until"] / load)) <= 1)
 
     return near
 
 
-def pays_somewhere(one: dict[str, Any]) -> bool:
+def pays_somewhere(one: Any) -> bool:
     """Tell whether any gain is claimed."""
     return bool(one["word"] == PAYS)
 
 
-def pays_alone(one: dict[str, Any]) -> bool:
+def pays_alone(one: Any) -> bool:
     """Tell whether a gain is claimed for one user."""
     return bool(one["word"] == PAYS and one["quoted"] == 1)
 
@@ -92,7 +92,7 @@ def differing_prompts(seed: int, ladders: int = 40, numbers: Sequence[int] = (10
     """Return a row for each number of prompts: 1.8 times as fast alone and falling, prompts differing by 30 %."""
     rows = []
     for prompts in numbers:
-        truth: dict[str, Any] = {"prompts": prompts, "liking_sd": 0.3, "start_sd": START_SD}
+        truth: Any = {"prompts": prompts, "liking_sd": 0.3, "start_sd": START_SD}
         found = counted(pays_alone, seed, ladders, doubled(16), crossing_at(8), **truth)
         law = f"1.8 alone, prompts differ by 30 %, {prompts} of them"
         rows.append(Row(law, "pays for one user", found, ladders, "all", found == ladders))
@@ -103,7 +103,7 @@ def never_paying(seed: int, ladders: int = 400, spreads: Sequence[float] = (0.0,
     """Return a row for each spread of the starts: a ladder that never pays seldom pays somewhere."""
     rows = []
     for sd in spreads:
-        truth: dict[str, Any] = {"start_sd": sd, "step_noise": 0.01}
+        truth: Any = {"start_sd": sd, "step_noise": 0.01}
         found = counted(pays_somewhere, seed, ladders, doubled(32), same(1.0), **truth)
         most = 5 * ladders // 400 if sd <= START_SD else None
         bar = f"at most {most}" if most is not None else "none"
@@ -116,7 +116,7 @@ def power(seed: int, ladders: int = 100) -> list[Row]:
     """Return a row for each true speed-up that holds at every level: how often it is claimed, with 16 prompts."""
     rows = []
     for gain, least in ((1.1, None), (1.2, 95), (1.5, 100)):
-        truth: dict[str, Any] = {"prompts": 16, "noise": 0.05, "start_sd": START_SD}
+        truth: Any = {"prompts": 16, "noise": 0.05, "start_sd": START_SD}
         found = counted(pays_alone, seed, ladders, doubled(16), same(gain), **truth)
         bar = f"at least {least} %" if least else "none"
         rows.append(Row(f"{gain:.2f} at every load", "pays for one user", found, ladders, bar,

@@ -18,7 +18,7 @@ from drafthouse.report.data.build import lasting
 from tests.support.builders import machine_state, make_request, make_resolved
 from tests.truth.laws import Law
 
-Data = dict[str, Any]
+Data = Any
 ARMS = ("baseline", "speculative")
 KIND = "copy-edit"
 TPOT_MS = 14.0

@@ -35,9 +35,9 @@ def fetch(folder: Path, hub: Hub, box: str, **more: Any) -> Ended:
         "vars": {"ansible_python_interpreter": sys.executable},
         "register": "fetched",
     }  # fmt: skip
-    words = "{{ fetched.notes }} {{ ansible_facts.drafthouse.weights[0].pinned }}"
+    words = "{{ fetched.notes }} {{ ansible_facts.drafthouse_profile.weights[0].pinned }}"
     notes = {"name": "Say", "ansible.builtin.debug": {"msg": words}}
-    fact = {"drafthouse": {"weights": [item]}}
+    fact = {"drafthouse_profile": {"weights": [item]}}
     tasks = [{"name": "Set", "ansible.builtin.set_fact": fact}, task, notes]
     playbook = folder / f"{box}.yml"
     playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))

@@ -11,14 +11,17 @@ import ipaddress
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
-from ..profiles.render import File, render_file
+from ..profiles.render import render_file
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import File, Folder
 
 NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
@@ -105,7 +108,7 @@ def error_body(message: str, kind: str, code: str | None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def files(templates: Path, settings: Settings) -> list[File]:
+def files(templates: Path, settings: Settings) -> list[Folder | File]:
     """Return the gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all that is wrong."""
     wrong = problems(settings)
     if wrong:
@@ -138,13 +141,14 @@ def files(templates: Path, settings: Settings) -> list[File]:
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
     inside = ("data", "logs", "data/door") if settings.hold_s else ("data", "logs")
-    folders = [{"path": folder, "mode": "0755"}, *({"path": f"{folder}/{name}", "mode": "0700"} for name in inside)]
-    return folders + rendered
+    folders: list[Folder] = [{"path": folder, "mode": "0755"}]
+    folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in inside]
+    return [*folders, *rendered]
 
 
-def definition(rendered: Iterable[Mapping[str, str]]) -> str:
+def definition(rendered: Iterable[Folder | File]) -> str:
     """Return a hash of what files hold."""
-    return hashlib.sha256("".join(file.get("content", "") for file in rendered).encode()).hexdigest()[:16]
+    return hashlib.sha256("".join(file["content"] for file in rendered if "content" in file).encode()).hexdigest()[:16]
 
 
 def _word(text: str) -> str:

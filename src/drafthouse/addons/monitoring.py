@@ -12,14 +12,17 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
-from ..profiles.render import File, render_file, yaml_block
+from ..profiles.render import render_file, yaml_block
 from . import prometheus_rules as metric_rules
 from .grafana import DATASOURCE, UID, dashboard
 from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE, Limits, Pace, Watched, duration, recorded, rules_file
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import File
 
 NAME = "monitoring"
 UNIT = "drafthouse-monitoring-"  # and the program's name

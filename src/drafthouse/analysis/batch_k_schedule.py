@@ -21,7 +21,7 @@ from .verdict_text import PAYS
 CLOSED = "closed"
 
 
-def offer(ladder: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+def offer(ladder: Mapping[str, Any], resolved: Mapping[str, Any]) -> Any:
     """Return the schedule that a measured ladder suggests, as it stands in its ``schedule``; plain data.
 
     ``offered`` are rows of [first batch size, last, K] (None where there is nothing to offer, with ``why``),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..bench.samples import Result, disturbances, requests_of, tpot_by_prompt
-from ..bench.stats import estimate, paired_ratios
+from ..bench.stats import Estimated, estimate, paired_ratios
 from ..core.errors import DrafthouseError, Problem
 from .break_even import Counts, Point, cost_of, counts_of
 from .drafting import counter_of
@@ -26,7 +26,7 @@ class _Part:
 
     level: float
     counts: Counts
-    speedup: Mapping[str, float]
+    speedup: Estimated
 
 
 def points_of(baseline: Result, speculative: Result, ladder: Mapping[str, Any] | None, tokens: int) -> list[Point]:
@@ -122,7 +122,7 @@ def _pooled(parts: Iterable[_Part]) -> list[Point]:
 def _point(level: float, parts: Sequence[_Part]) -> Point:
     weights = [part.counts.drafted**2 / part.counts.tokens for part in parts]
 
-    def middle(name: str) -> float:
+    def middle(name: Literal["median", "low", "high"]) -> float:
         costs = [cost_of(part.counts, part.speedup[name]) for part in parts]
         return math.fsum(w * cost for w, cost in zip(weights, costs, strict=True)) / math.fsum(weights)
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bench.stats import CONFIDENCE, RESAMPLES, SEED, median, median_interval, paired_ratios
+from ..bench.sweep.ladder_types import Crossover
 from ..prompts.load_levels import CLOSED
 from .crossover_text import CLOSED_UNIT, reasons, sentence
 from .level_claims import claimed, prompts_needed, prompts_needed_above, starts_of, widened
@@ -53,7 +54,7 @@ Settled = Mapping[str, Any]
 
 def fill(
     ladder: Mapping[str, Any], resamples: int = RESAMPLES, settled: Mapping[str, Settled] | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Crossover]:
     """Return the crossover of every kind of a ladder, as plain data: what stands in its ``crossover``.
 
     Nothing is raised for a ladder that was stopped, polluted or broken: levels without a good pair of steps are in
@@ -112,9 +113,7 @@ def headline(crossover: Mapping[str, Mapping[str, Any]], kinds: Sequence[str] = 
 # --- one kind ---------------------------------------------------------------------------------------
 
 
-def _of_kind(
-    ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, settled: Settled | None
-) -> dict[str, Any]:
+def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, settled: Settled | None) -> Any:
     planned = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
     unit = str(ladder.get("unit") or CLOSED_UNIT)
     both: dict[float, tuple[Steps, list[Any]]] = {}

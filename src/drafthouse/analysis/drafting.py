@@ -30,9 +30,8 @@ def drafting_of(result: Result) -> dict[str, Any]:
     answers: list[float] = []
     several = 0
     per_iteration = 0
-    seen = [
-        (one.get(when) or {}).get("dialect") for one in result.get("counters") or [] for when in ("before", "after")
-    ]
+    around = [snapshot for one in result.get("counters") or [] for snapshot in (one.get("before"), one.get("after"))]
+    seen = [snapshot.get("dialect") for snapshot in around if snapshot]
     engines = [engine_of(str(name)) for name in ((result.get("engine") or {}).get("id"), *seen) if name]
     for request in requests_of(result):
         timings = request.get("timings")

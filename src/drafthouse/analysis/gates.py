@@ -94,7 +94,7 @@ def check_answer(request: Request) -> tuple[str, str]:
     """Return what an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
     if gave_nothing(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
-    gate = request.get("gate") or {}
+    gate: Mapping[str, Any] = request.get("gate") or {}
     check = _CHECKS.get(str(gate.get("name")))
     if check is None:
         return OPEN, f"the unknown gate {gate.get('name')!r}"
@@ -238,8 +238,8 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
     """Return what each prompt of a gate is in an arm: right when all of its answers are, wrong when one is."""
     found: dict[Prompt, tuple[str, str]] = {}
     for request in requests:
-        mine = (request.get("gate") or {}).get("name") == name
-        if not mine or not (request.get("status") == "ok" or gave_nothing(request)):
+        gate = request.get("gate")
+        if not gate or gate.get("name") != name or not (request.get("status") == "ok" or gave_nothing(request)):
             continue
         prompt = str(request.get("group")), request.get("prompt_id")
         state, why = check_answer(request)

@@ -61,7 +61,8 @@ def judge_scores(baseline: Result, speculative: Result) -> dict[str, Any]:
     rows = [list(result.get("scored") or []) for result in (baseline, speculative)]
     pairs = _pairs(*rows)
     if not pairs:
-        why = (baseline.get("scoring") or {}).get("why") or "this engine scores no text, or none was kept to be scored"
+        scoring = baseline.get("scoring")
+        why = (scoring and scoring.get("why")) or "this engine scores no text, or none was kept to be scored"
         nothing: dict[str, Any] = {"said": "not scored", "passed": 0, "total": 0, "examples": []}
         return {"word": "not measured", "said": why, "baseline": dict(nothing), "speculative": dict(nothing)}
     epsilon = max(EPSILON, OWN_GAPS * _worst(pairs.get(0.0, []), "baseline"))
@@ -82,10 +83,10 @@ def judge_scores(baseline: Result, speculative: Result) -> dict[str, Any]:
         said = f"{count(max(map(len, pairs.values())), 'pair')} of scored answers, and {FEWEST} are needed"
         return {**head, "word": "not measured", "said": said}
     said = f"{sides['speculative']['said']}; the baseline's own: {sides['baseline']['said']}"
-    scoring = baseline.get("scoring") or {}
-    if scoring.get("seconds") is not None:
+    scoring = baseline.get("scoring")
+    if scoring and scoring.get("seconds") is not None:
         said += f"; scoring took {scoring['seconds']:.0f} s"
-    if scoring.get("left"):
+    if scoring and scoring.get("left"):
         said += f"; {count(scoring['left'], 'answer')} left unscored ({scoring['why']})"
     return {**head, "word": "passed", "said": said}
 

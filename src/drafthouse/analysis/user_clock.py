@@ -38,12 +38,12 @@ def user_clock(results: Mapping[str, Result], groups: Sequence[str]) -> dict[str
     prompts = apart_from_temperature([r for own in requests.values() for r in own])
 
     def end_to_end(request: Request) -> float | None:
-        tpot, ttft = measured_tpot(request), request.get(TTFT)
+        tpot, ttft = measured_tpot(request), request.get("ttft_ms")
         return None if tpot is None or ttft is None else float(ttft) + (lengths[_prompt(request)] - 1) * tpot
 
     clocks: dict[str, Callable[[Request], float | None]] = {
-        TTFT: lambda request: request.get(TTFT),
-        TTFAT: lambda request: request.get(TTFAT),
+        TTFT: lambda request: request.get("ttft_ms"),
+        TTFAT: lambda request: request.get("ttfat_ms"),
         E2EL: end_to_end,
     }
     found: dict[str, Any] = {"output_tokens": median(list(lengths.values())) if lengths else None}

@@ -236,7 +236,7 @@ def _figures(
             "speculative": compare_outputs(requests[0], requests[1]),
             "control": compare_outputs(
                 [r for r in requests[0] if r.get("round") == rounds[0]],
-                [r | {"round": rounds[0]} for r in map(dict, requests[0]) if r.get("round") == rounds[1]],
+                [r | {"round": rounds[0]} for r in requests[0] if r.get("round") == rounds[1]],
             )
             if len(rounds) == 2
             else None,

@@ -15,10 +15,10 @@ import json
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -26,6 +26,10 @@ from ..core.retry import asked_to_wait
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES, outcome_of
 from .samples import time_per_token
 from .sse import read_answer, says_done, split_events
+
+if TYPE_CHECKING:
+    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
+    from .result_types import Request
 
 #: How long the server may take to accept a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
@@ -90,22 +94,22 @@ class Ask:
     kind: str
     group: str
     prompt_id: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
     output_tokens: int
     temperature: float = 0.0
     round: int = 1
     seed: int | None = None
     ignore_eos: bool = False
-    tools: Sequence[Mapping[str, Any]] | None = None
-    response_format: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] | None = None
+    tools: Sequence[Tool] | None = None
+    response_format: ResponseFormat | None = None
+    extra: RequestFields | None = None
     """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
-    gate: Mapping[str, Any] | None = None
+    gate: Gate | None = None
     """What the answer is checked for later; it is not sent."""
 
-    def body(self, model: str) -> dict[str, Any]:
+    def body(self, model: str) -> RequestFields:
         """Return the request as the server reads it."""
-        body: dict[str, Any] = {
+        body: RequestFields = {
             "model": model,
             "messages": list(self.messages),
             "max_tokens": self.output_tokens,
@@ -339,7 +343,7 @@ async def open_loop(
     return [done[number] for number in sorted(done)]
 
 
-def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[str, Any]:
+def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
     """Return what happened in one request, as plain data.
 
     ``zero_s`` is the run's start on the client's clock. With t_n the arrival of the n-th chunk that
@@ -387,7 +391,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> dict[st
         "tool_calls": answer.tool_calls or None,
         # Characters of each piece: without speculation a piece is a token.
         "pieces": answer.reasoning_pieces + answer.text_pieces,
-        "gate": dict(ask.gate) if ask.gate else None,
+        "gate": ask.gate,
         "timings": answer.timings,
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,

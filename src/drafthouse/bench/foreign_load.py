@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from ..core.format import listing
 from .machine_state import OTHER_CPU_PERCENT, MachineState, between, read_cpu
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
+    from .machine_types import Between, Waited
+    from .result_types import StepResult
 
 #: How long a step waits at most, in seconds.
 WAIT_S = 60.0
@@ -17,11 +22,11 @@ _LOOK_S = 1.0
 
 def wait_for_quiet(
     own: Callable[[MachineState], Collection[int]],
-    progress: Callable[[dict[str, Any]], None],
+    progress: Tell,
     most_s: float = WAIT_S,
     read: Callable[[], MachineState] = read_cpu,
     sleep: Callable[[float], None] = time.sleep,
-) -> dict[str, Any]:
+) -> Waited:
     """Wait until other processes than ``own`` leave the CPU alone, ``most_s`` at most; return what was seen.
 
     ``quiet`` tells whether they do: use less than OTHER_CPU_PERCENT of the whole machine. ``seconds`` is 0.0 where
@@ -43,10 +48,10 @@ def wait_for_quiet(
         progress({"text": said, "eta_s": max(0.0, round(most_s - waited_s, 1))})
 
 
-def waited_in_vain(steps: Collection[Mapping[str, Any]]) -> bool:
+def waited_in_vain(steps: Collection[StepResult]) -> bool:
     """Tell whether an earlier step of the experiment waited to the end: the next one then does not."""
-    return any((step.get("waited") or {"quiet": True})["quiet"] is False for step in steps)
+    return any(step["waited"]["quiet"] is False for step in steps if step.get("waited"))
 
 
-def _names(seen: Mapping[str, Any]) -> list[str]:
+def _names(seen: Between) -> list[str]:
     return list(dict.fromkeys(str(one["name"]) for one in seen["busy_processes"]))[:3]

@@ -14,11 +14,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from ..core.prometheus_text import samples
 from ..engines.registry import DIALECTS
 from .usage_check import apart, least_generated
+
+if TYPE_CHECKING:
+    from .machine_types import ClockJump, Foreign
+    from .result_types import Cost, Counted, Snapshot
 
 #: Less than this share of our own tokens is a health check, and moves no median.
 SHARE = 0.02
@@ -30,11 +34,20 @@ SETTLE_S, LOOK_S = 3.0, 0.1
 JUMP_S, SLEW = 0.5, 0.0005
 
 Traffic = dict[str, float]
-Snapshot = dict[str, Any]
 
 _NAMES = {name: key for engine in DIALECTS.values() for name, key in engine.traffic.items()}
 _CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
-_COUNTERS = ("requests", "input_tokens", "output_tokens")
+_Counter = Literal["requests", "input_tokens", "output_tokens"]
+_COUNTERS: tuple[_Counter, ...] = ("requests", "input_tokens", "output_tokens")
+#: A request that was given up: it can have cost what it asked for.
+GIVEN_UP: Cost = {
+    "status": "failed",
+    "input_tokens": None,
+    "output_tokens": None,
+    "chunks": 0,
+    "tool_calls": None,
+    "timings": None,
+}
 
 
 def parse_traffic(text: str) -> Traffic:
@@ -70,15 +83,11 @@ async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTL
         await asyncio.sleep(LOOK_S)
 
 
-def foreign(
-    before: Snapshot, after: Snapshot, requests: Sequence[Mapping[str, Any]], most_tokens: int
-) -> dict[str, Any] | None:
+def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_tokens: int) -> Foreign | None:
     """Return what the server did between two snapshots for somebody else; None where its counters cannot tell.
 
-    ``requests`` are all raw requests that were sent to it between the two, those that failed or were stopped
-    included; ``most_tokens`` is the highest number of output tokens that one of them asked for. The result has
-    requests, input_tokens and output_tokens (each None where the engine does not count it), running_before and
-    running_after, ``polluted``, and ``said`` (None where there is nothing to say). ``miscounted`` is True where the
+    ``requests`` are all that were sent to it between the two, those that failed or were stopped included;
+    ``most_tokens`` is the highest number of output tokens that one of them asked for. ``miscounted`` is True where the
     server answered no more requests than ours, and yet made more tokens than its usage says: then that is wrong.
     """
     one, two = before.get("traffic"), after.get("traffic")
@@ -89,28 +98,33 @@ def foreign(
         # The server was started anew in between: it counts from 0 again.
         return None
     own = _own(requests, most_tokens)
-    found: dict[str, Any] = {
-        key: None if value is None or own[key] is None else max(0, round(value - (own[key] or 0)))
+    beyond = {
+        key: None if value is None or (ours := own[key]) is None else max(0, round(value - ours))
         for key, value in moved.items()
     }
-    running = {f"running_{when}": part.get("running") for when, part in (("before", one), ("after", two))}
-    reasons = _reasons(found, own, running)
+    running = [None if (value := part.get("running")) is None else round(value) for part in (one, two)]
+    found: Foreign = {
+        "requests": beyond["requests"],
+        "input_tokens": beyond["input_tokens"],
+        "output_tokens": beyond["output_tokens"],
+        "running_before": running[0],
+        "running_after": running[1],
+        "polluted": False,
+        "said": None,
+    }
+    reasons = _reasons(found, own)
+    if not reasons:
+        return None if all(value is None for value in (*beyond.values(), *running)) else found
     told = counted(before, after, requests)
     # A stranger's request is one more, or still under way.
-    alone = found["requests"] == 0 and not found["input_tokens"] and not any(running.values())
-    miscounted = bool(reasons and alone and told and apart(told["usage"], told["engine"], told["answers"]))
-    if not reasons and all(value is None for value in (*found.values(), *running.values())):
-        return None
-    return {
-        **found,
-        **{when: None if value is None else round(value) for when, value in running.items()},
-        "polluted": bool(reasons),
-        **({"miscounted": True} if miscounted else {}),
-        "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}" if reasons else None,
-    }
+    alone = found["requests"] == 0 and not found["input_tokens"] and not any(running)
+    miscounted = bool(alone and told and apart(told["usage"], told["engine"], told["answers"]))
+    if miscounted:
+        found["miscounted"] = True
+    return found | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
 
 
-def counted(before: Snapshot, after: Snapshot, requests: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
     """Return the output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
 
     ``requests`` are all that were sent between the two snapshots. One that did not end well has made tokens that
@@ -132,7 +146,7 @@ def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
     return after[key] - before.get(key, 0.0)
 
 
-def _own(requests: Sequence[Mapping[str, Any]], most_tokens: int) -> dict[str, float | None]:
+def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | None]:
     """Return the most that our requests can have cost, each None where that has no bound."""
     # A usage of nothing is no bound, and one that is too low is none either: what came in the stream was made for us.
     outputs = [least_generated(request) if request.get("output_tokens") else None for request in requests]
@@ -149,24 +163,25 @@ def _own(requests: Sequence[Mapping[str, Any]], most_tokens: int) -> dict[str, f
     }
 
 
-def _reasons(
-    found: Mapping[str, float | None], own: Mapping[str, float | None], running: Mapping[str, float | None]
-) -> list[str]:
+def _reasons(found: Foreign, own: Mapping[_Counter, float | None]) -> list[str]:
     reasons = []
-    for key, few, words in (
-        ("output_tokens", FEW_OUTPUT_TOKENS, "output tokens"),
-        ("input_tokens", FEW_INPUT_TOKENS, "input tokens"),
-    ):
+    limits: Mapping[_Counter, int] = {"output_tokens": FEW_OUTPUT_TOKENS, "input_tokens": FEW_INPUT_TOKENS}
+    for key, few in limits.items():
         extra, ours = found[key], own[key]
         if extra is not None and extra > max(few, SHARE * (ours or 0)):
-            reasons.append(f"{extra:,.0f} {words} beyond the {ours:,.0f} that our requests can have cost")
+            reasons.append(
+                f"{extra:,.0f} {key.replace('_', ' ')} beyond the {ours:,.0f} that our requests can have cost"
+            )
     # Where tokens are counted they say more: a probe is a request as well.
     requests = found["requests"]
     if found["output_tokens"] is None and requests and requests > SHARE * (own["requests"] or 0):
         reasons.append(f"{requests:.0f} requests beyond our {own['requests']:.0f}")
-    for when, words in (("running_before", "before we began"), ("running_after", "after ours had ended")):
-        if count := running[when]:
-            reasons.append(f"{count:.0f} of its requests were under way {words}")
+    for count, when in (
+        (found["running_before"], "before we began"),
+        (found["running_after"], "after ours had ended"),
+    ):
+        if count:
+            reasons.append(f"{count} of its requests were under way {when}")
     return reasons
 
 
@@ -192,7 +207,7 @@ def read_clocks() -> Clocks:
     return Clocks(time.time(), time.monotonic(), None if boot is None else time.clock_gettime(boot))
 
 
-def clock_jump(before: Clocks, after: Clocks) -> dict[str, Any] | None:
+def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
     """Return how the clocks disagree about the time in between; None where they agree.
 
     ``jump_s`` is how far the wall clock was set forward (backward below 0). Nothing that is measured hangs on it,

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..prompts.suites import Prompt, expand
 from .client import Ask
 from .output_scoring import asking_token_ids
+
+if TYPE_CHECKING:
+    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Suite, Tool
+
+
+class PromptFields(TypedDict):
+    """What a prompt says of its `Ask`."""
+
+    suite: str
+    kind: str
+    prompt_id: str
+    messages: Sequence[Message]
+    output_tokens: int
+    tools: Sequence[Tool] | None
+    response_format: ResponseFormat | None
+    extra: RequestFields | None
+    gate: Gate | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ def group_key(kind: str, temperature: float) -> str:
     return kind if temperature == 0 else f"{kind}@{temperature:g}"
 
 
-def plan_groups(suites: Sequence[Mapping[str, Any]], options: StepOptions) -> list[Group]:
+def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
     """Return the groups of a step in the order they are measured.
 
     A request's seed depends on the round and its place in the group and not on the arm, so both arms
@@ -102,7 +119,7 @@ def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[floa
     return (prompts[0].temperatures if prompts else ()) or options.temperatures
 
 
-def ask_fields(prompt: Prompt) -> dict[str, Any]:
+def ask_fields(prompt: Prompt) -> PromptFields:
     """Return what a prompt says of its `Ask`; group, temperature, round and seed are the experiment's."""
     return {
         "suite": prompt.suite,

@@ -8,10 +8,14 @@ not known. Fields that nobody reads are left alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import DrafthouseError, first_few
 from ..core.schema import Anything, Findings, List, Map, Shape, Table, Value, check
+
+if TYPE_CHECKING:
+    from .result_types import ArmResult
+    from .sweep.ladder_types import Ladder
 
 _TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
 _COUNT = Value(int, null=True, low=0)
@@ -342,3 +346,13 @@ def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
     if not check(data, shape, findings):
         raise DrafthouseError(first_few(findings.problems, where))
     return dict(data)
+
+
+def checked_result(data: Mapping[str, Any], where: str) -> ArmResult:
+    """Return what the file ``where`` holds as an arm's result. Raises DrafthouseError as `checked` does."""
+    return cast("ArmResult", checked(data, RESULT, where))
+
+
+def checked_ladder(data: Mapping[str, Any], where: str) -> Ladder:
+    """Return what the file ``where`` holds as a ladder. Raises DrafthouseError as `checked` does."""
+    return cast("Ladder", checked(data, LADDER, where))

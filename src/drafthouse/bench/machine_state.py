@@ -15,9 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ..core.procfs import listeners
+
+if TYPE_CHECKING:
+    from .machine_types import Between, BusyProcess, GpuFacts, GpuProcess, MachineFacts
 
 #: A process above this share of one core counts as busy.
 BUSY_PERCENT = 5.0
@@ -68,7 +71,7 @@ class MachineState:
     """The machine at one moment."""
 
     monotonic_s: float
-    facts: dict[str, Any]
+    facts: MachineFacts
     """Plain data for the result."""
     cpu_ticks: dict[str, int] = field(default_factory=dict)
     processes: dict[int, Process] = field(default_factory=dict)
@@ -83,7 +86,7 @@ def read_machine(root: Path = Path("/")) -> MachineState:
     mhz = _mhz(root)
     gpus, gpu_processes = read_gpus()
     swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
-    facts = {
+    facts: MachineFacts = {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": platform.node(),
         "kernel": platform.release(),
@@ -113,7 +116,7 @@ def read_cpu(root: Path = Path("/")) -> MachineState:
     return MachineState(time.monotonic(), {}, _cpu_ticks(root), _processes(root))
 
 
-def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> dict[str, Any]:
+def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> Between:
     """Return what the machine did between two states.
 
     ``own`` are the processes that were meant to be busy (the engines, the client). Percentages of
@@ -124,7 +127,7 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
     ticks = {name: after.cpu_ticks[name] - count for name, count in before.cpu_ticks.items() if name in after.cpu_ticks}
     ticks_all = sum(ticks.values())
     shares = {name: 100 * count / ticks_all for name, count in ticks.items()} if ticks_all > 0 else {}
-    busy: list[dict[str, Any]] = []
+    busy: list[BusyProcess] = []
     own_s = 0.0
     for number, process in after.processes.items():
         earlier = before.processes.get(number)
@@ -168,28 +171,28 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
     return found
 
 
-def read_gpus() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def read_gpus() -> tuple[list[GpuFacts], list[GpuProcess]]:
     """Return the GPUs and the processes on them, from nvidia-smi; two empty lists without one."""
     if not shutil.which("nvidia-smi"):
         return [], []
     gpus = _nvidia_smi(f"--query-gpu={','.join(_GPU_FIELDS.values())}")
     apps = _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name,used_memory")
     throttled = parse_throttling(_nvidia_smi(f"--query-gpu=index,{_THROTTLE_FIELD}"))
-    found = [{**gpu, "throttled_by": throttled.get(gpu["index"])} for gpu in parse_gpus(gpus)]
-    return found, parse_gpu_processes(apps)
+    return [gpu | {"throttled_by": throttled.get(gpu["index"])} for gpu in parse_gpus(gpus)], parse_gpu_processes(apps)
 
 
-def parse_gpus(text: str) -> list[dict[str, Any]]:
+def parse_gpus(text: str) -> list[GpuFacts]:
     """Return the GPUs in nvidia-smi's CSV (no header, no units; MiB, MHz, W, degrees Celsius)."""
-    gpus: list[dict[str, Any]] = []
+    gpus = []
     for line in text.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) != len(_GPU_FIELDS):
             continue
-        gpu: dict[str, Any] = {}
-        for name, value in zip(_GPU_FIELDS, values, strict=True):
-            gpu[name] = value if name in _GPU_TEXTS else _quantity(value, name)
-        gpus.append(gpu)
+        gpu = {
+            name: value if name in _GPU_TEXTS else _quantity(value, name)
+            for name, value in zip(_GPU_FIELDS, values, strict=True)
+        }
+        gpus.append(cast("GpuFacts", gpu))
     return gpus
 
 
@@ -208,9 +211,9 @@ def parse_throttling(text: str) -> dict[int, list[str]]:
     return found
 
 
-def parse_gpu_processes(text: str) -> list[dict[str, Any]]:
+def parse_gpu_processes(text: str) -> list[GpuProcess]:
     """Return the compute processes in nvidia-smi's CSV; a process name may hold commas."""
-    found: list[dict[str, Any]] = []
+    found: list[GpuProcess] = []
     for line in text.splitlines():
         values = [value.strip() for value in line.split(",")]
         if len(values) < 4 or not values[1].isdigit():

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urljoin
 
 if TYPE_CHECKING:
     from .client import Endpoint, Recording
     from .sse import Answer
 
-OK, FAILED, CUT_OFF, EMPTY, NO_USAGE = "ok", "failed", "cut_off", "empty", "no_usage"
+NotWell = Literal["failed", "cut_off", "empty", "no_usage"]
+Status = Literal["ok", NotWell]
+OK: Final = "ok"
+FAILED: Final = "failed"
+CUT_OFF: Final = "cut_off"
+EMPTY: Final = "empty"
+NO_USAGE: Final = "no_usage"
 #: How a request can end. Only "ok" is ever averaged.
 STATUSES = (OK, FAILED, CUT_OFF, EMPTY, NO_USAGE)
 #: Statuses that name another address (RFC 9110, section 15.4).
@@ -19,7 +25,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 MESSAGE_CHARACTERS = 300
 
 
-def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[str, str | None]:
+def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[Status, str | None]:
     """Return how the request ended, and why when it did not end well."""
 
     def said() -> str:

@@ -15,14 +15,22 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.http import opener
 from .client import Ask, Endpoint, Recording
 from .samples import whole_prompt
 from .sse import read_answer, split_events
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from .result_types import Request, StepResult
+
+#: The round, the group and the id of a prompt.
+Place = tuple[int, str, str]
 
 #: Answers of each arm that are scored in a round.
 ANSWERS = 24
@@ -33,7 +41,63 @@ ARMS = ("baseline", "speculative")
 #: What asks a server for token ids beside its text.
 _ASKING = "return_token_ids"
 
-Row = dict[str, Any]
+
+class TokenIds(TypedDict):
+    """The token ids of an answer and of its prompt, as text."""
+
+    round: int
+    group: str
+    prompt_id: str
+    temperature: float
+    prompt: str
+    answer: str
+
+
+class Scoring(TypedDict):
+    """What a step scored, how many answers are left, and what ended it."""
+
+    answers: list[ScoredAnswer]
+    left: int
+    seconds: float
+    why: str | None
+
+
+class ScoringTotal(TypedDict):
+    """What scoring took in all."""
+
+    answers: int
+    left: int
+    seconds: float
+    why: str | None
+
+
+class Score(TypedDict):
+    """The figures of a scored answer; log-probabilities in nats (`score_row`)."""
+
+    tokens: int
+    misses: int
+    worst: float
+    mean_logprob: float
+    same_text: bool | None
+
+
+class ScoredAnswer(Score):
+    """An answer that the baseline scored."""
+
+    arm: NotRequired[str]
+    round: int
+    group: str
+    prompt_id: str
+    temperature: float
+
+
+class Logprobs(TypedDict):
+    """The log-probabilities (nats) of an answer's own tokens and of the likeliest ones, and what the ids say."""
+
+    own: list[float]
+    best: list[float]
+    decoded: str
+    whole: bool
 
 
 # --- which answers --------------------------------------------------------------------------------
@@ -59,7 +123,7 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[A
     ]
 
 
-def token_ids_of(record: Recording) -> Row | None:
+def token_ids_of(record: Recording) -> TokenIds | None:
     """Return the token ids of an answer and of its prompt, as text; None if not asked for, or not all came."""
     if not (record.ask.extra or {}).get(_ASKING) or not record.stream:
         return None
@@ -97,7 +161,7 @@ def _ids(value: object) -> list[int]:
 # --- asking the baseline --------------------------------------------------------------------------
 
 
-def score_answers(endpoint: Endpoint, steps: Iterable[Mapping[str, Any]], tokens: int) -> dict[str, Any]:
+def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) -> Scoring:
     """Have the server at ``endpoint`` score what both arms answered to the same prompts and no step has scored yet.
 
     ``steps`` are those measured so far, this one last; at most ``tokens`` tokens an answer with its prompt. Returns
@@ -105,8 +169,8 @@ def score_answers(endpoint: Endpoint, steps: Iterable[Mapping[str, Any]], tokens
     was scored, or what ended it; raises nothing for what a server says.
     """
     began_s = time.monotonic()
-    rows: list[Row] = []
-    known: dict[tuple[str, str], Row] = {}
+    rows: list[ScoredAnswer] = []
+    known: dict[tuple[str, str], Logprobs] = {}
     why: str | None = None
     waiting = _waiting(list(steps))
     for arm, one, prompt, texts in waiting:
@@ -122,45 +186,54 @@ def score_answers(endpoint: Endpoint, steps: Iterable[Mapping[str, Any]], tokens
                 continue
             break
         known[prompt, one["answer"]] = scored
-        head = {name: one[name] for name in ("round", "group", "prompt_id", "temperature")}
-        rows.append({"arm": arm, **head, **score_row(scored, texts)})
+        rows.append(
+            {
+                "arm": arm,
+                "round": one["round"],
+                "group": one["group"],
+                "prompt_id": one["prompt_id"],
+                "temperature": one["temperature"],
+                **score_row(scored, texts),
+            }
+        )
     if not waiting:
         why = "the server sent no token ids with its answers"
     left = len(waiting) - len(rows)
     return {"answers": rows, "left": left, "seconds": round(time.monotonic() - began_s, 1), "why": why}
 
 
-def _waiting(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, Row, str, tuple[str, str]]]:
+def _waiting(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
     """Return what is to be scored, both arms' answers to a prompt next to each other: arm, ids, prompt's ids, texts."""
-    kept: dict[tuple[Any, ...], dict[str, Row]] = {}
-    texts: dict[tuple[Any, ...], tuple[str, str]] = {}
+    kept: dict[Place, dict[str, TokenIds]] = {}
+    texts: dict[tuple[str, Place], tuple[str, str]] = {}
     prompts: dict[tuple[str, str], str] = {}
     done = set()
     for step in steps:
-        done |= {(row["arm"], *_key(row)) for row in (step.get("scoring") or {}).get("answers") or []}
+        done |= {(row["arm"], _key(row)) for row in (step["scoring"]["answers"] if step.get("scoring") else [])}
         for arm in ARMS:
-            measured = step["arms"].get(arm) or {}
-            for one in measured.get("token_ids") or []:
+            measured = step["arms"].get(arm)
+            if not measured or not measured.get("token_ids"):
+                continue
+            for one in measured["token_ids"]:
                 kept.setdefault(_key(one), {})[arm] = one
                 if arm == "baseline":
                     prompts.setdefault((one["group"], one["prompt_id"]), one["prompt"])
-            if measured.get("token_ids"):
-                texts |= {(arm, *_key(r)): (str(r["reasoning_text"]), str(r["text"])) for r in measured["requests"]}
+            texts |= {(arm, _key(r)): (str(r["reasoning_text"]), str(r["text"])) for r in measured["requests"]}
     return [
         # The prompt as the baseline read it, for both: what the target would have said to that.
-        (arm, both[arm], prompts[key[1], key[2]], texts.get((arm, *key), ("", "")))
+        (arm, both[arm], prompts[key[1], key[2]], texts.get((arm, key), ("", "")))
         for key, both in kept.items()
         if len(both) == len(ARMS)
         for arm in ARMS
-        if (arm, *key) not in done
+        if (arm, key) not in done
     ]
 
 
-def _key(row: Mapping[str, Any]) -> tuple[Any, str, str]:
+def _key(row: ScoredAnswer | TokenIds | Request) -> Place:
     return row["round"], str(row["group"]), str(row["prompt_id"])
 
 
-def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Row:
+def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprobs:
     """Ask for the log-probabilities of one answer; see `score_row` for what raises."""
     ids = [int(one) for one in prompt.split()]
     asked = [int(one) for one in answer.split()][: max(1, tokens - len(ids))]
@@ -181,7 +254,7 @@ def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Row:
     }
 
 
-def score_row(scored: Mapping[str, Any], texts: Sequence[str]) -> Row:
+def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
     """Return the figures of one scored answer.
 
     ``tokens`` scored, ``misses`` (of them, those less likely than the target's own choice), ``worst`` (the largest
@@ -198,14 +271,17 @@ def score_row(scored: Mapping[str, Any], texts: Sequence[str]) -> Row:
     }
 
 
-def scored_rows(steps: Iterable[Mapping[str, Any]], arm: str) -> list[Row]:
+def scored_rows(steps: Iterable[StepResult], arm: str) -> list[ScoredAnswer]:
     """Return the rows of an arm's scored answers; they stand in the steps of the baseline, which scored them."""
-    rows = [row for step in steps for row in (step.get("scoring") or {}).get("answers") or []]
-    return [{name: value for name, value in row.items() if name != "arm"} for row in rows if row["arm"] == arm]
+    told = [step["scoring"] for step in steps if step.get("scoring")]
+    rows = [row.copy() for one in told for row in one["answers"] if row["arm"] == arm]
+    for row in rows:
+        del row["arm"]
+    return rows
 
 
-def scoring_of(steps: Iterable[Mapping[str, Any]]) -> Row | None:
-    """Return what scoring took in all: ``answers``, ``left``, ``seconds``, ``why``; None where no step scored."""
+def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
+    """Return what scoring took in all; None where no step scored."""
     told = [step["scoring"] for step in steps if step.get("scoring")]
     if not told:
         return None

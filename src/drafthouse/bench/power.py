@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .power_sources import LIBRARY, Nvml, NvmlCounter, Rapl, Source, Unreadable, nvml_power, smi_power
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import aiohttp
 
     from .client import Endpoint
+    from .result_types import EnergySpan, Power, PowerMeter, Request
+    from .sweep.ladder_types import Beside
 
 #: How long the idle power is looked at before an arm is asked anything, in seconds.
 IDLE_S = 3.0
-
-Span = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Meter:
             return
         self.idle_w = used / (after.at_s - before.at_s)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> PowerMeter:
         """Return what a result says of the meter."""
         devices = list(self._source.devices) if self._source else []
         return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
@@ -128,7 +128,7 @@ def shared_meter() -> Meter:
     return open_meter()
 
 
-def spent(meter: Meter, before: Reading | None, after: Reading | None) -> Span | None:
+def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
     """Return what was used between two readings: seconds, energy_j, and idle_j (None: idle is not known)."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
@@ -149,7 +149,7 @@ class Tally:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._before: Reading | None = None
-        self.spans: list[Span] = []
+        self.spans: list[EnergySpan] = []
         self.lost = False
 
     def __enter__(self) -> Tally:
@@ -165,19 +165,19 @@ class Tally:
         else:
             self.lost = True
 
-    def total(self) -> Span | None:
+    def total(self) -> EnergySpan | None:
         """Return all spans as one; None where one of them could not be read: half a sum is no sum."""
         if not self.spans or self.lost:
             return None
-        idle = [span["idle_j"] for span in self.spans]
+        idle = [span["idle_j"] for span in self.spans if span["idle_j"] is not None]
         return {
             "seconds": round(math.fsum(span["seconds"] for span in self.spans), 6),
             "energy_j": math.fsum(span["energy_j"] for span in self.spans),
-            "idle_j": None if None in idle else math.fsum(idle),
+            "idle_j": math.fsum(idle) if len(idle) == len(self.spans) else None,
         }
 
 
-def power_of(spans: Sequence[Mapping[str, Any] | None], facts: Mapping[str, Any] | None) -> dict[str, Any]:
+def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None) -> Power:
     """Return a result's `power` from spans and the meter's facts: watts, joules, seconds.
 
     mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, the idle power being the
@@ -188,8 +188,8 @@ def power_of(spans: Sequence[Mapping[str, Any] | None], facts: Mapping[str, Any]
     whole = bool(known) and len(known) == len(spans)
     seconds = math.fsum(span["seconds"] for span in known) if whole else None
     energy = math.fsum(span["energy_j"] for span in known) if whole else None
-    idle = [span["idle_j"] for span in known]
-    idle_j = math.fsum(idle) if whole and None not in idle else None
+    idle = [span["idle_j"] for span in known if span["idle_j"] is not None]
+    idle_j = math.fsum(idle) if whole and len(idle) == len(known) else None
     why = facts["why"]
     if not whole and not why:
         why = "some readings are missing" if spans else "nothing was read"
@@ -222,10 +222,10 @@ class PowerBeside:
         """Note where the counters stand when the last answer has ended."""
         self._after = self._meter.read()
 
-    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+    def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
         """Return `power` of the step, with the output tokens of the same time; None where not all were counted."""
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
         # An answer that was broken off took energy for tokens that nobody counted.
         unknown = unfinished or any(one["output_tokens"] is None and one["chunks"] for one in requests)
         tokens = None if unknown else sum(one["output_tokens"] or 0 for one in requests)
-        return {"power": {**power, "output_tokens": tokens}}
+        return {"power": power | {"output_tokens": tokens}}

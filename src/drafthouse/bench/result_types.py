@@ -7,13 +7,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..core.step_clock import Begun
+from ..serving.readiness import ToldOfStart
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NotRequired
 
     from ..prompts.suite_types import Gate
+    from .machine_types import Disturbance, StepMachine, Waited
+    from .outcome import Status
+    from .output_scoring import ScoredAnswer, Scoring, ScoringTotal, TokenIds
 
 
-class Request(TypedDict):
+class ToolCall(TypedDict):
+    """A call in an answer, its arguments as the text that came."""
+
+    name: str | None
+    arguments: str
+
+
+class Cost(TypedDict):
+    """What a request may have cost its server; None where that is not known."""
+
+    status: Status
+    input_tokens: int | None
+    output_tokens: int | None
+    chunks: int
+    tool_calls: list[ToolCall] | None
+    # As the engine's answer has them.
+    timings: dict[str, Any] | None
+
+
+class Request(Cost):
     """One request and its answer: times in ms, None where they are not known (`client.raw_request`)."""
 
     prompt_id: str
@@ -22,14 +48,11 @@ class Request(TypedDict):
     group: str
     round: int
     temperature: float
-    status: str
     error: str | None
     http_status: int | None
     throttled: int
     throttled_s: float
     started_s: float
-    input_tokens: int | None
-    output_tokens: int | None
     max_tokens: int
     cached_tokens: int | None
     ttft_ms: float | None
@@ -37,15 +60,11 @@ class Request(TypedDict):
     e2el_ms: float | None
     tpot_ms: float | None
     itls_ms: list[float]
-    chunks: int
     finish_reason: str | None
     text: str
     reasoning_text: str
-    tool_calls: list[dict[str, str]] | None
     pieces: list[int]
     gate: Gate | None
-    # As the engine's answer has them.
-    timings: dict[str, Any] | None
     avg_decoded_tokens_per_iter: float | None
     spec_metrics: dict[str, Any] | None
     tokenized: NotRequired[int | None]
@@ -57,7 +76,7 @@ class Counts(TypedDict):
     num_drafts: int | None
     draft_tokens: int | None
     accepted_tokens: int | None
-    per_position: list[float]
+    per_position: Sequence[float]
 
 
 class Snapshot(Counts):
@@ -67,26 +86,31 @@ class Snapshot(Counts):
     present: bool
     error: str | None
     family: NotRequired[str]
-    traffic: NotRequired[dict[str, Any]]
+    traffic: NotRequired[dict[str, float]]
 
 
-class Disturbance(TypedDict):
-    """Whether something that is not ours came in between, and the sentence that says so."""
+class Counted(TypedDict):
+    """The output tokens of so many answers, by the engine's counters and by its usage."""
 
-    polluted: bool
-    said: str | None
-    miscounted: NotRequired[bool]
+    engine: int
+    usage: int
+    answers: int
 
 
-class CounterReading(TypedDict):
+class CounterPair(TypedDict):
+    """An engine's counters before and after."""
+
+    before: Snapshot
+    after: Snapshot
+
+
+class CounterReading(CounterPair):
     """An engine's counters around a group."""
 
     round: int
     group: str
-    before: Snapshot
-    after: Snapshot
-    foreign: NotRequired[Disturbance]
-    counted: NotRequired[dict[str, Any]]
+    foreign: NotRequired[Disturbance | None]
+    counted: NotRequired[Counted | None]
 
 
 class Span(TypedDict):
@@ -98,10 +122,11 @@ class Span(TypedDict):
 
 
 class EnergySpan(TypedDict):
-    """What was used of energy in seconds of answering (`power.Tally`)."""
+    """What was used of energy in seconds of answering, and what the idle machine takes in that time."""
 
     seconds: float
-    energy_j: float | None
+    energy_j: float
+    idle_j: float | None
 
 
 class PowerSpan(TypedDict):
@@ -121,17 +146,6 @@ class PowerMeter(TypedDict):
     idle_w: float | None
 
 
-class TokenIds(TypedDict):
-    """The token ids of an answer and of its prompt, as text."""
-
-    round: int
-    group: str
-    prompt_id: str
-    temperature: float
-    prompt: str
-    answer: str
-
-
 class WarmUp(TypedDict):
     """The requests before the measured ones."""
 
@@ -146,7 +160,7 @@ class TokenizerUse(TypedDict):
     error: str | None
 
 
-class EngineSeen(TypedDict, total=False):
+class EngineSeen(ToldOfStart, total=False):
     """The engine as the profile names it, and what it said of itself while it ran."""
 
     id: str
@@ -157,8 +171,6 @@ class EngineSeen(TypedDict, total=False):
     max_model_len_answered: int | None
     model_runner: str
     async_scheduling: str
-    ready_s: float
-    restarts: int
 
 
 class StepArm(TypedDict):
@@ -184,82 +196,21 @@ class StepSettings(TypedDict):
     concurrency: int
     rounds: int
     first_round: int
-    temperatures: list[float]
+    temperatures: Sequence[float]
     seed: int | None
     timeout_s: float
     warmups: int
     ignore_eos: bool
-    kinds: list[str]
+    kinds: Sequence[str]
     token_ids: int
     interleaved: bool
 
 
-class StepClock(TypedDict):
-    """A moment: which start of the machine, and seconds since then."""
-
-    boot: str
-    boot_s: float
-
-
-class GroupMachine(TypedDict):
-    """The machine around a group, and what was busy meanwhile."""
-
-    round: int
-    group: str
-    before: dict[str, Any]
-    after: dict[str, Any]
-    between: dict[str, Any]
-    clock: Disturbance | None
-
-
-class StepMachine(TypedDict):
-    """The machine around a step and its groups."""
-
-    before: dict[str, Any]
-    after: dict[str, Any]
-    groups: list[GroupMachine]
-
-
-class ScoredAnswer(TypedDict):
-    """An answer that the baseline scored; log-probabilities in nats (`output_scoring.score_row`)."""
-
-    arm: NotRequired[str]
-    round: int
-    group: str
-    prompt_id: str
-    temperature: float
-    tokens: int
-    misses: int
-    worst: float
-    mean_logprob: float
-    same_text: bool | None
-
-
-class Scoring(TypedDict):
-    """What a step scored, how many answers are left, and what ended it."""
-
-    answers: list[ScoredAnswer]
-    left: int
-    seconds: float
-    why: str | None
-
-
-class ScoringTotal(TypedDict):
-    """What scoring took in all."""
-
-    answers: int
-    left: int
-    seconds: float
-    why: str | None
-
-
-class StepResult(TypedDict):
+class StepResult(Begun):
     """A step: arms measured on the same starts, kept in a file of its own."""
 
     schema: str
     started: str
-    started_unix_s: float
-    clock: StepClock | None
     duration_s: float
     settings: StepSettings
     suites: list[str]
@@ -268,21 +219,26 @@ class StepResult(TypedDict):
     machine: StepMachine
     incomplete: NotRequired[bool]
     notes: NotRequired[list[str]]
-    waited: NotRequired[dict[str, Any]]
+    waited: NotRequired[Waited]
     cost_s: NotRequired[float]
     scoring: NotRequired[Scoring]
 
 
-class Acceptance(TypedDict):
-    """What was drafted and accepted: the rate in percent, the others as vLLM names them (`spec_metrics.py`)."""
+class Drafting(TypedDict):
+    """How much was accepted: the rate in percent, the others as vLLM names them (`spec_metrics.py`)."""
 
     spec_decode_acceptance_rate: float | None
     spec_decode_acceptance_length: float | None
-    spec_decode_num_drafts: int | None
     spec_decode_draft_tokens: int | None
     spec_decode_accepted_tokens: int | None
-    spec_decode_per_position_acceptance_rates: list[float] | None
     spec_decode_source: str | None
+
+
+class Acceptance(Drafting):
+    """What was drafted and accepted, in all that is known of it."""
+
+    spec_decode_num_drafts: int | None
+    spec_decode_per_position_acceptance_rates: list[float] | None
 
 
 class Power(TypedDict):
@@ -291,16 +247,17 @@ class Power(TypedDict):
     source: str | None
     why: NotRequired[str | None]
     devices: NotRequired[list[str]]
+    gpus: NotRequired[int]
     idle_w: float | None
     mean_w: float | None
     energy_j: float | None
     energy_above_idle_j: NotRequired[float | None]
     seconds: NotRequired[float | None]
-    output_tokens: NotRequired[int]
+    output_tokens: NotRequired[int | None]
 
 
-class Numbers(Acceptance):
-    """Counts, speeds and latencies of some requests; throughput a second, latencies in ms."""
+class Speeds(TypedDict):
+    """Counts and speeds of some requests; throughput a second."""
 
     num_prompts: int
     duration: float
@@ -317,6 +274,11 @@ class Numbers(Acceptance):
     request_throughput: float | None
     output_throughput: float | None
     total_token_throughput: float | None
+
+
+class Latencies(TypedDict):
+    """Latencies of some requests in ms; None where none of them has one."""
+
     mean_ttft_ms: float | None
     median_ttft_ms: float | None
     std_ttft_ms: float | None
@@ -337,12 +299,25 @@ class Numbers(Acceptance):
     median_e2el_ms: float | None
     std_e2el_ms: float | None
     p99_e2el_ms: float | None
-    # What `vllm bench serve` writes beside them.
+
+
+class Head(TypedDict):
+    """What `vllm bench serve` writes beside its numbers."""
+
     date: str
     backend: str
     model_id: str
     request_rate: str
     max_concurrency: int
+
+
+class Measured(Speeds, Latencies, Acceptance):
+    """All that is counted and timed of some requests."""
+
+
+class Numbers(Head, Measured):
+    """The same of an arm, or of one of its groups."""
+
     power: Power
 
 
@@ -353,7 +328,13 @@ class Reasoning(TypedDict):
     of: int
 
 
-class ArmResult(Numbers):
+class ArmExtras(TypedDict, total=False):
+    """What stands beside an arm's numbers where it is known; memory in bytes and tokens."""
+
+    memory: dict[str, int]
+
+
+class ArmResult(Numbers, ArmExtras):
     """The result of one arm (`results.assemble`)."""
 
     schema: str
@@ -375,4 +356,3 @@ class ArmResult(Numbers):
     scoring: ScoringTotal | None
     machine: StepMachine
     requests: list[Request]
-    memory: NotRequired[dict[str, int]]

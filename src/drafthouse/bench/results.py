@@ -8,9 +8,10 @@ requests; throughput = tokens / duration. Only requests with status "ok" enter t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..core.format import count
 from ..core.step_clock import begun_s
@@ -22,11 +23,37 @@ from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
 from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
 from .usage_check import of_result
 
+if TYPE_CHECKING:
+    from .outcome import NotWell
+    from .result_types import (
+        Acceptance,
+        ArmExtras,
+        ArmResult,
+        CounterPair,
+        CounterReading,
+        Counts,
+        EngineSeen,
+        Head,
+        Latencies,
+        Measured,
+        Numbers,
+        PowerSpan,
+        Reasoning,
+        Request,
+        Span,
+        StepResult,
+    )
+
 SCHEMA = "drafthouse.result/1"
 
 #: Every way not to end well, with the words a person reads.
-_NOT_WELL = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
-_NAMES = {"ttft": "ttft_ms", "ttfat": "ttfat_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+_NOT_WELL: dict[NotWell, str] = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
+_NAMES: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
+    "ttft": "ttft_ms",
+    "ttfat": "ttfat_ms",
+    "tpot": "tpot_ms",
+    "e2el": "e2el_ms",
+}
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -53,28 +80,29 @@ def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
 
 
 def assemble(
-    steps: Sequence[Mapping[str, Any]],
+    steps: Sequence[StepResult],
     arm: str,
     *,
     profile: str | None = None,
     key: str | None = None,
-    engine: Mapping[str, Any] | None = None,
+    engine: EngineSeen | None = None,
     log: str | None = None,
-) -> dict[str, Any]:
+    more: ArmExtras | None = None,
+) -> ArmResult:
     """Return the result of ``arm`` from its steps, in the order they were measured.
 
     ``engine`` is what is known of the engine ({id, version, ...}), ``log`` the text of its log while it
-    was measured: the last source for acceptance, where neither counters nor answers tell it.
+    was measured: the last source for acceptance, where neither counters nor answers tell it. ``more`` is kept with it.
     Raises ValueError when no step measured this arm.
     """
     parts = [step for step in steps if arm in step["arms"]]
     if not parts:
         raise ValueError(f"no step measured the arm {arm!r}")
     zero, begun = parts[0]["started_unix_s"], begun_s(parts)
-    requests: list[dict[str, Any]] = []
-    spans: list[dict[str, Any]] = []
-    counters: list[dict[str, Any]] = []
-    power: list[dict[str, Any]] = []
+    requests: list[Request] = []
+    spans: list[Span] = []
+    counters: list[CounterReading] = []
+    power: list[PowerSpan] = []
     for step in parts:
         later_s = begun(step) - begun(parts[0])
         measured = step["arms"][arm]
@@ -84,14 +112,14 @@ def assemble(
         power += measured.get("power", [])
     meter = parts[-1].get("power_meter")
     settings = parts[0]["settings"]
-    head = {
+    head: Head = {
         "date": datetime.fromtimestamp(zero, timezone.utc).strftime("%Y%m%d-%H%M%S"),
         "backend": "openai-chat",
         "model_id": parts[0]["arms"][arm]["model_id"],
         "request_rate": "inf",
         "max_concurrency": settings["concurrency"],
     }
-    groups = {
+    groups: dict[str, Numbers] = {
         name: {
             **head,
             **_numbers(
@@ -115,8 +143,8 @@ def assemble(
         "reasoning": _reasoning(requests),
         "rounds": len({span["round"] for span in spans}),
         "groups": groups,
-        "engine": dict(engine or {}),
-        "settings": dict(settings),
+        "engine": engine or {},
+        "settings": settings,
         "suites": list(dict.fromkeys(name for step in parts for name in step["suites"])),
         "incomplete": any(step.get("incomplete") for step in parts),
         "notes": [str(note) for step in parts for note in step.get("notes") or []],
@@ -131,25 +159,30 @@ def assemble(
             "groups": [group for step in parts for group in step["machine"]["groups"]],
         },
         "requests": requests,
+        **(more or {}),
     }
 
 
 def _numbers(
-    requests: Sequence[Mapping[str, Any]],
-    spans: Sequence[Mapping[str, Any]],
-    counters: Sequence[Mapping[str, Any]],
+    requests: Sequence[Request],
+    spans: Sequence[Span],
+    counters: Sequence[CounterReading],
     log: str | None,
-) -> dict[str, Any]:
+) -> Measured:
     """Return the counts, speeds and acceptance of some requests."""
+    ended = Counter(request["status"] for request in requests)
     good = [request for request in requests if request["status"] == OK]
     duration = math.fsum(span["duration_s"] for span in spans)
     tokens_in = sum(request["input_tokens"] or 0 for request in good)
-    tokens_out = sum(request["output_tokens"] for request in good)
-    numbers: dict[str, Any] = {
+    tokens_out = sum(request["output_tokens"] or 0 for request in good)
+    return {
         "num_prompts": len(requests),
         "duration": duration,
         "completed": len(good),
-        **{status: sum(request["status"] == status for request in requests) for status in _NOT_WELL},
+        "failed": ended[FAILED],
+        "cut_off": ended[CUT_OFF],
+        "empty": ended[EMPTY],
+        "no_usage": ended[NO_USAGE],
         "without_tpot": sum(measured_tpot(request) is None for request in good),
         "throttled": sum(bool(request.get("throttled")) for request in requests),
         "total_input_tokens": tokens_in,
@@ -158,23 +191,27 @@ def _numbers(
         "request_throughput": len(good) / duration if duration else None,
         "output_throughput": tokens_out / duration if duration else None,
         "total_token_throughput": (tokens_in + tokens_out) / duration if duration else None,
+        **_latencies(good),
+        **acceptance_of(requests, counters, log),
     }
+
+
+def _latencies(good: Sequence[Request]) -> Latencies:
+    found: dict[str, float | None] = {}
     for name, field in _NAMES.items():
         told = [measured_tpot(request) if name == "tpot" else request[field] for request in good]
-        numbers |= spread([value for value in told if value is not None], name)
-    numbers |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
-    return {**numbers, **acceptance_of(requests, counters, log)}
+        found |= spread([value for value in told if value is not None], name)
+    found |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
+    return cast("Latencies", found)
 
 
-def _reasoning(requests: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _reasoning(requests: Sequence[Request]) -> Reasoning:
     """Return how many of the whole answers began with reasoning: a model that thinks is another task."""
     good = [request for request in requests if request["status"] == OK]
     return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
 
 
-def acceptance_of(
-    requests: Sequence[Mapping[str, Any]], counters: Sequence[Mapping[str, Any]], log: str | None
-) -> dict[str, Any]:
+def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
     """Return acceptance from the first source that tells it for all of the requests."""
     deltas = [difference(one["before"], one["after"]) for one in counters]
     known = [delta for delta in deltas if delta is not None]
@@ -182,24 +219,19 @@ def acceptance_of(
         counted = acceptance("metrics", total(known))
         if counted["spec_decode_acceptance_length"] is None and counted["spec_decode_draft_tokens"]:
             # Counters without the number of drafts (TensorRT-LLM's per iteration): the answers may know the length.
-            told = acceptance_from_requests(requests) or {}
-            counted["spec_decode_acceptance_length"] = told.get("spec_decode_acceptance_length")
+            told = acceptance_from_requests(requests)
+            counted["spec_decode_acceptance_length"] = told["spec_decode_acceptance_length"] if told else None
         return counted
-    unknown: dict[str, Any] = {
-        "num_drafts": None,
-        "draft_tokens": None,
-        "accepted_tokens": None,
-        "per_position": [],
-    }
+    unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
     return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
 
 
-def not_well(result: Mapping[str, Any]) -> int:
+def not_well(result: ArmResult) -> int:
     """Return how many requests of a result did not end well."""
-    return sum(int(result[status]) for status in _NOT_WELL)
+    return sum(result[status] for status in _NOT_WELL)
 
 
-def summary_lines(result: Mapping[str, Any]) -> list[str]:
+def summary_lines(result: ArmResult) -> list[str]:
     """Return the result as lines for a terminal: what went wrong first, then a row a group."""
     lines = _disturbed_lines(result) + _trouble_lines(result)
     lines += [
@@ -238,17 +270,17 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _power_lines(result: Mapping[str, Any]) -> list[str]:
+def _power_lines(result: ArmResult) -> list[str]:
     """Return what was used of power, where it could be read."""
-    power, tokens = result.get("power") or {}, result["total_output_tokens"]
-    if power.get("energy_j") is None or not tokens:
+    power, tokens = result.get("power"), result["total_output_tokens"]
+    if not power or power["energy_j"] is None or not tokens:
         return []
     idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
     each = f"{_show(power['energy_j'] / tokens)} J for each output token"
     return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
 
 
-def _without_tpot_lines(result: Mapping[str, Any]) -> list[str]:
+def _without_tpot_lines(result: ArmResult) -> list[str]:
     """Return how many whole answers have no time per token, and are in none of its figures."""
     number = result.get("without_tpot")
     if not number:
@@ -259,7 +291,7 @@ def _without_tpot_lines(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _disturbed_lines(result: Mapping[str, Any]) -> list[str]:
+def _disturbed_lines(result: ArmResult) -> list[str]:
     """Return what a person must know before any number: it is not all there, or not the server's alone."""
     lines = ["Incomplete: it was stopped before its end."] if result.get("incomplete") else []
     lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
@@ -268,12 +300,12 @@ def _disturbed_lines(result: Mapping[str, Any]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _trouble_lines(result: Mapping[str, Any]) -> list[str]:
+def _trouble_lines(result: ArmResult) -> list[str]:
     if not not_well(result):
         return []
     counts = ", ".join(f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status])
     lines = [f"{not_well(result)} of {result['num_prompts']} requests did not end well: {counts}."]
-    first: dict[str, str] = {}
+    first: dict[NotWell, str] = {}
     for request in result["requests"]:
         if request["status"] != OK:
             first.setdefault(request["status"], f"{request['prompt_id']}: {request['error']}")
@@ -281,7 +313,7 @@ def _trouble_lines(result: Mapping[str, Any]) -> list[str]:
     return [*lines, "They are in none of the numbers below.", ""]
 
 
-def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(name: str, numbers: Numbers) -> tuple[str, ...]:
     rate, length = numbers["spec_decode_acceptance_rate"], numbers["spec_decode_acceptance_length"]
     return (
         name,
@@ -298,7 +330,7 @@ def _row(name: str, numbers: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _source_line(result: Mapping[str, Any]) -> str:
+def _source_line(result: ArmResult) -> str:
     sources = {
         "metrics": "the engine's counters",
         "response": "the answers themselves",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.format import count
+from .result_types import ArmResult, Request
 
-Request = Mapping[str, Any]
-Result = Mapping[str, Any]
-Prompt = tuple[Any, Any]
+if TYPE_CHECKING:
+    from .machine_types import Disturbance, GroupMachine
+    from .result_types import CounterReading
+
+# `analysis` still asks for them here, by these names.
+__all__ = ["Request", "Result"]
+Result = ArmResult
+Prompt = tuple[str, str]
 """The group and the id of a prompt."""
 
 #: What a server answers to a request whose form it does not take (RFC 9110): no tools here, no such schema.
@@ -21,12 +27,12 @@ TOGETHER_MS = 0.5
 LEAST_PIECES = 3
 
 
-def requests_of(result: Result) -> list[Request]:
+def requests_of(result: ArmResult) -> list[Request]:
     """Return the raw requests of a result."""
     return list(result.get("requests") or [])
 
 
-def rounds_of(requests: Iterable[Request]) -> list[Any]:
+def rounds_of(requests: Iterable[Request]) -> list[int]:
     """Return the numbers of the rounds, in order."""
     return sorted({r.get("round") for r in requests}, key=lambda value: (value is None, value))
 
@@ -68,9 +74,9 @@ def measured_tpot(request: Request) -> float | None:
     return float(value)
 
 
-def tpot_by_prompt(requests: Iterable[Request]) -> dict[Prompt, dict[Any, float]]:
+def tpot_by_prompt(requests: Iterable[Request]) -> dict[Prompt, dict[int, float]]:
     """Return the TPOT in ms of every prompt, by round: ``{(group, prompt_id): {round: ms}}``."""
-    found: dict[Prompt, dict[Any, float]] = {}
+    found: dict[Prompt, dict[int, float]] = {}
     for request in requests:
         value = measured_tpot(request)
         if value is not None:
@@ -90,22 +96,24 @@ def apart_from_temperature(requests: Iterable[Request]) -> dict[Prompt, Prompt]:
     }
 
 
-def disturbances(result: Result) -> list[tuple[str, Any, str]]:
+def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
     """Return what disturbed an arm while it was measured: the group, the round, and a sentence.
 
     That is somebody else's traffic on its server, and a machine that was suspended (`foreign_traffic.py`). A result of
     an older version, and an engine that counts nothing, tell nothing of it.
     """
+    found: list[tuple[CounterReading | GroupMachine, Disturbance | None]]
     found = [(one, one.get("foreign")) for one in result.get("counters") or []]
     # Where its own counts contradict each other, that is no stranger's doing (`usage_check.py` says it).
-    found = [(one, bad) for one, bad in found if not (bad or {}).get("miscounted")]
-    found += [(one, one.get("clock")) for one in (result.get("machine") or {}).get("groups") or []]
+    found = [(one, bad) for one, bad in found if bad and not bad.get("miscounted")]
+    machine = result.get("machine")
+    found += [(one, one.get("clock")) for one in (machine.get("groups") if machine else None) or []]
     return [
         (str(one.get("group")), one.get("round"), str(bad["said"])) for one, bad in found if bad and bad["polluted"]
     ]
 
 
-def throttled(result_by_arm: Mapping[str, Result]) -> list[str]:
+def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
     """Return a sentence for each arm that was told to come back later (HTTP 429): its clocks begin at the last try."""
     found = []
     for arm, result in result_by_arm.items():

@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
 
@@ -20,10 +20,13 @@ from ..engines.registry import DIALECTS, dialect_of
 from .client import OK, Endpoint
 from .foreign_traffic import parse_traffic
 
+if TYPE_CHECKING:
+    from .result_types import Acceptance, Counts, Request, Snapshot
+
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
 READ_TIMEOUT_S = 30.0
-
-Snapshot = dict[str, Any]
+_COUNTED: tuple[Literal["num_drafts", "draft_tokens", "accepted_tokens"], ...]
+_COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")
 
 
 def parse_counters(text: str) -> Snapshot:
@@ -32,7 +35,7 @@ def parse_counters(text: str) -> Snapshot:
     ``dialect`` is None when the text is from no engine that is known. ``present`` is False when the engine shows no
     such counters. A count that the engine does not keep is None.
     """
-    snapshot: Snapshot = {"dialect": None, "present": False, **_nothing(), "error": None}
+    snapshot = _nothing_seen(0, None)
     own: list[Sample] = []
     engine = None
     for sample in samples(text):
@@ -46,20 +49,33 @@ def parse_counters(text: str) -> Snapshot:
     drafted = engine.drafted(own)
     if drafted is None:
         return snapshot
-    return {
-        **snapshot,
+    snapshot |= {
         "present": True,
         "num_drafts": drafted.num_drafts,
         "draft_tokens": drafted.draft_tokens,
         "accepted_tokens": drafted.accepted_tokens,
         "per_position": drafted.per_position,
-        **({"family": drafted.family} if drafted.family else {}),
     }
+    if drafted.family:
+        snapshot["family"] = drafted.family
+    return snapshot
 
 
 def unreadable(error: str) -> Snapshot:
     """Return the snapshot of a server whose counters cannot be read."""
-    return {"dialect": None, "present": False, **_nothing(None), "error": error}
+    return _nothing_seen(None, error)
+
+
+def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
+    return {
+        "dialect": None,
+        "present": False,
+        "num_drafts": value,
+        "draft_tokens": value,
+        "accepted_tokens": value,
+        "per_position": [],
+        "error": error,
+    }
 
 
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
@@ -80,7 +96,7 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
             ) as response:
                 text = (await response.read()).decode("utf-8", "replace")
                 if response.status == 200:
-                    return {**parse_counters(text), "traffic": parse_traffic(text)}
+                    return parse_counters(text) | {"traffic": parse_traffic(text)}
                 error = f"HTTP {response.status}"
                 if response.status not in {401, 403} or not endpoint.headers:
                     break
@@ -119,7 +135,7 @@ class _NoClock:
     sent_s = 0.0
 
 
-def difference(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
+def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     """Return what was counted between two snapshots, or None where that cannot be known.
 
     Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server). An engine that
@@ -133,39 +149,36 @@ def difference(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
         return None
     if before["present"] and before.get("family") != after.get("family"):
         return None
-    moved: dict[str, int | None] = {}
-    for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
-        moved[name] = None if after[name] is None else after[name] - (before[name] or 0)
-    old: list[int] = before["per_position"]
-    new: list[int] = after["per_position"]
-    positions = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
-    if min([*(value for value in moved.values() if value is not None), *positions]) < 0:
+    moved = _nothing()
+    for name in _COUNTED:
+        value = after[name]
+        moved[name] = None if value is None else value - (before[name] or 0)
+    old, new = before["per_position"], after["per_position"]
+    moved["per_position"] = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
+    if min([*(moved[name] or 0 for name in _COUNTED), *moved["per_position"]]) < 0:
         return None
-    return {**moved, "per_position": positions}
+    return moved
 
 
-def total(deltas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def total(deltas: Iterable[Counts]) -> Counts:
     """Return the sum of what `difference` returned."""
     result = _nothing()
     for delta in deltas:
-        for name in ("num_drafts", "draft_tokens", "accepted_tokens"):
+        for name in _COUNTED:
             # What one of them does not know, the sum does not.
-            result[name] = None if None in (result[name], delta[name]) else result[name] + delta[name]
+            known, more = result[name], delta[name]
+            result[name] = None if known is None or more is None else known + more
         result["per_position"] = _added(result["per_position"], delta["per_position"])
     return result
 
 
-def acceptance(source: str | None, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the acceptance fields of a result from counts; None where the counts do not say it.
-
-    ``counts`` has num_drafts, draft_tokens, accepted_tokens, per_position; any of them may be None.
-    """
+def acceptance(source: str | None, counts: Counts) -> Acceptance:
+    """Return the acceptance fields of a result from counts; None where the counts do not say it."""
     drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
     positions = counts["per_position"]
-    known = drafts and accepted is not None
     return {
         "spec_decode_acceptance_rate": 100 * accepted / drafted if drafted and accepted is not None else None,
-        "spec_decode_acceptance_length": 1 + accepted / drafts if known else None,
+        "spec_decode_acceptance_length": 1 + accepted / drafts if drafts and accepted is not None else None,
         "spec_decode_num_drafts": drafts,
         "spec_decode_draft_tokens": drafted,
         "spec_decode_accepted_tokens": accepted,
@@ -176,7 +189,7 @@ def acceptance(source: str | None, counts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     """Return the acceptance that the answers themselves tell, or None when they tell nothing.
 
     Three engines, three ways: vLLM's `metrics.speculative_decoding` (all fields; acceptance at position i
@@ -188,10 +201,10 @@ def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str,
     it out (`harmony_adapter.py`), unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
     """
     good = [request for request in requests if request["status"] == OK]
-    metrics = [request["spec_metrics"] for request in good if request.get("spec_metrics")]
+    metrics = [told for request in good if (told := request.get("spec_metrics"))]
     if metrics:
         return _from_spec_metrics(metrics)
-    timings = [request["timings"] for request in good if request.get("timings")]
+    timings = [told for request in good if (told := request.get("timings"))]
     if timings:
         counts = _nothing(None)
         counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
@@ -201,32 +214,34 @@ def acceptance_from_requests(requests: Sequence[Mapping[str, Any]]) -> dict[str,
     for request in good:
         average = request.get("avg_decoded_tokens_per_iter")
         if average and average > 0 and math.isfinite(average):
-            tokens += request["output_tokens"]
-            steps += request["output_tokens"] / average
+            tokens += request["output_tokens"] or 0
+            steps += (request["output_tokens"] or 0) / average
     if steps:
-        return {**acceptance("response", _nothing(None)), "spec_decode_acceptance_length": tokens / steps}
+        return acceptance("response", _nothing(None)) | {"spec_decode_acceptance_length": tokens / steps}
     return None
 
 
-def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = _nothing()
+def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:
+    counts = []
     for one in metrics:
-        counts["num_drafts"] += int(one.get("num_spec_steps") or 0)
-        counts["draft_tokens"] += int(one.get("num_draft_tokens") or 0)
-        counts["accepted_tokens"] += int(one.get("num_accepted_draft_tokens") or 0)
         histogram = [int(count) for count in one.get("acceptance_histogram") or []]
-        kept = [sum(histogram[at + 1 :]) for at in range(len(histogram) - 1)]
-        counts["per_position"] = _added(counts["per_position"], kept)
-    return acceptance("response", counts)
+        told: Counts = {
+            "num_drafts": int(one.get("num_spec_steps") or 0),
+            "draft_tokens": int(one.get("num_draft_tokens") or 0),
+            "accepted_tokens": int(one.get("num_accepted_draft_tokens") or 0),
+            "per_position": [sum(histogram[at + 1 :]) for at in range(len(histogram) - 1)],
+        }
+        counts.append(told)
+    return acceptance("response", total(counts))
 
 
-def acceptance_from_log(text: str) -> dict[str, Any] | None:
+def acceptance_from_log(text: str) -> Acceptance | None:
     """Return the acceptance that an engine's log tells, or None where it tells none."""
     lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
     if not lines:
         return None
     drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
-    counts: dict[str, Any] = {
+    counts: Counts = {
         "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,
         "draft_tokens": sum(line.draft_tokens for line in lines),
         "accepted_tokens": sum(line.accepted_tokens for line in lines),
@@ -237,7 +252,7 @@ def acceptance_from_log(text: str) -> dict[str, Any] | None:
     return acceptance("log", counts)
 
 
-def _nothing(value: int | None = 0) -> dict[str, Any]:
+def _nothing(value: int | None = 0) -> Counts:
     return {"num_drafts": value, "draft_tokens": value, "accepted_tokens": value, "per_position": []}
 
 

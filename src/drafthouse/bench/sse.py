@@ -10,7 +10,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .result_types import ToolCall
 
 # The three line ends of the standard (WHATWG HTML, "server-sent events").
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -45,7 +48,7 @@ class Answer:
     text_pieces: list[int] = field(default_factory=list)
     """How many characters of text each chunk carried, and the same of reasoning."""
     reasoning_pieces: list[int] = field(default_factory=list)
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
     """{name, arguments} of each call in order, the arguments as the text that came."""
     finish_reason: str | None = None
     done: bool = False
@@ -188,7 +191,7 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
     return answered or bool(reasoning)
 
 
-def _read_calls(pieces: Sequence[object], calls: list[dict[str, Any]]) -> None:
+def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
     """Put the pieces of tool calls where their index says; one without an index belongs to the last call.
 
     The name comes once, in the first piece of a call (a server that repeats it says the same again); the

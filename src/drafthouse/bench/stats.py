@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,22 @@ SEED = 20261121
 EXTRA = 0.008
 
 
+class Interval(TypedDict):
+    """A median of ``n`` values with its interval, in their unit."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+class Estimated(Interval):
+    """An `Estimate` as plain data."""
+
+    confidence: float
+    reach: float
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A median with its interval.
@@ -43,9 +59,16 @@ class Estimate:
     confidence: float
     reach: float
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Estimated:
         """Return the estimate as plain data, for JSON."""
-        return asdict(self)
+        return {
+            "median": self.median,
+            "low": self.low,
+            "high": self.high,
+            "n": self.n,
+            "confidence": self.confidence,
+            "reach": self.reach,
+        }
 
 
 def median(values: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import aiohttp
 
@@ -29,9 +29,15 @@ from .machine_state import between, read_machine
 from .output_scoring import token_ids_of
 from .own_processes import engines_here, own_pids
 from .power import Tally, shared_meter
-from .spec_metrics import Snapshot, count_tokens, read_counters, unreadable
+from .spec_metrics import count_tokens, read_counters, unreadable
 from .standstill import stood_still, until_something_stands
 from .usage_check import TOKENIZED, may_be_tokenized
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
+    from ..prompts.suite_types import Suite
+    from .machine_types import GroupMachine, MachineFacts
+    from .result_types import Request, Snapshot, StepArm, StepResult, StepSettings, WarmUp
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 5.0
@@ -39,8 +45,7 @@ _TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
 
-
-Progress = Callable[[dict[str, Any]], None]
+Stopped = Callable[["StepResult"], None]
 
 
 async def warm_up(
@@ -51,11 +56,8 @@ async def warm_up(
     concurrency: int,
     seed: int | None,
     ignore_eos: bool,
-) -> dict[str, Any]:
-    """Send ``number`` prompts that no suite holds, so that nothing the engine remembers of them helps later.
-
-    Returns how many were sent, how many failed, and the first error.
-    """
+) -> WarmUp:
+    """Send ``number`` prompts that no suite holds, so that nothing the engine remembers of them helps later."""
     asks = [
         Ask(
             suite="warm-up",
@@ -77,22 +79,22 @@ async def warm_up(
 
 def run_step(
     endpoints: Sequence[Endpoint],
-    suites: Sequence[Mapping[str, Any]],
+    suites: Sequence[Suite],
     options: StepOptions,
-    on_progress: Progress = lambda event: None,
-    on_stopped: Progress = lambda step: None,
-) -> dict[str, Any]:
+    on_progress: Tell = lambda event: None,
+    on_stopped: Stopped = lambda step: None,
+) -> StepResult:
     """Measure a step and return it as plain data; see `measure_step`."""
     return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped))
 
 
 async def measure_step(
     endpoints: Sequence[Endpoint],
-    suites: Sequence[Mapping[str, Any]],
+    suites: Sequence[Suite],
     options: StepOptions,
-    on_progress: Progress = lambda event: None,
-    on_stopped: Progress = lambda step: None,
-) -> dict[str, Any]:
+    on_progress: Tell = lambda event: None,
+    on_stopped: Stopped = lambda step: None,
+) -> StepResult:
     """Measure a step and return it as plain data.
 
     Several endpoints are measured in turns: at concurrency 1 prompt by prompt, the order swapped at every
@@ -145,7 +147,7 @@ class _Step:
         options: StepOptions,
         groups: Sequence[Group],
         warmups: int,
-        on_progress: Progress,
+        on_progress: Tell,
         suites: list[str],
     ) -> None:
         self.endpoints = list(endpoints)
@@ -158,14 +160,14 @@ class _Step:
         self.zero_s = time.perf_counter()
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
-        self.before: dict[str, Any] = {}
-        self.machine: list[dict[str, Any]] = []
+        self.before: MachineFacts = {}
+        self.machine: list[GroupMachine] = []
         self.going: _Going | None = None
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None
         self.phase, self.text = "warm-up", ""
-        self.arms: dict[str, dict[str, Any]] = {
+        self.arms: dict[str, StepArm] = {
             endpoint.arm: {
                 "model_id": endpoint.model,
                 "base_url": endpoint.base_url,
@@ -180,7 +182,7 @@ class _Step:
             for endpoint in self.endpoints
         }
 
-    async def measure(self, session: aiohttp.ClientSession) -> dict[str, Any]:
+    async def measure(self, session: aiohttp.ClientSession) -> StepResult:
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
         self.zero_s = time.perf_counter()
@@ -193,7 +195,7 @@ class _Step:
             self.machine.append(await self.measure_group(session, group))
         return self.as_data((await asyncio.to_thread(read_machine)).facts)
 
-    def as_data(self, after: Mapping[str, Any]) -> dict[str, Any]:
+    def as_data(self, after: MachineFacts) -> StepResult:
         """Return what was measured; ``after`` is the state of the machine at the end."""
         settings = asdict(self.options)
         settings |= {"warmups": self.warmups, "interleaved": len(self.endpoints) > 1}
@@ -203,24 +205,24 @@ class _Step:
             "started_unix_s": self.started.timestamp(),
             "clock": self.clock,
             "duration_s": time.perf_counter() - self.zero_s,
-            "settings": settings,
+            "settings": cast("StepSettings", settings),
             "suites": self.suites,
             "arms": self.arms,
             "power_meter": self.meter.facts(),
-            "machine": {"before": self.before, "after": dict(after), "groups": self.machine},
+            "machine": {"before": self.before, "after": after, "groups": self.machine},
         }
 
-    def so_far(self) -> dict[str, Any]:
+    def so_far(self) -> StepResult:
         """Return the step as it stands when it is stopped: of the group under way, the requests that had ended."""
         if self.going is not None:
             nothing = unreadable("stopped before the end of the group")
             for endpoint in self.endpoints:
                 if records := self.going.records[endpoint.arm]:
                     self.keep(endpoint, self.going.group, records, self.going.counted[endpoint.arm], nothing)
-                    span = {"round": self.going.group.round, "group": self.going.group.key, "span": None}
-                    self.arms[endpoint.arm]["power"].append(span)
+                    power = self.arms[endpoint.arm]["power"]
+                    power.append({"round": self.going.group.round, "group": self.going.group.key, "span": None})
         # The machine is not read again: whoever pressed Ctrl-C wants to see the numbers now.
-        return {**self.as_data(self.before), "incomplete": True}
+        return self.as_data(self.before) | {"incomplete": True}
 
     def under_way(self) -> str:
         """Return which requests wait for an answer now, for people."""
@@ -256,7 +258,7 @@ class _Step:
                 )
             )
 
-    async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> dict[str, Any]:
+    async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> GroupMachine:
         state = await asyncio.to_thread(read_machine)
         before = await self.read_counters(session)
         clocks = read_clocks()
@@ -285,8 +287,8 @@ class _Step:
         self.going = None
         for endpoint in self.endpoints:
             self.keep(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
-            power = {"round": group.round, "group": group.key, "span": used[endpoint.arm].total()}
-            self.arms[endpoint.arm]["power"].append(power)
+            power = self.arms[endpoint.arm]["power"]
+            power.append({"round": group.round, "group": group.key, "span": used[endpoint.arm].total()})
         self.look_for_others(group, before, after)
         await self.tokenize(session)
         return {
@@ -303,7 +305,7 @@ class _Step:
     def look_for_others(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
         """Note beside an arm's counters what its server did meanwhile for somebody else, and for us."""
         most = max((ask.output_tokens for ask in group.asks), default=0)
-        sent: dict[str, list[dict[str, Any]]] = {}
+        sent: dict[str, list[Request]] = {}
         for endpoint in self.endpoints:
             # Two arms may be asked at one address (a server against itself): then both arms' requests are ours.
             sent.setdefault(endpoint.counters_url, []).extend(self.arms[endpoint.arm]["requests"][-len(group.asks) :])
@@ -341,9 +343,7 @@ class _Step:
 
     async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:
         """Return the counters of every arm, each once its server has nothing to do."""
-        return {
-            endpoint.arm: dict(await settled(partial(read_counters, session, endpoint))) for endpoint in self.endpoints
-        }
+        return {endpoint.arm: await settled(partial(read_counters, session, endpoint)) for endpoint in self.endpoints}
 
     def keep(
         self,

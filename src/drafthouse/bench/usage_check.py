@@ -13,11 +13,14 @@ verdict looks for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.format import count, listing, whole
 from .outcome import OK
-from .samples import Request, Result, requests_of
+from .samples import requests_of
+
+if TYPE_CHECKING:
+    from .result_types import ArmResult, Cost, Request
 
 #: Tokens by which two counts of one answer may differ, and the share of all tokens by which two sums may.
 SLACK_TOKENS, SHARE = 2, 0.02
@@ -35,7 +38,7 @@ def content_of(request: Request) -> str:
     return f"{request.get('reasoning_text') or ''}{request.get('text') or ''}{calls}"
 
 
-def least_generated(request: Request) -> int:
+def least_generated(request: Cost) -> int:
     """Return how many output tokens a request cost at least, whatever its usage says: a chunk holds one or more."""
     told = (request.get("timings") or {}).get("predicted_n")
     # One token of a call may come in several chunks: its name, and the beginning of its arguments.
@@ -54,7 +57,7 @@ def apart(one: float, other: float, answers: int, share: float = SHARE) -> bool:
     return abs(one - other) > max(SLACK_TOKENS * answers, share * max(one, other))
 
 
-def contradictions(results: Mapping[str, Result], groups: Sequence[str]) -> list[str]:
+def contradictions(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
     """Return a sentence for each two sources that disagree on these groups, of each arm and between the two."""
     found = [f"{arm}: {said}" for arm, result in results.items() for said in of_result(result, groups)]
     pair = _equal_texts(*(_whole(result, groups) for result in results.values())) if len(results) == 2 else None
@@ -69,7 +72,7 @@ def contradictions(results: Mapping[str, Result], groups: Sequence[str]) -> list
     return found
 
 
-def of_result(result: Result, groups: Sequence[str] | None = None) -> list[str]:
+def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[str]:
     """Return a sentence for each two sources that disagree in one arm's result; ``groups`` None is all of them."""
     requests = _whole(result, groups)
     checks = [_max_tokens, _chunks, _timings]
@@ -80,10 +83,10 @@ def of_result(result: Result, groups: Sequence[str] | None = None) -> list[str]:
     return [*found, *_counters(result, groups)]
 
 
-def sources_of(result: Result) -> dict[str, str | None]:
+def sources_of(result: ArmResult) -> dict[str, str | None]:
     """Return each source beside the text and the stream, with why it was not there; None where it was."""
     requests, counters = _whole(result, None), result.get("counters") or []
-    asked, older = result.get("tokenizer") or {}, "an older result does not hold it"
+    asked, older = result.get("tokenizer"), "an older result does not hold it"
     counted = any(one.get("counted") for one in counters)
     silent = "the engine shows none" if any("counted" in one for one in counters) else older
     return {
@@ -91,7 +94,7 @@ def sources_of(result: Result) -> dict[str, str | None]:
         "the engine's counters": None if counted else silent,
         "the engine's tokenizer": None
         if any(r.get("tokenized") for r in requests)
-        else str(asked.get("error") or ("no answer was of text alone" if "tokenizer" in result else older)),
+        else str((asked and asked.get("error")) or ("no answer was of text alone" if "tokenizer" in result else older)),
     }
 
 
@@ -102,7 +105,7 @@ def not_compared(sources: Mapping[str, Mapping[str, str | None]]) -> list[str]:
     return [f"Whether the token counts (usage) agree with {listing(told)}."] if told else []
 
 
-def _whole(result: Result, groups: Sequence[str] | None) -> list[Request]:
+def _whole(result: ArmResult, groups: Sequence[str] | None) -> list[Request]:
     return [
         r
         for r in requests_of(result)
@@ -110,16 +113,21 @@ def _whole(result: Result, groups: Sequence[str] | None) -> list[Request]:
     ]
 
 
+def _usage(request: Request) -> int:
+    """Return the server's count of an answer's tokens; those of `_whole` have one."""
+    return request["output_tokens"] or 0
+
+
 def _first(request: Request) -> str:
     return f"{request.get('prompt_id')}, round {request.get('round')}"
 
 
 def _max_tokens(requests: Sequence[Request]) -> str | None:
-    over = [r for r in requests if r.get("max_tokens") and r["output_tokens"] > r["max_tokens"] + SLACK_TOKENS]
+    over = [r for r in requests if r.get("max_tokens") and _usage(r) > r["max_tokens"] + SLACK_TOKENS]
     if not over:
         return None
     return (
-        f"usage and max_tokens disagree: {whole(over[0]['output_tokens'])} output tokens where at most "
+        f"usage and max_tokens disagree: {whole(_usage(over[0]))} output tokens where at most "
         f"{whole(over[0]['max_tokens'])} were asked for (first {_first(over[0])}; "
         f"{len(over)} of {count(len(requests), 'answer')})"
     )
@@ -127,7 +135,7 @@ def _max_tokens(requests: Sequence[Request]) -> str | None:
 
 def _bytes(requests: Sequence[Request]) -> str | None:
     # A token is a byte of text at least, but for the marks that are not shown.
-    tokens = sum(r["output_tokens"] for r in requests)
+    tokens = sum(_usage(r) for r in requests)
     size = sum(len(content_of(r).encode("utf-8", "replace")) for r in requests)
     if tokens <= size + HIDDEN_TOKENS * len(requests):
         return None
@@ -136,23 +144,23 @@ def _bytes(requests: Sequence[Request]) -> str | None:
 
 def _chunks(requests: Sequence[Request]) -> str | None:
     chosen = [r for r in requests if not r.get("tool_calls")]
-    low = [r for r in chosen if apart(r["output_tokens"], max(r["output_tokens"], r.get("chunks") or 0), 1)]
+    low = [r for r in chosen if apart(_usage(r), max(_usage(r), r.get("chunks") or 0), 1)]
     if not low:
         return None
     return (
-        f"usage and the stream disagree: {whole(low[0]['output_tokens'])} output tokens in {whole(low[0]['chunks'])} "
+        f"usage and the stream disagree: {whole(_usage(low[0]))} output tokens in {whole(low[0]['chunks'])} "
         f"chunks that each carried one or more (first {_first(low[0])}; {len(low)} of {count(len(chosen), 'answer')})"
     )
 
 
 def _timings(requests: Sequence[Request]) -> str | None:
     told = [(r, n) for r in requests if isinstance(n := (r.get("timings") or {}).get("predicted_n"), int)]
-    other = [(r, n) for r, n in told if apart(r["output_tokens"], n, 1)]
+    other = [(r, n) for r, n in told if apart(_usage(r), n, 1)]
     if not other:
         return None
     request, number = other[0]
     return (
-        f"usage and the engine's timings disagree: {whole(request['output_tokens'])} output tokens and "
+        f"usage and the engine's timings disagree: {whole(_usage(request))} output tokens and "
         f"{whole(number)} (predicted_n) of one answer (first {_first(request)}; "
         f"{len(other)} of {count(len(told), 'answer')})"
     )
@@ -160,7 +168,7 @@ def _timings(requests: Sequence[Request]) -> str | None:
 
 def _tokenizer(requests: Sequence[Request]) -> str | None:
     asked = [r for r in requests if r.get("tokenized")]
-    usage, own = (sum(r[name] for r in asked) for name in ("output_tokens", "tokenized"))
+    usage, own = sum(map(_usage, asked)), sum(r["tokenized"] or 0 for r in asked)
     if not asked or not apart(usage, own, len(asked), TOKENIZER_SHARE):
         return None
     return (
@@ -169,12 +177,12 @@ def _tokenizer(requests: Sequence[Request]) -> str | None:
     )
 
 
-def _counters(result: Result, groups: Sequence[str] | None) -> list[str]:
+def _counters(result: ArmResult, groups: Sequence[str] | None) -> list[str]:
     found = []
     for one in result.get("counters") or []:
         if groups is not None and str(one.get("group")) not in groups:
             continue
-        told, where = one.get("counted") or {}, f"on {one.get('group')} in round {one.get('round')}"
+        told, where = one.get("counted"), f"on {one.get('group')} in round {one.get('round')}"
         if told and apart(told["usage"], told["engine"], told["answers"]):
             found.append(
                 f"usage and the engine's counters disagree {where}: {whole(told['usage'])} output tokens, and the "
@@ -186,7 +194,7 @@ def _counters(result: Result, groups: Sequence[str] | None) -> list[str]:
 def _equal_texts(one: Sequence[Request], other: Sequence[Request]) -> tuple[int, str, tuple[int, int]] | None:
     """Return how many answers said the same in both arms, the one that is furthest apart, and what each arm counted."""
 
-    def key(request: Request) -> tuple[Any, ...]:
+    def key(request: Request) -> tuple[int, str, str]:
         return request.get("round"), request.get("group"), request.get("prompt_id")
 
     known = {key(r): r for r in one}
@@ -194,6 +202,6 @@ def _equal_texts(one: Sequence[Request], other: Sequence[Request]) -> tuple[int,
     equal = [(a, b) for a, b in pairs if content_of(a) and content_of(a) == content_of(b)]
     if not equal:
         return None
-    worst = max(equal, key=lambda pair: abs(pair[0]["output_tokens"] - pair[1]["output_tokens"]))
-    sums = sum(a["output_tokens"] for a, _ in equal), sum(b["output_tokens"] for _, b in equal)
+    worst = max(equal, key=lambda pair: abs(_usage(pair[0]) - _usage(pair[1])))
+    sums = sum(_usage(a) for a, _ in equal), sum(_usage(b) for _, b in equal)
     return len(equal), _first(worst[0]), sums

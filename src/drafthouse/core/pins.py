@@ -116,28 +116,6 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
     return True
 
 
-def with_pins(resolved: dict[str, Any], pins: Pins) -> dict[str, Any]:
-    """Return a resolved profile that says what of it is pinned: ``pinned`` of each item of the hub, and of the image.
-
-    None where the catalogue names a commit or digest itself, or nothing was pinned yet. The plan says which it is.
-    """
-    for item in resolved["weights"]:
-        if item["source"] == "hub":
-            details = item["details"]
-            key = hub_key(details["repo"], details["revision"])
-            item["pinned"] = pins.hub.get(key)
-            if not is_commit(details["revision"]):
-                what = f"{details['repo']} at {details['revision']}"
-                resolved["warnings"].append(
-                    f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
-                    if item["pinned"]
-                    else f"unpinned: {what}; the first run pins its commit (pins.json)"
-                )
-    name = image_of(resolved)
-    resolved["image_digest"] = pins.images.get(name) if name else None
-    return resolved
-
-
 def image_of(resolved: Mapping[str, Any]) -> str | None:
     """Return the image that a registry is asked for; None where no container runs the engine."""
     if resolved["site"].get("runtime") != "docker":

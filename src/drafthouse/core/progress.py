@@ -1,8 +1,6 @@
 """Progress of a long step: one JSON object a line in a file on the box; an action shows it while it grows.
 
-A line is ``{"text": str}`` and, where they are known, ``done`` and ``total`` (in ``unit``), ``rate`` (units/s) and
-``eta_s``. ``item`` names which of several things that go on at the same time it is about. ``{"line": str}`` alone is
-a row that stays.
+A line is an `Event`; ``{"line": str}`` alone is a row that stays.
 """
 
 from __future__ import annotations
@@ -10,12 +8,34 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from .format import shown_time
 from .plain_text import printable
+
+
+class Event(TypedDict, total=False):
+    """A sign of life: ``text``, or a ``line`` that stays, and what is known of how far it is.
+
+    ``done`` and ``total`` are in ``unit``, ``rate`` is units/s. ``item`` names which of several things that go on at
+    the same time it is about, ``phase`` the part of a measurement.
+    """
+
+    text: str
+    line: str
+    done: float
+    total: float | None
+    unit: str
+    rate: float | None
+    eta_s: float | None
+    item: str
+    phase: str
+
+
+Tell = Callable[[Event], None]
+"""Takes signs of life."""
 
 
 class Progress:
@@ -31,7 +51,7 @@ class Progress:
             for sent in self._path.parent.glob("AnsiballZ_*.py"):
                 sent.unlink(missing_ok=True)
 
-    def __call__(self, event: Mapping[str, Any], important: bool = False) -> None:
+    def __call__(self, event: Event, important: bool = False) -> None:
         """Write one event."""
         now, item = time.monotonic(), event.get("item")
         if self._path is None or (not important and now - self._last.get(item, float("-inf")) < self._every_s):
@@ -39,10 +59,10 @@ class Progress:
         self._last[item] = now
         # A sign of life that cannot be written, on a full disk, is no reason to lose the work that it is of.
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(dict(event)) + "\n")
+            stream.write(json.dumps(event) + "\n")
 
 
-def shown(event: Mapping[str, Any]) -> str:
+def shown(event: Event) -> str:
     """Return an event as the line that a person reads."""
     parts = [str(event.get("text", ""))]
     done, total = event.get("done"), event.get("total")
@@ -65,10 +85,10 @@ def shown_together(lines: Iterable[str]) -> str:
 
     Events that are a ``line`` of their own (a row of a table that grows) come before it, every one of them.
     """
-    last: dict[object, Mapping[str, Any]] = {}
+    last: dict[object, Event] = {}
     rows: list[str] = []
     for line in lines:
-        event = json.loads(line)
+        event: Event = json.loads(line)
         if "line" in event:
             rows.append(str(event["line"]))
         else:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ..core.errors import Problem
 from ..core.prometheus_text import TOTAL, Sample
-from .pasted import Command, Data, Speculation
+from .pasted import Command, Speculation
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
 
 Field = TypeVar("Field")
 #: What `Engine.traffic` may tell: since the server's start, and (running) now, those in the queue included.
@@ -126,21 +129,21 @@ class Engine:
 
     # --- its configuration file ---------------------------------------------------------------------------
 
-    def config_problems(self, data: Mapping[str, Any], version: str, where: str) -> list[Problem]:
+    def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
         """Return what is wrong with the configuration file of a version, where the engine cannot be asked itself."""
         return []
 
-    def config_warnings(self, data: Mapping[str, Any]) -> list[str]:
+    def config_warnings(self, data: Settings) -> list[str]:
         """Return what the engine would silently change of a file that is right."""
         return []
 
-    def shows_counters(self, config: Mapping[str, Any]) -> bool:
+    def shows_counters(self, config: Settings) -> bool:
         """Tell whether a server with this configuration file (empty: without one) shows its counters."""
         return self.series is not None
 
     # --- a pasted command of it ---------------------------------------------------------------------------
 
-    def claims(self, taken: Data, environment: Mapping[str, str]) -> bool:
+    def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
         """Tell whether a command of the engine that this one is ``like`` is really one of this; see `Command`."""
         return False
 

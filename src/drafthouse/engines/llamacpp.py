@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .base import SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Speculation, json_value, whole_number
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
 
 _RENAMED = "2026-04 (PR 22397)"
 
@@ -60,7 +63,7 @@ class LlamaCpp(SpecDecodeCounters):
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--spec-…`` flags out of a command; see `Engine.read_speculation`."""
-        words: dict[str, Any] = {one.name: one.value for one in command.given if one.name.startswith("spec-")}
+        words: Settings = {one.name: one.value for one in command.given if one.name.startswith("spec-")}
         command.given = [one for one in command.given if not one.name.startswith("spec-")]
         if not words or words.get("spec-type") == "none":
             return None
@@ -73,8 +76,9 @@ class LlamaCpp(SpecDecodeCounters):
         types = method.split(",")
         for old, new in _of_type(types[0], words):
             words[new] = words.pop(old)
-        names = command.engine["methods"].get(method, {}).get("names", {})
-        count = str(names.get("num_speculative_tokens", "--spec-draft-n-max")).removeprefix("--")
+        entry = command.engine["methods"].get(method)
+        names = entry["names"] if entry else {}
+        count = names.get("num_speculative_tokens", "--spec-draft-n-max").removeprefix("--")
         tokens = whole_number(words[count], f"--{count}") if count in words else None
         if draft and not any(kind.startswith("draft-") for kind in types):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
@@ -85,7 +89,7 @@ class LlamaCpp(SpecDecodeCounters):
         return Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
 
 
-def _of_type(kind: str, words: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:
     """Return which flags go by another name with this --spec-type: each lookup has its own since PR 22397."""
     pairs = []
     for name in words:

@@ -5,11 +5,80 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from .entry_types import EngineEntry, Options, Settings
+
+
+class OldRule(TypedDict):
+    """What became of a flag, a key or a variable, and since when; ``became`` is there where it was renamed."""
+
+    kind: Literal["removed", "renamed", "moved", "ignored"]
+    became: NotRequired[str]
+    value: NotRequired[str]
+    values: NotRequired[dict[str, str]]
+    invert: NotRequired[bool]
+    when_false: NotRequired[str]
+    takes: NotRequired[Literal["switch"]]
+    version: str
+    note: NotRequired[str]
+    secret: NotRequired[bool]
+    source: NotRequired[str]
+
+
+class NewName(TypedDict):
+    """What a program or a value is called today."""
+
+    became: str
+    version: str
+    note: NotRequired[str]
+
+
+class ModelBehind(TypedDict):
+    """A program that takes its model behind its name since a version."""
+
+    program: str
+    version: str
+    note: str
+
+
+class OptionalWord(TypedDict):
+    """A flag that takes one of these words, and what it meant alone."""
+
+    words: list[str]
+    alone: str
+    version: str
+
+
+class FlagsToday(TypedDict):
+    """All flags of a version."""
+
+    version: str
+    flags: list[str]
+
+
+class FlagTable(TypedDict):
+    """How an engine's flags are written, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
+
+    model_behind: NotRequired[ModelBehind]
+    style: Literal["-", "_"]
+    short: dict[str, str]
+    switches: list[str]
+    several: list[str]
+    secret: list[str]
+    config: NotRequired[str]
+    optional: NotRequired[dict[str, OptionalWord]]
+    programs: dict[str, NewName]
+    old: dict[str, OldRule]
+    keys: dict[str, OldRule]
+    values: dict[str, dict[str, NewName]]
+    environment: dict[str, OldRule]
+    today: NotRequired[FlagsToday]
 
 
 @dataclass(frozen=True)
@@ -54,8 +123,8 @@ class Speculation:
     method: str
     draft: str
     tokens: int | None
-    words: Data  # in the engine's own words of today
-    options: Data = field(default_factory=dict)  # in a profile's words
+    words: Settings  # in the engine's own words of today
+    options: Options = field(default_factory=dict)  # in a profile's words
     unknown: list[str] = field(default_factory=list)  # keys that the catalogue does not know
 
     def sorted(
@@ -88,17 +157,17 @@ class Command:
 
     given: list[Given]
     before: frozenset[str]
-    engine: Mapping[str, Any]
-    table: Mapping[str, Any]
+    engine: EngineEntry
+    table: FlagTable
     changes: list[Change]
     guess: Callable[[str], str]
-    taken: Data = field(default_factory=dict)
-    config: Data = field(default_factory=dict)
+    taken: Settings = field(default_factory=dict)
+    config: Settings = field(default_factory=dict)
 
     @property
     def version(self) -> str:
         """The version of today."""
-        return str(self.engine["default_version"])
+        return self.engine["default_version"]
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
         """Record what became of one thing."""
@@ -106,19 +175,20 @@ class Command:
 
     def option_names(self, method: str) -> dict[str, str]:
         """Return the engine's words for the options of a method -> a profile's."""
-        options = self.engine["methods"].get(method, {}).get("options", {})
-        return {str(option["name"]): key for key, option in options.items()}
+        entry = self.engine["methods"].get(method)
+        return {option["name"]: key for key, option in entry.get("options", {}).items()} if entry else {}
 
 
-def apply_keys(settings: Data, table: Mapping[str, Any], changes: list[Change], where: str) -> Data:
+def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
     """Return a flat table of settings (dotted keys) with today's keys, and note what changed."""
-    result: Data = {}
+    result: Settings = {}
     for given_key, given_value in settings.items():
         key, value = given_key, given_value
         head, dot, rest = key.partition(".")
         level = table["keys"].get(head) if dot else None
         if level and level.get("became") == "":  # a level that is gone: its keys stand one higher
-            changes.append(Change(f"{where}: {key}", rest, level["version"], level["note"], "renamed"))
+            why = level.get("note", "")
+            changes.append(Change(f"{where}: {key}", rest, level["version"], why, "renamed"))
             key = rest
         rule = table["keys"].get(key)
         if rule is None:

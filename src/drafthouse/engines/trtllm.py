@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import Problem
 from ..core.prometheus_text import Sample
 from .base import Drafted, Engine, Series, by_field, by_place
-from .pasted import Command, Data, Speculation, whole_number
+from .pasted import Command, Speculation, whole_number
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
 
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _COUNTERS = "trtllm_spec_decode_*"
@@ -85,27 +88,27 @@ class TensorRTLLM(Engine):
             family=family,
         )
 
-    def config_problems(self, data: Mapping[str, Any], version: str, where: str) -> list[Problem]:
+    def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
         """Return what this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
         # On the controller alone: a bare box, which imports this file too, has no `packaging`.
         from .trtllm_config import check_config  # noqa: PLC0415
 
         return check_config(data, version, where)
 
-    def config_warnings(self, data: Mapping[str, Any]) -> list[str]:
+    def config_warnings(self, data: Settings) -> list[str]:
         """Return what it accepts in its YAML with a warning in its log."""
         from .trtllm_config import warnings_of  # noqa: PLC0415 (as above)
 
         return warnings_of(data)
 
-    def shows_counters(self, config: Mapping[str, Any]) -> bool:
+    def shows_counters(self, config: Settings) -> bool:
         """Tell whether its YAML asks for them, as that of versions which have them does."""
         return bool(config.get("return_perf_metrics"))
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take `speculative_config` out of the settings of the YAML; see `Engine.read_speculation`."""
         key = f"{command.engine['speculation'].get('key', 'speculative_config')}."
-        words: Data = {n.removeprefix(key): value for n, value in command.config.items() if n.startswith(key)}
+        words: Settings = {n.removeprefix(key): value for n, value in command.config.items() if n.startswith(key)}
         command.config = {name: value for name, value in command.config.items() if not name.startswith(key)}
         if not words:
             return None
@@ -119,7 +122,7 @@ class TensorRTLLM(Engine):
             ),
             kind,
         )
-        by_word = {word: neutral for neutral, word in methods.get(method, {}).get("names", {}).items()}
+        by_word = {word: neutral for neutral, word in methods[method]["names"].items()} if method in methods else {}
         said = {by_word[word]: value for word, value in words.items() if word in by_word}
         tokens = said.get("num_speculative_tokens", words.get("max_draft_len"))
         draft = str(said.get("model", words.get("speculative_model_dir", ""))).rstrip("/")

@@ -10,7 +10,7 @@ which the engine would silently take one are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
@@ -32,6 +32,9 @@ from .trtllm_schema import (
     Words,
 )
 
+if TYPE_CHECKING:
+    from .entry_types import Settings
+
 WHERE = "the YAML of trtllm-serve"
 
 
@@ -50,7 +53,7 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
             "choose one of them, or add what that version accepts",
         )
         return findings.problems
-    if not isinstance(data, Mapping):
+    if not isinstance(data, dict):
         check(data, Table(Anything()), findings)
         return findings.problems
     _check_keys(data, TOP, version, "", findings)
@@ -58,7 +61,7 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
     return findings.problems
 
 
-def warnings_of(data: Mapping[str, Any]) -> list[str]:
+def warnings_of(data: Settings) -> list[str]:
     """Return what the engine accepts but does not do as written, a sentence each; ``data`` has passed the checks.
 
     Eagle runs with the overlap scheduler, in one model and in two; n-gram lookup does not, and the engine then
@@ -91,7 +94,7 @@ def _in_range(version: str) -> bool:
 
 def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, findings: Findings) -> None:
     """Check one mapping of known keys, and what is below them."""
-    if not isinstance(data, Mapping):
+    if not isinstance(data, dict):
         check(data, Table(Anything()), findings, path)
         return
     for name, value in data.items():
@@ -176,7 +179,7 @@ _BLOCKS: Mapping[str, frozenset[str]] = {
 def _check_speculation(data: object, version: str, findings: Findings) -> None:
     """Check `speculative_config`, whose keys depend on its decoding type."""
     path = "speculative_config"
-    if not isinstance(data, Mapping):
+    if not isinstance(data, dict):
         check(data, Table(Anything()), findings, path)
         return
     name = data.get("decoding_type")
@@ -225,7 +228,7 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
     _check_schedule(data, version, findings)
 
 
-def _check_needs(data: Mapping[str, Any], name: str, kind: DecodingType, findings: Findings) -> None:
+def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findings) -> None:
     path = "speculative_config"
     models = [key for key in ("speculative_model_dir", "speculative_model") if data.get(key) is not None]
     for key in kind.needs:
@@ -254,7 +257,7 @@ def _check_needs(data: Mapping[str, Any], name: str, kind: DecodingType, finding
             )
 
 
-def _check_schedule(data: Mapping[str, Any], version: str, findings: Findings) -> None:
+def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
     """Check `draft_len_schedule`: draft length by batch size.
 
     Up to 1.2 an entry holds from its batch size on, and there must be one for 1. In 1.3 (PR 10860) it holds up
@@ -316,7 +319,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_cuda_graph(data: Mapping[str, Any], findings: Findings) -> None:
+def _check_cuda_graph(data: Settings, findings: Findings) -> None:
     """Refuse both ways to say for which batch sizes graphs are made.
 
     The engine takes both where they agree (1.2: where the list is the one it would make itself), and stops

@@ -6,11 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.errors import DrafthouseError, Problem
 from .base import LogLine, SpecDecodeCounters, spec_decode_series
-from .pasted import Command, Data, Given, Speculation, apply_keys, json_value, whole_number
+from .pasted import Command, Given, Speculation, apply_keys, json_value, whole_number
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
 
 _LOOKUP_WORDS = ("[ngram]", "ngram")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
@@ -74,7 +77,7 @@ class VLLM(SpecDecodeCounters):
         The JSON, dotted keys and separate flags may be mixed; DrafthouseError where they contradict each other.
         """
         rest: list[Given] = []
-        raw: Data = {}
+        raw: Settings = {}
         said: dict[str, str] = {}
         for one in command.given:
             head, dot, key = one.name.partition(".")
@@ -117,18 +120,19 @@ class VLLM(SpecDecodeCounters):
         own = {key: value for key, value in raw.items() if key in names}
         old = {key: value for key, value in raw.items() if key not in names}
         settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
-        options = command.engine["methods"].get(method, {}).get("options", {})
+        entry = command.engine["methods"].get(method)
+        rows = entry.get("options", {}).get(_SCHEDULE) if entry else None
         # On the controller alone: a bare box, which imports this file too, has no `packaging`.
         from ..core.versions import known  # noqa: PLC0415
 
         batch = old.get("disable_by_batch_size")
-        if batch is not None and tokens and known(command.version, options.get(_SCHEDULE, {"until": "0"})):
+        if batch is not None and tokens and rows and known(command.version, rows):
             most = whole_number(batch, "disable_by_batch_size")
             settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
             version = command.changes.pop().version
             why = "rows of [first batch size, last, K]; the last row holds for all above it (0.25.0)"
             command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
-        words: Data = {"method": method}
+        words: Settings = {"method": method}
         if draft:
             words["model"] = draft
         if tokens is not None:
@@ -166,7 +170,7 @@ def _two(key: str, one: object, where: str, other: object, there: str) -> Proble
     )
 
 
-def _one_method(raw: Data, said: Mapping[str, str]) -> Data:
+def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
     """Write the method out where the model names a lookup, and refuse two methods at once."""
     if raw.get("model") in _LOOKUP_WORDS:
         if raw.get("method", "ngram") not in _LOOKUP_WORDS:
@@ -185,7 +189,7 @@ def _one_method(raw: Data, said: Mapping[str, str]) -> Data:
     return raw
 
 
-def _json(given: Given) -> Data:
+def _json(given: Given) -> Settings:
     """Return the JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
     try:
         data: Any = json.loads(given.value) if isinstance(given.value, str) else None

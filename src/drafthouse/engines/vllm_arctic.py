@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from .pasted import Data
 from .vllm import VLLM
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
 
 
 class VLLMWithArctic(VLLM):
@@ -14,6 +17,6 @@ class VLLMWithArctic(VLLM):
     name = "vllm-arctic"
     like = VLLM.name
 
-    def claims(self, taken: Data, environment: Mapping[str, str]) -> bool:
+    def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
         """Tell whether a command switches the plugin on, or drafts with its method."""
         return taken.get("method") == "arctic" or "ARCTIC_INFERENCE_ENABLED" in environment

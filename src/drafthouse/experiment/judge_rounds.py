@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.rounds import wants_more
 from ..analysis.verdict import judge
 from .more_rounds import decide
 
+if TYPE_CHECKING:
+    from ..bench.result_types import ArmResult
+    from .more_rounds import Decision, Judged
+
 
 def judge_rounds(
     resolved: Mapping[str, Any],
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, ArmResult],
     costs: Mapping[int, float],
     left_s: float | None = None,
-) -> dict[str, Any]:
+) -> Decision:
     """Return what was decided after the rounds in ``costs`` (seconds by round), over the arms' results of those rounds.
 
     ``left_s`` is how long a box that ends by itself still lives.
     """
     judgement = judge(results["baseline"], results["speculative"], resolved)
     wanted = wants_more(judgement, max(costs), resolved["experiment"]["most_rounds"])
-    return decide(resolved["experiment"], costs, judgement, wanted, left_s)
+    judged: Judged = {"word": judgement["word"], "sentence": judgement["sentence"]}
+    return decide(resolved["experiment"], costs, judged, wanted, left_s)

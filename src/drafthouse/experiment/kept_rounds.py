@@ -7,32 +7,48 @@ that are there are an earlier version's, and whole. Standard library only: a box
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ..core.documents import json_of
 from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import PlannedStep, Run
+    from .more_rounds import Note
+
 _ENDS_S = 15  # how long a job may take to end
 
 
-def note_file(resolved: Mapping[str, Any]) -> Path:
+class Missing(TypedDict):
+    """What is to be measured: the steps that are missing up to the round ``last``."""
+
+    last: int
+    steps: list[PlannedStep]
+
+
+class Kept(Missing):
+    """How far an experiment is, and whether it is over."""
+
+    over: bool
+
+
+def note_file(resolved: Run) -> Path:
     """Return where the last decision is kept."""
     return Path(resolved["result_dir"], "rounds.json")
 
 
-def read_note(resolved: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_note(resolved: Run) -> Note | None:
     """Return the last decision, None where there is none that can be read."""
     try:
         note = json_of(note_file(resolved).read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return note if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+    return cast("Note", note) if isinstance(note, dict) and note.get("schema") == SCHEMA else None
 
 
-def end_measuring(resolved: Mapping[str, Any]) -> str:
+def end_measuring(resolved: Run) -> str:
     """Return the shell's words that end the measuring of a further round, where a run was stopped and left it working.
 
     A report of the rounds before it serves an arm, which the measuring would see as an engine that died. Where the last
@@ -46,19 +62,19 @@ def end_measuring(resolved: Mapping[str, Any]) -> str:
     )
 
 
-def steps_until(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def steps_until(resolved: Run, last: int) -> list[PlannedStep]:
     """Return the steps of the rounds up to ``last``, in the order they are measured."""
     return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number)]
 
 
-def missing_steps(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def missing_steps(resolved: Run, last: int) -> list[PlannedStep]:
     """Return those of the steps up to round ``last`` that were not measured yet."""
     folder = Path(resolved["result_dir"])
     return [step for step in steps_until(resolved, last) if not (folder / step["file"]).exists()]
 
 
-def look(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how far the experiment is: whether it is ``over``, else the ``last`` round to measure and its ``steps``.
+def look(resolved: Run) -> Kept:
+    """Return how far the experiment is.
 
     Over is what was judged to need no further round, under the settings that the profile has now: with a larger
     budget it is judged again, and goes on where that allows it.

@@ -12,9 +12,9 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..analysis.batch_k_schedule import offer
 from ..analysis.cost import memory_told
@@ -36,44 +36,54 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
 from ..core.kept_file import room_aside, write_whole
 from ..core.step_clock import begun_s, seconds_apart
+from ..prompts.suite_file import read_suites
 from ..serving.oom_killer import DO as OUT_OF_MEMORY_DO
 from ..serving.oom_killer import is_out_of_memory
 from ..serving.readiness import read_ready, ready_file, told_of_start
 from ..serving.runtimes import Runtime, runtime_of
 from .kept_rounds import steps_until
 
+if TYPE_CHECKING:
+    from ..bench.output_scoring import Scoring
+    from ..bench.result_types import EngineSeen, StepResult
+    from ..bench.sweep.ladder_types import LadderStep
+    from ..core.progress import Event
+    from ..core.progress import Tell as Progress
+    from ..profiles.resolved_types import PlannedExperiment, PlannedStep, Run
+    from ..prompts.suite_types import Suite
+
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
-_TOLD_IN_LOG = {
+_TOLD_IN_LOG: dict[Literal["model_runner", "async_scheduling"], re.Pattern[str]] = {
     "model_runner": re.compile(r"[Uu]sing (?:the )?(V[12]) [Mm]odel [Rr]unner"),
     "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
 }
 
 
 class Tell(Protocol):
-    """Takes signs of life: `progress.Progress`."""
+    """Takes signs of life, and tells those that are important in any case: `progress.Progress`."""
 
-    def __call__(self, event: Mapping[str, Any], important: bool = False) -> None:
+    def __call__(self, event: Event, important: bool = False) -> None:
         """Take one event."""
 
 
-def step_file(resolved: Mapping[str, Any], step: Mapping[str, Any]) -> Path:
+def step_file(resolved: Run, step: PlannedStep) -> Path:
     """Return where a step's measurement is kept."""
     return Path(resolved["result_dir"], str(step["file"]))
 
 
-def result_file(resolved: Mapping[str, Any], arm: str) -> Path:
+def result_file(resolved: Run, arm: str) -> Path:
     """Return where an arm's result is kept."""
     return Path(resolved["result_dir"]) / f"{arm}.json"
 
 
-def ladder_file(resolved: Mapping[str, Any]) -> Path:
+def ladder_file(resolved: Run) -> Path:
     """Return where the load ladder is kept, where the profile has one."""
     return Path(resolved["result_dir"]) / "ladder.json"
 
 
 def measure_one_step(
-    resolved: Mapping[str, Any],
-    step: Mapping[str, Any],
+    resolved: Run,
+    step: PlannedStep,
     request_timeout_s: float,
     tell: Tell,
     wait_s: float = 0.0,
@@ -94,9 +104,7 @@ def measure_one_step(
         return _measure_one_step(resolved, step, request_timeout_s, tell, wait_s)
 
 
-def _measure_one_step(
-    resolved: Mapping[str, Any], step: Mapping[str, Any], request_timeout_s: float, tell: Tell, wait_s: float
-) -> Path:
+def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float, tell: Tell, wait_s: float) -> Path:
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
     metrics_path = (resolved["engine"].get("metrics") or {}).get("path", "/metrics")
@@ -113,13 +121,13 @@ def _measure_one_step(
     runtime = runtime_of(site)
     what = heading_of(step, experiment)
 
-    def progress(event: Mapping[str, Any]) -> None:
+    def progress(event: Event) -> None:
         tell({**event, "text": f"{what}: {event.get('text', '')}"})
 
     path = step_file(resolved, step)
     part = path.with_suffix(".part.json")
     if part.exists():
-        measured = json.loads(part.read_text("utf-8"))
+        measured = _read_step(part)
     else:
         options = StepOptions(
             concurrency=experiment["concurrency"],
@@ -128,9 +136,10 @@ def _measure_one_step(
             timeout_s=request_timeout_s,
             token_ids=ANSWERS if resolved.get("scores") else 0,
         )
-        suites = [resolved["suites"][name] for name in step["suites"]]
-        watch = RuntimeWatch(runtime, resolved, endpoints)
-        earlier = [json.loads(one.read_text("utf-8")) for one in path.parent.glob("[0-9][0-9].json")]
+        prompts = read_suites(resolved["suites_file"])
+        suites = [prompts[name] for name in step["suites"]]
+        watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
+        earlier = [_read_step(one) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s
         waited = wait_for_quiet(lambda state: own_pids(endpoints, state), progress, most_s)
         measured = _measure_alive(endpoints, suites, options, runtime, watch, progress)
@@ -141,44 +150,46 @@ def _measure_one_step(
             measured["arms"][arm]["memory"] = memory_told(printed)
         measured["waited"] = waited
         measured["cost_s"] = measured["duration_s"] + _started_s(site["home"], endpoints, measured)
-    if step["round"] <= experiment.get("ladder", {}).get("rounds", 0):
+    if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
         write_json(part, measured)
         _measure_ladder(resolved, step["round"], endpoints, runtime, request_timeout_s, progress, tell)
-    measured |= _score(resolved, endpoints, path, measured, progress)
+    if (scoring := _score(resolved, endpoints, path, measured, progress)) is not None:
+        measured["scoring"] = scoring
     write_json(path, measured)
     part.unlink(missing_ok=True)
     return path
 
 
 def _score(
-    resolved: Mapping[str, Any],
+    resolved: Run,
     endpoints: Sequence[Endpoint],
     path: Path,
-    measured: Mapping[str, Any],
-    progress: Callable[[Mapping[str, Any]], None],
-) -> dict[str, Any]:
-    """Have the baseline that is served now score the answers kept so far; nothing where there is none, or it cannot.
+    measured: StepResult,
+    progress: Progress,
+) -> Scoring | None:
+    """Have the baseline that is served now score the answers kept so far; None where there is none, or it cannot.
 
     The last of a step: nothing is timed after it on these starts.
     """
     baseline = [endpoint for endpoint in endpoints if endpoint.arm == "baseline"]
-    if not baseline or not resolved.get("scores"):
-        return {}
+    scores = resolved.get("scores")
+    if not baseline or not scores:
+        return None
     # All that were measured before this one: a file's number is not its turn.
     earlier = [one for one in sorted(path.parent.glob("*.json")) if one.stem.isdigit() and one != path]
-    steps = [*(json.loads(one.read_text("utf-8")) for one in earlier), measured]
+    steps = [*map(_read_step, earlier), measured]
     progress({"done": 0, "total": 1, "phase": "score", "text": "the baseline scores the answers", "eta_s": None})
-    return {"scoring": score_answers(baseline[0], steps, int(resolved["scores"]["tokens"]))}
+    return score_answers(baseline[0], steps, scores["tokens"])
 
 
-def heading_of(step: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
+def heading_of(step: PlannedStep, experiment: PlannedExperiment) -> str:
     """Return which step it is, for people: of those to begin with their number is known."""
     if step["round"] <= experiment["rounds"]:
         return f"step {step['number']} of {len(experiment['steps'])}"
     return f"step {step['number']}, in round {step['round']} of {experiment['most_rounds']} at most"
 
 
-def _started_s(home: str, endpoints: Sequence[Endpoint], measured: Mapping[str, Any]) -> float:
+def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
     """Return how long before the measurement the first of the arms was started, in seconds; 0 where nobody knows.
 
     That is what a round costs beside its measuring. Of a start that nothing waited for the time to readiness counts.
@@ -191,12 +202,12 @@ def _started_s(home: str, endpoints: Sequence[Endpoint], measured: Mapping[str, 
 
 def _measure_alive(
     endpoints: Sequence[Endpoint],
-    suites: Sequence[Mapping[str, Any]],
+    suites: Sequence[Suite],
     options: StepOptions,
     runtime: Runtime,
     watch: RuntimeWatch,
-    progress: Callable[[Mapping[str, Any]], None],
-) -> dict[str, Any]:
+    progress: Progress,
+) -> StepResult:
     """Measure a step on engines that live and go on until its end, each with its lines about drafting in ``log``.
 
     Raises DrafthouseError when an engine dies or something stands still the second time, or an engine does not come
@@ -206,7 +217,7 @@ def _measure_alive(
     while True:
         marks = {endpoint.arm: runtime.mark(endpoint.arm) for endpoint in endpoints}
         trouble: DrafthouseError | None = None
-        measured: dict[str, Any] = {}
+        measured: StepResult | None = None
         try:
             measured = run_step(endpoints, suites, options, progress)
         except DrafthouseError as error:
@@ -215,11 +226,12 @@ def _measure_alive(
         # One that was stopped has not died, and may not answer who asks.
         dead = [] if stood else [endpoint.arm for endpoint in endpoints if _died(watch, endpoint.arm, measured)]
         if not dead and not stood:
-            if trouble is not None:
+            if measured is None:
+                assert trouble is not None
                 raise trouble
             for arm, mark in marks.items():
                 measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, mark))
-            return {**measured, "notes": notes}
+            return measured | {"notes": notes}
         whys = {arm: asyncio.run(watch.why(arm)) for arm in dead}
         if notes:
             raise trouble if stood and trouble else DrafthouseError(_died_again(whys, runtime, options.first_round))
@@ -251,7 +263,7 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
     )
 
 
-def _died(watch: RuntimeWatch, arm: str, measured: Mapping[str, Any]) -> bool:
+def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
     """Return whether an arm died while it was measured; where answers are missing it is asked for a moment."""
     requests = measured["arms"][arm]["requests"] if measured else []
     lost = not requests or any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests)
@@ -264,21 +276,22 @@ def _died(watch: RuntimeWatch, arm: str, measured: Mapping[str, Any]) -> bool:
 
 
 def _measure_ladder(
-    resolved: Mapping[str, Any],
+    resolved: Run,
     number: int,
     endpoints: Sequence[Endpoint],
     runtime: Runtime,
     request_timeout_s: float,
-    progress: Callable[[Mapping[str, Any]], None],
+    progress: Progress,
     tell: Tell,
 ) -> None:
     """Measure round ``number`` of the profile's ladder on the arms that are served now."""
     experiment = resolved["experiment"]
-    suites = [resolved["suites"][name] for name in experiment["suites"]]
+    prompts = read_suites(resolved["suites_file"])
+    suites = [prompts[name] for name in experiment["suites"]]
     plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
     file = LadderFile(ladder_file(resolved), heading(plan, resolved["profile"], resolved["key"]))
 
-    def told(step: Mapping[str, Any]) -> None:
+    def told(step: LadderStep) -> None:
         tell({"line": step_line(step, plan.load)}, important=True)
 
     run_ladder(
@@ -286,21 +299,26 @@ def _measure_ladder(
         suites,
         plan,
         file,
-        watch=RuntimeWatch(runtime, resolved, endpoints),
+        watch=RuntimeWatch(runtime, resolved["engine"], endpoints),
         beside=beside_all(),
         on_progress=progress,
         on_step=told,
     )
 
 
-def read_steps(resolved: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def _read_step(path: Path) -> StepResult:
+    step: StepResult = json.loads(path.read_text("utf-8"))
+    return step
+
+
+def read_steps(resolved: Run, last: int) -> list[StepResult]:
     """Return the kept steps of the rounds up to ``last``, in the order they were measured."""
-    steps = [json.loads(step_file(resolved, step).read_text("utf-8")) for step in steps_until(resolved, last)]
+    steps = [_read_step(step_file(resolved, step)) for step in steps_until(resolved, last)]
     # Not the planned order: an earlier version had another one.
     return sorted(steps, key=begun_s(steps))
 
 
-def assemble_results(resolved: Mapping[str, Any], last: int) -> list[Path]:
+def assemble_results(resolved: Run, last: int) -> list[Path]:
     """Write the result of every arm from the kept steps of the rounds up to ``last``, and finish the ladder.
 
     Returns the files.
@@ -309,23 +327,27 @@ def assemble_results(resolved: Mapping[str, Any], last: int) -> list[Path]:
     files = []
     for arm in resolved["arms"]:
         own = [step["arms"][arm] for step in steps if arm in step["arms"]]
+        engine = resolved["engine"]
         result = assemble(
             steps,
             arm,
             profile=resolved["profile"],
             key=resolved["key"],
             engine={
-                **{name: resolved["engine"][name] for name in ("id", "name", "version", "runtime")},
+                "id": engine["id"],
+                "name": engine["name"],
+                "version": engine["version"],
+                "runtime": engine["runtime"],
                 **own[-1]["engine"],
             },
             log="".join(part["log"] for part in own),
+            more={"memory": own[-1].get("memory") or {}},
         )
-        result["memory"] = own[-1].get("memory") or {}
         files.append(write_json(result_file(resolved, arm), result))
     return files + _finish_ladder(resolved)
 
 
-def _finish_ladder(resolved: Mapping[str, Any]) -> list[Path]:
+def _finish_ladder(resolved: Run) -> list[Path]:
     """Add to the ladder what all of its steps together say; return its file, or nothing without a ladder."""
     path = ladder_file(resolved)
     if "ladder" not in resolved["experiment"] or not path.exists():
@@ -337,7 +359,7 @@ def _finish_ladder(resolved: Mapping[str, Any]) -> list[Path]:
     return [path]
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> Path:
+def write_json(path: Path, data: Mapping[str, object]) -> Path:
     """Write JSON so that a reader finds all of it or nothing. Raises DrafthouseError."""
     return write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -347,26 +369,34 @@ def _speculation_lines(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if "SpecDecoding metrics" in line)
 
 
-def told_in_log(text: str) -> dict[str, str]:
+def told_in_log(text: str) -> EngineSeen:
     """Return what the engine's log says of how it runs; the last start is the one that was measured."""
-    found = {name: pattern.findall(text) for name, pattern in _TOLD_IN_LOG.items()}
-    return {name: words[-1] for name, words in found.items() if words}
+    told: EngineSeen = {}
+    for name, pattern in _TOLD_IN_LOG.items():
+        if words := pattern.findall(text):
+            told[name] = words[-1]
+    return told
 
 
-def _observed(endpoint: Endpoint, log: str) -> dict[str, Any]:
+def _observed(endpoint: Endpoint, log: str) -> EngineSeen:
     """Return what the engine itself says it is: its version, its context, what it switched on its own."""
-    told: dict[str, Any] = {}
-    for path, name in (("/version", "version_answered"), ("/v1/models", "models")):
-        request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
-        try:
-            with opener().open(request, timeout=10) as answer:
-                data = json.load(answer)
-        except (OSError, ValueError, urllib.error.URLError):
-            continue
-        if name == "version_answered":
-            told[name] = data.get("version")
-        else:
-            entry: dict[str, Any] = next(iter(data.get("data") or []), {})
-            told["max_model_len_answered"] = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")
-    told.update(told_in_log(log))
-    return {name: value for name, value in told.items() if value is not None}
+    told = told_in_log(log)
+    version = _asked(endpoint, "/version").get("version")
+    if version is not None:
+        told["version_answered"] = version
+    entry: dict[str, Any] = next(iter(_asked(endpoint, "/v1/models").get("data") or []), {})
+    length = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")
+    if length is not None:
+        told["max_model_len_answered"] = length
+    return told
+
+
+def _asked(endpoint: Endpoint, path: str) -> dict[str, Any]:
+    """Return what the server answers at ``path``; {} where it answers nothing that can be read."""
+    request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
+    try:
+        with opener().open(request, timeout=10) as answer:
+            data = json.load(answer)
+    except (OSError, ValueError, urllib.error.URLError):
+        return {}
+    return data if isinstance(data, dict) else {}

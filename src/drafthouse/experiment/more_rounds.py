@@ -8,15 +8,62 @@ stopped, and one with another budget, go on from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.format import shown_time
 from ..profiles.budget import limit_s
 
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..bench.result_types import StepResult
+    from ..profiles.resolved_types import PlannedBudget, PlannedExperiment
+
 SCHEMA = "drafthouse.rounds/1"
 
 
-def costs_by_round(steps: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+class RoundSettings(TypedDict):
+    """The settings that a decision was made under; with others it is made anew."""
+
+    budget: PlannedBudget
+    most_rounds: int
+
+
+class Note(TypedDict):
+    """How far the rounds are; ``next`` is the round that follows, None at the end."""
+
+    schema: str
+    done: int
+    next: int | None
+    judged: bool
+    settings: NotRequired[RoundSettings]
+
+
+class Decision(Note):
+    """What was decided after a round. ``wanted`` is why the evidence asks for another one (None: it does not).
+
+    ``why`` says either why it goes on or why it does not. In seconds: what the rounds to begin with took, what was
+    spent on further ones, what the next one takes, and what all of these may.
+    """
+
+    wanted: str | None
+    why: str | None
+    first_s: float
+    spent_s: float
+    next_s: float
+    limit_s: float
+    word: str
+    sentence: str
+
+
+class Judged(TypedDict):
+    """What a decision keeps of a verdict."""
+
+    word: str
+    sentence: str
+
+
+def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
     """Return what each round took in seconds, the starts of its servers included; a load ladder is not in it.
 
     An earlier version did not keep how long a start took: of its steps only the measuring counts.
@@ -28,23 +75,22 @@ def costs_by_round(steps: Iterable[Mapping[str, Any]]) -> dict[int, float]:
     return found
 
 
-def settings_of(experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a decision was made under; with others it is made anew."""
+def settings_of(experiment: PlannedExperiment) -> RoundSettings:
+    """Return the settings that a decision is made under."""
     return {"budget": experiment["budget"], "most_rounds": experiment["most_rounds"]}
 
 
 def decide(
-    experiment: Mapping[str, Any],
+    experiment: PlannedExperiment,
     costs: Mapping[int, float],
-    judgement: Mapping[str, Any],
+    judgement: Judged,
     wanted: str | None,
     left_s: float | None = None,
-) -> dict[str, Any]:
-    """Return what comes after the rounds in ``costs``: ``next`` is the next round's number, None at the end.
+) -> Decision:
+    """Return what comes after the rounds in ``costs``.
 
-    ``wanted`` is why the evidence asks for another round (None: it does not), ``left_s`` how long a box that ends by
-    itself still lives. ``why`` says either why it goes on or why it does not. A round is bought only where the last
-    one's cost fits into what is left.
+    ``wanted`` is why the evidence asks for another round, ``left_s`` how long a box that ends by itself still lives. A
+    round is bought only where the last one's cost fits into what is left.
     """
     done, rounds = max(costs), experiment["rounds"]
     first_s = sum(seconds for number, seconds in costs.items() if number <= rounds)
@@ -70,7 +116,7 @@ def decide(
 
 
 def _against(
-    experiment: Mapping[str, Any], done: int, next_s: float, budget_left_s: float, left_s: float | None
+    experiment: PlannedExperiment, done: int, next_s: float, budget_left_s: float, left_s: float | None
 ) -> str | None:
     """Return what forbids another round, or None."""
     if done >= experiment["most_rounds"]:
@@ -85,7 +131,7 @@ def _against(
     return None
 
 
-def interim_text(note: Mapping[str, Any], most: int, price_per_hour: float | None = None, currency: str = "") -> str:
+def interim_text(note: Decision, most: int, price_per_hour: float | None = None, currency: str = "") -> str:
     """Return what a person is told after a round: the verdict so far, what is bought and why, and what Ctrl-C does.
 
     Of the last round only why it was the last, where the evidence had asked for another one; '' otherwise.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.format import shown_level, shown_time
 from ..core.pins import image_of
@@ -18,15 +17,19 @@ from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s
 
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
+    from ..prompts.load_levels import PlannedLadder
 
-def plan_text(resolved: Mapping[str, Any]) -> str:
+
+def plan_text(resolved: ResolvedProfile) -> str:
     """Return the whole plan; sizes in GB (powers of ten), for one device."""
     parts = [_head(resolved), _memory(resolved), _downloads(resolved), _speed(resolved)]
     parts += [_commands(resolved, arm) for arm in resolved["arms"]]
     return printable_lines("\n\n".join(parts))
 
 
-def _head(resolved: Mapping[str, Any]) -> str:
+def _head(resolved: ResolvedProfile) -> str:
     engine, method, site = resolved["engine"], resolved["method"], resolved["site"]
     lines = [
         f"{resolved['profile']}: {resolved['title']}",
@@ -48,7 +51,7 @@ def _head(resolved: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _rounds(resolved: Mapping[str, Any]) -> list[str]:
+def _rounds(resolved: ResolvedProfile) -> list[str]:
     """Return the rounds to begin with and what may be spent on more of them: starts, answers, time and money.
 
     The time is that of answers which take all of their tokens at the decode limit; how long a start takes is known
@@ -80,7 +83,7 @@ def _rounds(resolved: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _asked(resolved: Mapping[str, Any], number: int) -> tuple[int, int]:
+def _asked(resolved: ResolvedProfile, number: int) -> tuple[int, int]:
     """Return how many answers an arm gives in a round, and their tokens at most."""
     experiment = resolved["experiment"]
     answers = tokens = 0
@@ -97,7 +100,7 @@ def _money(seconds: float, price: float, currency: str) -> str:
     return f"{price * seconds / 3600:.2f} {currency}".rstrip()
 
 
-def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
+def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     """Return the load ladder with the time it takes at most, and the kinds that have too few prompts for a verdict."""
     from ..analysis.crossover import prompts_needed  # noqa: PLC0415 (it brings numpy; most plans have no ladder)
 
@@ -123,11 +126,11 @@ def _load(resolved: Mapping[str, Any], ladder: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _plugin(engine: Mapping[str, Any]) -> str:
+def _plugin(engine: ResolvedEngine) -> str:
     return f" with its plugin {engine['plugin']}" if engine["plugin"] else ""
 
 
-def _image(resolved: Mapping[str, Any]) -> list[str]:
+def _image(resolved: ResolvedProfile) -> list[str]:
     """Return the line about the image that a registry is asked for, and whether its tag is pinned."""
     name = image_of(resolved)
     if not name:
@@ -137,14 +140,14 @@ def _image(resolved: Mapping[str, Any]) -> list[str]:
     return [f"image      {name}" + ("" if "@sha256:" in name else f", {words}")]
 
 
-def _derived(image: Mapping[str, Any] | None) -> list[str]:
+def _derived(image: DerivedImage | None) -> list[str]:
     """Return the line about an image that is built on the box."""
     if image is None:
         return []
     return [f"image      {image['name']}: built on the box from {image['base']} with {', '.join(image['packages'])}"]
 
 
-def _memory(resolved: Mapping[str, Any]) -> str:
+def _memory(resolved: ResolvedProfile) -> str:
     rows = []
     for arm, data in resolved["arms"].items():
         fit = data["fit"]
@@ -180,7 +183,7 @@ def _memory(resolved: Mapping[str, Any]) -> str:
     )
 
 
-def _downloads(resolved: Mapping[str, Any]) -> str:
+def _downloads(resolved: ResolvedProfile) -> str:
     rows = []
     total = 0
     for item in resolved["weights"]:
@@ -192,7 +195,7 @@ def _downloads(resolved: Mapping[str, Any]) -> str:
     return table(["weights", "from", "download GB", "disk GB"], rows, width=58) + folders
 
 
-def _where_from(item: Mapping[str, Any]) -> str:
+def _where_from(item: WeightItem) -> str:
     source, details = item["source"], item["details"]
     if source == "hub":
         return f"Hugging Face: {details['repo']} at {(item.get('pinned') or details['revision'])[:12]}"
@@ -203,7 +206,7 @@ def _where_from(item: Mapping[str, Any]) -> str:
     return "is there already"
 
 
-def _speed(resolved: Mapping[str, Any]) -> str:
+def _speed(resolved: ResolvedProfile) -> str:
     expected = resolved["expectation"]
     lines = [
         f"decode limit  {expected['decode_limit_tok_s']:,.1f} tok/s for one user without speculation:"
@@ -224,7 +227,7 @@ def _speed(resolved: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _commands(resolved: Mapping[str, Any], arm: str) -> str:
+def _commands(resolved: ResolvedProfile, arm: str) -> str:
     data = resolved["arms"][arm]
     words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
     head = " ".join([*words, shell_words(data["command"])])

@@ -18,13 +18,16 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..core.documents import json_of, text_of
 from ..core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -34,8 +37,6 @@ _PIECE = 4 << 20
 # What must stay free where it is unpacked, beyond the members' own bytes.
 _MARGIN = 64 << 20
 AGAIN = "copy the bundle again and compare its sha256 with that of the first copy, or make it again (make bundle)"
-
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import Problem
 from ..core.versions import number
@@ -12,6 +12,9 @@ from ..profiles.exposure import exposure_problems
 from ..profiles.gateway_settings import gateway_of
 from ..profiles.memory_fit import GB, MIB
 from ..profiles.rental_spec import MEMORY_TOLERANCE, ROOM_FOR_THE_REST
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
 
 _OLDEST_PYTHON = (3, 10)
 # Of the room for the rest, what is still wanted once the engine's folder is there (one that is half-made is removed
@@ -32,7 +35,7 @@ def preflight_problems(resolved: Mapping[str, Any], box: Mapping[str, Any]) -> l
     problems += _shared_memory(resolved, box, where)
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
-    problems += exposure_problems(resolved, where)
+    problems += exposure_problems(cast("ResolvedProfile", resolved), where)
     problems += _not_mapped(resolved, box, where)
     problems += _runtime(resolved, box, where)
     problems += _glibc(resolved, box, where)

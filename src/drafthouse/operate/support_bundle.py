@@ -12,17 +12,20 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.format import name_of
 from ..experiment.plan_text import plan_text
 from ..report.archive import DATED, folders
 
-_LEFT_OUT = ("suites", "box")
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
+
+_LEFT_OUT = ("suites", "prompts", "box")
 
 
 def contents(
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     host: str,
     checks: Sequence[Mapping[str, Any]],
     of_box: Mapping[str, str],

@@ -6,14 +6,18 @@ in both; `stock` leaves it out, and is the engine as an article or its own defau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
+    from .catalog_types import CatalogModel, ModelEntry
+    from .profile_types import Site
+    from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
+
 ARMS = ("baseline", "speculative")
 STOCK = "stock"
 
@@ -23,26 +27,22 @@ class Parts:
     """The checked parts of a profile, from which its arms are made."""
 
     name: str
-    site: Data
-    hardware: Data
-    engine: Data
+    site: Site
+    hardware: Hardware
+    engine: CatalogEngine
     version: str
-    target: Data
-    draft: Data | None
-    method: Data
-    method_options: Data
+    target: CatalogModel
+    draft: CatalogModel | None
+    method: CatalogMethod
+    method_options: Options
     tokens: int
-    serve: Data
+    serve: Options
     image: str | None
 
-    def required(self, what: str) -> Data:
-        """Return what the method requires of ``serve`` options or of the ``environment``."""
-        return dict(self.method.get("requires", {}).get(what) or {})
-
-    def model_path(self, model: Mapping[str, Any]) -> str:
+    def model_path(self, model: ModelEntry) -> str:
         """Return where a model lies on the box: a folder, or the one file."""
         if "path" in model["source"]:
-            return str(model["source"]["path"])
+            return model["source"]["path"]
         folder = f"{self.site['models_dir']}/{model['folder']}"
         return f"{folder}/{model['file']}" if "file" in model else folder
 
@@ -50,7 +50,7 @@ class Parts:
     def served_name(self) -> str:
         """The model's name in requests; an engine without a flag for it goes by the folder."""
         if "name" in self.engine["launch"]:
-            return str(self.target["served_name"])
+            return self.target["served_name"]
         return self.model_path(self.target).rsplit("/", 1)[-1]
 
     @property
@@ -68,19 +68,20 @@ class Parts:
         """The folder on the box of this profile's rendered files, one folder an arm below it."""
         return f"{self.site['home']}/serve/{self.name}"
 
-    def served(self, arm: str) -> Data:
-        """Return the ``serve`` options of an arm."""
-        return self.serve if arm == STOCK else {**self.serve, **self.required("serve")}
+    def served(self, arm: str) -> Options:
+        """Return the ``serve`` options of an arm: the profile's, and what the method requires."""
+        required = self.method.get("requires")
+        return {**self.serve, **required.get("serve", {})} if required and arm != STOCK else self.serve
 
-    def speculation(self) -> Data:
+    def speculation(self) -> Options:
         """Return the settings of the method in the engine's own words."""
         method, spellings = self.method, self.method.get("spelled", {})
-        own = str(method.get("value", method["id"]))
-        neutral: Data = {"method": spelled(self.version, own, spellings.get("value", ()))}
+        own = method.get("value", method["id"])
+        neutral: Options = {"method": spelled(self.version, own, spellings.get("value", ()))}
         if self.draft:
             neutral["model"] = self.model_path(self.draft)
         neutral["num_speculative_tokens"] = self.tokens
-        words: Data = {}
+        words: Options = {}
         for key, value in neutral.items():
             if key in method["names"] and (word := spelled(self.version, method["names"][key], spellings.get(key, ()))):
                 words[word] = value
@@ -90,15 +91,15 @@ class Parts:
         return words
 
 
-def build_arm(parts: Parts, arm: str) -> Data:
-    """Return one arm as plain data: command, flags, speculation_flags, config, environment, container."""
-    launch = parts.engine["launch"]
+def build_arm(parts: Parts, arm: str) -> BuiltArm:
+    """Return one arm as plain data."""
+    launch, required = parts.engine["launch"], parts.method.get("requires")
     flags, speculation = _flags(parts, arm)
     environment = {
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
         **_switches(parts, arm),
-        **({} if arm == STOCK else parts.required("environment")),
+        **(required.get("environment", {}) if required and arm != STOCK else {}),
     }
     return {
         "command": list(launch["command"]),
@@ -139,10 +140,10 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
 def _listen(parts: Parts) -> str:
     """Return the address to listen on: every one where the firewall lets somebody in, else the site's own."""
     opened = parts.opened and parts.site["runtime"] == "process"
-    return "0.0.0.0" if opened else str(parts.site["host"])  # noqa: S104
+    return "0.0.0.0" if opened else parts.site["host"]  # noqa: S104
 
 
-def _switches(parts: Parts, arm: str) -> Data:
+def _switches(parts: Parts, arm: str) -> dict[str, str]:
     """Return the options that are environment variables; a switch is 1, or not there."""
     found = {parts.engine["options"][key].get("environment"): value for key, value in parts.served(arm).items()}
     return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
@@ -154,13 +155,13 @@ def _word(parts: Parts, key: str, value: Any) -> Any:
     return spelled(parts.version, value, choice.get("spelled", ())) if choice else value
 
 
-def _config(parts: Parts, arm: str) -> Data | None:
-    """Return the engine's YAML: ``{flag, file, data, notes}``; None where it reads none."""
+def _config(parts: Parts, arm: str) -> EngineYaml | None:
+    """Return the engine's YAML; None where it reads none."""
     config = parts.engine["launch"].get("config")
     if config is None:
         return None
     always = config.get("always", {})
-    data: Data = {key: entry["value"] for key, entry in always.items() if known(parts.version, entry)}
+    data: Options = {key: entry["value"] for key, entry in always.items() if known(parts.version, entry)}
     notes = []
     for key, value in parts.served(arm).items():
         option = parts.engine["options"][key]
@@ -171,19 +172,19 @@ def _config(parts: Parts, arm: str) -> Data | None:
         for parent in parents:
             place = place.setdefault(parent, {})
         place[last] = _word(parts, key, value)
-        refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability"))
+        refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability") or "")
         if refused:
             notes.append(f"{option['yaml']} {value}: {refused['reason']}.")
-    required = parts.method.get("requires", {})
-    if arm != STOCK and required.get("serve"):
-        keys = ", ".join(parts.engine["options"][key].get("yaml", key) for key in required["serve"])
+    required = parts.method.get("requires")
+    if arm != STOCK and required and (served := required.get("serve")):
+        keys = ", ".join(parts.engine["options"][key].get("yaml", key) for key in served)
         notes.append(f"{keys}: needed by {parts.method['id']}, so in both arms: {required['reason']}.")
     if arm == "speculative" and parts.engine["speculation"]["form"] == "yaml":
         data[parts.engine["speculation"]["key"]] = parts.speculation()
     return {"flag": config["flag"], "file": config["files"][arm], "data": data, "notes": notes}
 
 
-def _container(parts: Parts, arm: str) -> Data | None:
+def _container(parts: Parts, arm: str) -> ArmContainer | None:
     """Return the container that runs this arm's serve script in the engine's image; None without an image."""
     if parts.image is None:
         return None

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.format import listing
 from ..core.versions import known
 from .switch_options import OPTIONS
 
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, CatalogMethod
+    from .resolved_types import BatchSchedule
 
-def support(engine: Mapping[str, Any], method: Mapping[str, Any], version: str) -> dict[str, Any]:
+
+def support(engine: CatalogEngine, method: CatalogMethod, version: str) -> BatchSchedule:
     """Return how an engine's version can switch this method by batch size.
 
-    ``engine`` and ``method`` are entries of the catalogue with their ``id``. The result has ``option`` (the
-    profile's word below `speculation.options`) and ``form`` (`switch_options.ROWS` or `LARGEST`), both None where
-    it cannot, and ``why`` then.
+    The result has ``option`` (the profile's word below `speculation.options`) and ``form`` (`switch_options.ROWS` or
+    `LARGEST`), both None where it cannot, and ``why`` then.
     """
     options = method.get("options") or {}
     has = [name for name in OPTIONS if name in options]

@@ -7,11 +7,13 @@ A factor of what those rounds cost (`3x`), which a cap holds down, or a time (`4
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..core.format import shown_time
+
+if TYPE_CHECKING:
+    from .resolved_types import PlannedBudget
 
 DEFAULT_BUDGET = "3x"
 #: The most that a factor may come to, in seconds: an engine of 120B takes minutes to start, on a card that bills.
@@ -37,9 +39,9 @@ class Budget:
         """Whether no further round may be measured, whatever the first ones cost."""
         return self.most_s == 0 or self.factor == 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> PlannedBudget:
         """Return it as plain data, for the resolved profile."""
-        return asdict(self)
+        return {"factor": self.factor, "most_s": self.most_s}
 
 
 def seconds_in(text: str) -> int | None:
@@ -63,13 +65,13 @@ def parse_budget(value: object) -> Budget:
     return Budget(None, float(seconds))
 
 
-def limit_s(budget: Mapping[str, Any], first_s: float) -> float:
+def limit_s(budget: PlannedBudget, first_s: float) -> float:
     """Return what the further rounds may cost, in seconds, where those to begin with took ``first_s``."""
     factor = budget["factor"]
     return float(budget["most_s"] if factor is None else min(factor * first_s, budget["most_s"]))
 
 
-def limit_words(budget: Mapping[str, Any]) -> str:
+def limit_words(budget: PlannedBudget) -> str:
     """Return the budget as a person says it before anything was measured."""
     if budget["factor"] is None:
         return shown_time(budget["most_s"])

@@ -5,10 +5,10 @@ The result is plain data. Reading and checking are apart from resolving, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.requirement_lines import hashes_by_pin, read_lock
@@ -18,7 +18,11 @@ from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
+    from .catalog_types import Gpus, HardwareEntry, ModelEntry
+    from .profile_types import Profile
+
 ENGINE_FOLDER = "profiles/catalog/engines"
 
 _VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
@@ -28,12 +32,12 @@ _VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("release
 class House:
     """All that is written down: the catalogue's three tables and every profile, as plain data."""
 
-    hardware: Data
-    models: Data
-    engines: Data
-    profiles: Data
+    hardware: dict[str, HardwareEntry]
+    models: dict[str, ModelEntry]
+    engines: dict[str, EngineEntry]
+    profiles: dict[str, Profile]
     # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
-    hashes: Data = field(default_factory=dict)
+    hashes: dict[str, list[str]] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -50,20 +54,18 @@ def load_house(root: Path) -> House:
     ``broken``: it must not stop another one.
     """
     _require_clone(root)
-    problems: list[Problem] = []
-    tables: dict[str, Data] = {}
-    for name, shape in (("hardware", HARDWARE), ("models", MODELS)):
-        tables[name], found = _read(root, f"profiles/catalog/{name}.yml", shape)
-        problems += found
-    tables["engines"], found = _engines(root)
+    hardware, problems = _read(root, "profiles/catalog/hardware.yml", HARDWARE)
+    models, found = _read(root, "profiles/catalog/models.yml", MODELS)
+    problems += found
+    engines, found = _engines(root)
     problems += found
     hashes, found = _hashes(root)
     problems += found
+    house = House(hardware, models, engines, {}, hashes)
     if not problems:
-        problems = _dangling(tables)
+        problems = _dangling(house)
     if problems:
         raise DrafthouseError(problems)
-    house = House(tables["hardware"], tables["models"], tables["engines"], {}, hashes)
     for name in profile_names(root):
         profile, found = _read(root, f"profiles/{name}.yml", PROFILE)
         if not PROFILE_NAME.fits(name):
@@ -87,7 +89,7 @@ def _require_clone(root: Path) -> None:
         )
 
 
-def _engines(root: Path) -> tuple[Data, list[Problem]]:
+def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
     files = {path.stem: f"{ENGINE_FOLDER}/{path.name}" for path in sorted((root / ENGINE_FOLDER).glob("*.yml"))}
     if not files:
@@ -95,7 +97,7 @@ def _engines(root: Path) -> tuple[Data, list[Problem]]:
     read = {name: _document(root, file) for name, file in files.items()}
     entries = {name: data for name, (data, problems) in read.items() if not problems}
     found = [problem for _, problems in read.values() for problem in problems]
-    engines: Data = {}
+    engines: dict[str, EngineEntry] = {}
     for name, entry in entries.items():
         engines[name] = _like(entry, entries)
         found += _checked(engines[name], ENGINE, files[name], versions=True)
@@ -104,7 +106,7 @@ def _engines(root: Path) -> tuple[Data, list[Problem]]:
     return engines, found
 
 
-def _hashes(root: Path) -> tuple[Data, list[Problem]]:
+def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
     """Return what is known of the versions that the catalogue names without a lock."""
     relative = "profiles/catalog/packages.txt"
     try:
@@ -114,7 +116,7 @@ def _hashes(root: Path) -> tuple[Data, list[Problem]]:
         return {}, [Problem(found, "the hashes of what the catalogue pins", do, relative)]
 
 
-def _dangling(tables: Data) -> list[Problem]:
+def _dangling(house: House) -> list[Problem]:
     """Return the words of the catalogue that name an entry which is not there."""
     findings: list[Findings] = []
 
@@ -125,44 +127,46 @@ def _dangling(tables: Data) -> list[Problem]:
             one.add(path, f"{word!r}, which is not there", f"one of: {', '.join(known)}", did_you_mean(word, known))
             findings.append(one)
 
-    for key, model in tables["models"].items():
+    for key, model in house.models.items():
         if "derived" in model["source"]:
-            look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], tables["models"])
-    for key, engine in tables["engines"].items():
+            look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], house.models)
+    for key, engine in house.engines.items():
         program = next(iter(engine["launch"]["command"]), "")
         if not PROGRAM.fits(program):
             one = Findings(f"{ENGINE_FOLDER}/{key}.yml")
             one.add("launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
             findings.append(one)
-        if files := (engine["launch"].get("config") or {}).get("files"):
+        if config := engine["launch"].get("config"):
             for arm in ("baseline", "speculative", "stock"):
-                look(f"engines/{key}", "launch.config.files", arm, files)
+                look(f"engines/{key}", "launch.config.files", arm, config["files"])
         for name, method in engine["methods"].items():
-            for option in method.get("requires", {}).get("serve") or {}:
+            required = method.get("requires")
+            for option in (required.get("serve") if required else None) or {}:
                 look(f"engines/{key}", f"methods.{name}.requires.serve", option, engine["options"])
     return [problem for one in findings for problem in one.problems]
 
 
-def load_gpus(root: Path) -> Data:
+def load_gpus(root: Path) -> Gpus:
     """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
     _require_clone(root)
     relative = "profiles/catalog/gpus.yml"
-    gpus, problems = _read(root, relative, GPUS)
+    read, problems = _read(root, relative, GPUS)
+    gpus: Gpus = read
     if not problems:
         findings = Findings(relative)
-        named = [(f"cards.{name}", entry) for name, entry in gpus["cards"].items()]
-        named += [(f"ranges[{number}]", entry) for number, entry in enumerate(gpus["ranges"])]
-        for path, entry in named:
-            if entry["generation"] not in gpus["generations"]:
-                found = f"the unknown generation '{entry['generation']}'"
-                findings.add(path, found, "one of generations", did_you_mean(entry["generation"], gpus["generations"]))
+        named = [(f"cards.{name}", card["generation"]) for name, card in gpus["cards"].items()]
+        named += [(f"ranges[{number}]", one["generation"]) for number, one in enumerate(gpus["ranges"])]
+        for path, generation in named:
+            if generation not in gpus["generations"]:
+                found = f"the unknown generation '{generation}'"
+                findings.add(path, found, "one of generations", did_you_mean(generation, gpus["generations"]))
         problems = findings.problems
     if problems:
         raise DrafthouseError(problems)
     return gpus
 
 
-def _read(root: Path, relative: str, shape: Shape) -> tuple[Data, list[Problem]]:
+def _read(root: Path, relative: str, shape: Shape) -> tuple[Any, list[Problem]]:
     data, problems = _document(root, relative)
     if not problems:
         problems = _checked(data, shape, relative, versions=shape is MODELS)
@@ -218,7 +222,7 @@ def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
         _check_versions(value, findings, below)
 
 
-def _like(entry: Any, engines: Data) -> Any:
+def _like(entry: Any, engines: Mapping[str, Any]) -> Any:
     """Return an engine's entry with what it does not say itself taken from the one it is ``like``."""
     if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
         return entry

@@ -99,6 +99,12 @@ class ModelEntry(TypedDict):
     temperature: NotRequired[float]
 
 
+class CatalogModel(ModelEntry):
+    """A model with its name in the catalogue."""
+
+    id: str
+
+
 class GpuGeneration(TypedDict):
     """What drivers a generation of GPUs runs with."""
 

@@ -10,9 +10,13 @@ import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.requirement_lines import all_have_hashes, with_hashes
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import MethodPackages
+    from .resolved_types import DerivedImage
 
 # No registry is asked for an image of this name: one that is missing is an error, and not somebody else's.
 REGISTRY = "localhost"
@@ -29,7 +33,7 @@ class Derived:
     containerfile: str
     packages: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> DerivedImage:
         """Return it as plain data."""
         return {
             "name": self.name,
@@ -44,19 +48,19 @@ def derived_from(
     engine: str,
     version: str,
     method: str,
-    install: Mapping[str, Any],
+    adds: MethodPackages,
     hashes: Mapping[str, Sequence[str]] | None = None,
 ) -> Derived | None:
     """Return the image for a ``method`` that adds to ``base``; None for one that adds nothing.
 
-    ``install`` has the method's ``source_packages`` and ``build_packages``: built as in an environment, without
+    ``adds`` has the method's ``source_packages`` and ``build_packages``: built as in an environment, without
     isolation, which would fetch another torch. ``hashes``: what is known of their versions.
     """
-    packages = tuple(install.get("source_packages") or ())
+    packages = tuple(adds.get("source_packages") or ())
     if not packages:
         return None
     steps = []
-    if build := install.get("build_packages"):
+    if build := adds.get("build_packages"):
         steps.append(_step(build, hashes or {}))
     steps.append(_step(packages, hashes or {}, " --no-build-isolation"))
     text = f"FROM {base}\nRUN {' && '.join(steps)}\n"

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.schema import Findings
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod
+    from .catalog_types import CatalogModel, ModelEntry
+
 _PATH = "speculation.draft"
 
 
-def check_pair(findings: Findings, target: Data, draft: Data, method: Data, models: Mapping[str, Data]) -> list[str]:
+def check_pair(
+    findings: Findings,
+    target: CatalogModel,
+    draft: CatalogModel,
+    method: CatalogMethod,
+    models: Mapping[str, ModelEntry],
+) -> list[str]:
     """Add what keeps ``draft`` from drafting for ``target`` to ``findings``; return warnings."""
     if draft["kind"] == "head":
         return _head(findings, target, draft, method, models)
     return _model(findings, target, draft, method)
 
 
-def _head(findings: Findings, target: Data, draft: Data, method: Data, models: Mapping[str, Data]) -> list[str]:
+def _head(
+    findings: Findings,
+    target: CatalogModel,
+    draft: CatalogModel,
+    method: CatalogMethod,
+    models: Mapping[str, ModelEntry],
+) -> list[str]:
     warnings = []
     made_for = draft.get("head_for")
     if target["id"] in draft.get("works_on", ()):
@@ -43,7 +58,7 @@ def _head(findings: Findings, target: Data, draft: Data, method: Data, models: M
     return warnings
 
 
-def _model(findings: Findings, target: Data, draft: Data, method: Data) -> list[str]:
+def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method: CatalogMethod) -> list[str]:
     match = method.get("match", {})
     if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
         findings.add(
@@ -68,7 +83,7 @@ def _model(findings: Findings, target: Data, draft: Data, method: Data) -> list[
     return []
 
 
-def check_tokens(findings: Findings, tokens: int, draft: Data | None, method: Data) -> None:
+def check_tokens(findings: Findings, tokens: int, draft: CatalogModel | None, method: CatalogMethod) -> None:
     """Add to ``findings`` when a head cannot draft ``tokens`` in one step, or always drafts another number."""
     most = draft.get("max_speculative_tokens") if draft else None
     if draft and most is not None and method.get("all_heads") and tokens != most:

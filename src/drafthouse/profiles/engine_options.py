@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings, Value, check
@@ -12,7 +12,10 @@ from ..core.versions import having, known, ranges
 from .draft_compat import check_schedule
 from .forms import VALUE
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import MethodOption, Option, Options, Versioned
+    from .resolved_types import Hardware
+
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
@@ -24,12 +27,12 @@ class OptionCheck:
     engine: str
     version: str
     releases: list[str]
-    hardware: Data
+    hardware: Hardware
     tokens: int
 
-    def options(self, path: str, given: object, options: Data) -> Data:
+    def options(self, path: str, given: object, options: Mapping[str, Option] | Mapping[str, MethodOption]) -> Options:
         """Return those of the ``given`` options that are as they should be."""
-        right: Data = {}
+        right: Options = {}
         if not isinstance(given, Mapping):
             self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
             return {}
@@ -48,23 +51,27 @@ class OptionCheck:
                 fine = check_schedule(self.findings, where, value, self.tokens)
             else:
                 low = 0 if option["type"] in ("int", "float") else None
-                shape = Value(_TYPES[option["type"]], choices=tuple(option.get("choices", ())), low=low, form=VALUE)
+                words = tuple(option["choices"]) if "choices" in option else ()
+                shape = Value(_TYPES[option["type"]], choices=words, low=low, form=VALUE)
                 fine = check(value, shape, self.findings, where)
             if fine:
-                self.version_has(where, f"'{key}'", option)
+                reason = option["reason"] if "reason" in option else ""  # noqa: SIM401 (a union, of which one has it)
+                self.version_has(where, f"'{key}'", option, reason)
                 self._word(where, value, option)
                 right[key] = value
         return right
 
-    def _word(self, where: str, value: Any, option: Data) -> None:
+    def _word(self, where: str, value: Any, option: Option | MethodOption) -> None:
         """Check one word of an option: this version must know it, and this hardware must bear it."""
-        choice = option.get("choices", {}).get(value) if isinstance(value, str) else None
-        if choice:
+        if "choices" not in option:
+            return
+        choices = option["choices"]
+        if choice := choices.get(value) if isinstance(value, str) else None:
             self.version_has(where, f"'{value}'", choice)
         capability = self.hardware.get("compute_capability")
-        refused = option.get("refused_on", {}).get(capability)
+        refused = option.get("refused_on", {}).get(capability) if capability else None
         if refused and value in refused["values"]:
-            fitting = [word for word in option["choices"] if word not in refused["values"]]
+            fitting = [word for word in choices if word not in refused["values"]]
             self.findings.add(
                 where,
                 f"{value} on {self.hardware['name']} (compute capability {capability})",
@@ -72,7 +79,7 @@ class OptionCheck:
                 "choose another",
             )
 
-    def version_has(self, where: str, what: str, entry: Data) -> None:
+    def version_has(self, where: str, what: str, entry: Versioned, reason: str = "") -> None:
         """Add to the findings when the version does not have ``what``, with those that do."""
         if not self.version or known(self.version, entry):
             return
@@ -80,10 +87,9 @@ class OptionCheck:
         if "except" in entry:
             bounds += f"{', ' if bounds else ''}not {entry['except']['since']} to {entry['except']['until']}"
         have = having(self.releases, entry)
-        reason = f" ({entry['reason']})" if "reason" in entry else ""
         self.findings.add(
             where,
-            f"{self.engine} {self.version}, which does not have {what}{reason}",
+            f"{self.engine} {self.version}, which does not have {what}{f' ({reason})' if reason else ''}",
             f"a version that has it ({bounds}): {ranges(have, self.releases) or 'none of the catalogue'}",
             f"set engine_version: {have[-1]}" if have else "choose another",
         )

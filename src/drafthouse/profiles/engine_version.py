@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..core.versions import NIGHTLY, is_version, ranges, releases
 from .derived_image import Derived, derived_from
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, EngineEntry, EngineInstall, Install, Method, MethodPackages, Plugin
+    from .profile_types import Profile, Runtime, Site
+    from .resolved_types import Hardware
 
 
 @dataclass(frozen=True)
@@ -22,20 +25,20 @@ class Chosen:
     reason: str
     releases: list[str]
     plugin: str | None
-    install: Data | None
+    install: EngineInstall | None
     image: str | None
-    runtimes: list[str]
-    runtime: str
+    runtimes: list[Runtime]
+    runtime: Runtime
     derived: Derived | None = None
     note: str = ""
 
 
 def choose_engine(
     findings: Findings,
-    profile: Mapping[str, Any],
-    engine: Data,
-    hardware: Data,
-    site: Mapping[str, Any],
+    profile: Profile,
+    engine: CatalogEngine,
+    hardware: Hardware,
+    site: Site,
     hashes: Mapping[str, list[str]] | None = None,
 ) -> Chosen:
     """Return what ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
@@ -45,12 +48,13 @@ def choose_engine(
     all_releases = releases(engine)
     version = _version(findings, profile, engine, all_releases)
     plugin = _plugin(findings, profile, engine, version)
-    method = engine["methods"].get(profile["speculation"]["method"], {})
+    method = engine["methods"].get(profile["speculation"]["method"])
     install = _install(engine, version, plugin, hardware["kind"], method)
     # A mirror of the image, or one of the user's own: it must hold the very version.
     image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
-    runtimes = [name for name, there in (("process", install), ("docker", image)) if there]
-    runtime, note = str(site["runtime"]), ""
+    ways: tuple[tuple[Runtime, object], ...] = (("process", install), ("docker", image))
+    runtimes = [name for name, there in ways if there]
+    runtime, note = site["runtime"], ""
     if version:
         runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
         if len(runtimes) == 1 and runtime not in runtimes and not site.get("runtime_asked"):
@@ -66,14 +70,14 @@ def choose_engine(
                 else f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
             )
     derived = None
-    if image and runtime == "docker":
+    if image and method and runtime == "docker":
         derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
-    pin = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine["versions"].get(version, {})
-    reason = str(pin.get("reason", "asked for by the profile"))
+    pin = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine["versions"].get(version)
+    reason = pin["reason"] if pin else "asked for by the profile"
     return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
 
 
-def _version(findings: Findings, profile: Mapping[str, Any], engine: Data, all_releases: list[str]) -> str:
+def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_releases: list[str]) -> str:
     nightly = profile.get("channel") == NIGHTLY
     if nightly and "nightly" not in engine:
         findings.add(
@@ -105,12 +109,12 @@ def _version(findings: Findings, profile: Mapping[str, Any], engine: Data, all_r
     return ""
 
 
-def pairs(plugin: Mapping[str, Any]) -> str:
+def pairs(plugin: Plugin) -> str:
     """Return the table of a plugin's pairs in one line, the newest first."""
     return ", ".join(f"{own} with {version}" for version, own in plugin["versions"].items())
 
 
-def _plugin(findings: Findings, profile: Mapping[str, Any], engine: Data, version: str) -> str | None:
+def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: str) -> str | None:
     """Return the version of the engine's plugin: the one that patches this version of the engine."""
     plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
     if plugin is None:
@@ -128,33 +132,43 @@ def _plugin(findings: Findings, profile: Mapping[str, Any], engine: Data, versio
     return pair
 
 
-def _installs(engine: Data, version: str) -> Data:
+def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
     """Return how a version is installed for the process runtime, by kind of hardware."""
     source = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine
-    return {**source.get("install", {}), **engine["versions"].get(version, {}).get("install", {})}
+    release = engine["versions"].get(version)
+    return {**source["install"], **(release.get("install") or {} if release else {})}
 
 
-def _install(engine: Data, version: str, plugin: str | None, kind: str, method: Mapping[str, Any]) -> Data | None:
+def _install(
+    engine: EngineEntry, version: str, plugin: str | None, kind: str, method: Method | None
+) -> EngineInstall | None:
     install = _installs(engine, version).get(kind)
     if install is None or not version:
         return None
-    filled = {**install, "python_packages": [_filled(text, version, plugin) for text in install["python_packages"]]}
-    return {**filled, **{key: list(method[key]) for key in ("source_packages", "build_packages") if key in method}}
+    packages = [_filled(text, version, plugin) for text in install["python_packages"]]
+    adds: MethodPackages = {}
+    if method and "source_packages" in method:
+        adds["source_packages"] = list(method["source_packages"])
+    if method and "build_packages" in method:
+        adds["build_packages"] = list(method["build_packages"])
+    return {**install, "python_packages": packages, **adds}
 
 
-def _image(engine: Data, version: str, plugin: str | None, kind: str) -> str | None:
+def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> str | None:
     """Return the container image: ``name:tag``, with its digest where one is pinned."""
-    source = engine.get("nightly", {}) if version == NIGHTLY else engine
-    image = engine["versions"].get(version, {}).get("image") or source.get("image")
+    source = engine.get("nightly") if version == NIGHTLY else engine
+    pinned = engine["versions"].get(version) or source
+    image = (pinned.get("image") if pinned else None) or (source.get("image") if source else None)
     if image is None or kind != "gpu" or not version:
         return None
     digest = f"@{image['digest']}" if image.get("digest") else ""
     return f"{image['name']}:{_filled(image['tag'], version, plugin)}{digest}"
 
 
-def installed_image(engine: Data, version: str) -> str | None:
+def installed_image(engine: EngineEntry, version: str) -> str | None:
     """Return the container image of an engine's version, as a GPU runs it; None where it has none."""
-    return _image(engine, version, (engine.get("plugin") or {}).get("versions", {}).get(version), "gpu")
+    plugin = engine.get("plugin")
+    return _image(engine, version, plugin["versions"].get(version) if plugin else None, "gpu")
 
 
 def _filled(text: str, version: str, plugin: str | None) -> str:
@@ -164,13 +178,13 @@ def _filled(text: str, version: str, plugin: str | None) -> str:
 
 def _runtimes(
     findings: Findings,
-    profile: Mapping[str, Any],
-    engine: Data,
+    profile: Profile,
+    engine: EngineEntry,
     version: str,
-    hardware: Data,
-    there: list[str],
+    hardware: Hardware,
+    there: list[Runtime],
     all_releases: list[str],
-) -> list[str]:
+) -> list[Runtime]:
     """Return the runtimes that the profile was rendered for, all of which must be there."""
     kind = hardware["kind"]
     if not there:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
@@ -11,10 +11,12 @@ from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
 from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
 from .memory_fit import Fit
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from .profile_types import ExperimentWishes
+    from .resolved_types import PlannedExperiment, PlannedStep, Ports
 
 
-def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, Sequence[str]]) -> None:
+def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
     """Add to ``findings`` what ``experiment`` asks for and no suite has. ``suites`` are the kinds of every suite."""
     available: list[str] = []
     for number, suite in enumerate(experiment["suites"]):
@@ -37,10 +39,11 @@ def check_experiment(findings: Findings, experiment: Data, suites: Mapping[str, 
             )
     check_kinds(findings, "experiment.kinds", experiment.get("kinds", []), available)
     _check_rounds(findings, experiment)
-    check_ladder(findings, experiment, available)
+    if (ladder := experiment.get("ladder")) is not None:
+        check_ladder(findings, ladder, experiment.get("rounds", 2), available)
 
 
-def _check_rounds(findings: Findings, experiment: Mapping[str, Any]) -> None:
+def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
     try:
         parse_budget(experiment.get("budget", DEFAULT_BUDGET))
     except ValueError:
@@ -55,7 +58,9 @@ def _check_rounds(findings: Findings, experiment: Mapping[str, Any]) -> None:
         )
 
 
-def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temperature: float | None) -> Data:
+def plan_experiment(
+    experiment: ExperimentWishes, fits: Mapping[str, Fit], port: int, temperature: float | None
+) -> PlannedExperiment:
     """Return the experiment with its steps: which arms are served together, on which ports, and what they are asked.
 
     ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
@@ -71,10 +76,10 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
     # The model's own temperature, beside 0, where it has one.
     own = float(temperature) if temperature is not None else 0.0
     budget = parse_budget(experiment.get("budget", DEFAULT_BUDGET))
-    planned: Data = {
+    planned: PlannedExperiment = {
         "suites": list(experiment["suites"]),
         "once": list(experiment.get("once", [])),
-        "prompts_per_kind": dict(experiment.get("prompts_per_kind", {})),
+        "prompts_per_kind": {**experiment.get("prompts_per_kind", {})},
         "max_output_tokens": experiment.get("max_output_tokens"),
         "kinds": list(experiment.get("kinds", [])),
         "concurrency": experiment.get("concurrency", 1),
@@ -84,21 +89,22 @@ def plan_experiment(experiment: Data, fits: Mapping[str, Fit], port: int, temper
         "schedule": schedule,
         "turns": _turns(schedule, arms, port),
         "temperatures": [0.0] if own == 0 else [0.0, own],
+        "steps": [],
     }
     planned["steps"] = [step for number in range(1, rounds + 1) for step in steps_of_round(planned, number)]
     # Not even as null without one: the key of a kept result must not change.
-    if (ladder := plan_ladder(experiment)) is not None:
-        planned["ladder"] = ladder
+    if (ladder := experiment.get("ladder")) is not None:
+        planned["ladder"] = plan_ladder(ladder, planned["kinds"])
     return planned
 
 
-def _turns(schedule: str, arms: Sequence[str], port: int) -> list[dict[str, int]]:
+def _turns(schedule: str, arms: Sequence[str], port: int) -> list[Ports]:
     """Return which arms are served together, in the order of an odd round: the port of each."""
     turns = [tuple(arms)] if schedule == "interleaved" else [(arm,) for arm in arms]
     return [{arm: port + place for place, arm in enumerate(turn)} for turn in turns]
 
 
-def steps_of_round(experiment: Mapping[str, Any], number: int) -> list[Data]:
+def steps_of_round(experiment: PlannedExperiment, number: int) -> list[PlannedStep]:
     """Return the steps of a planned experiment's round ``number`` (from 1), in the order they are measured.
 
     Arms that take turns change their order with the round: B,S,S,B,B,S,S,B. Over two rounds each arm's mean place is
@@ -119,7 +125,7 @@ def steps_of_round(experiment: Mapping[str, Any], number: int) -> list[Data]:
     ]
 
 
-def measured_part(experiment: Mapping[str, Any]) -> Data:
+def measured_part(experiment: PlannedExperiment) -> object:
     """Return what of a planned experiment changes what is measured, as it stands in the key of a kept result.
 
     How long may be measured changes no number that is there, and a balanced order asks the same. In this form a result
@@ -130,7 +136,7 @@ def measured_part(experiment: Mapping[str, Any]) -> Data:
     return {**kept, "steps": [{**step, "number": place} for place, step in enumerate(by_file, start=1)]}
 
 
-def suites_of_round(experiment: Mapping[str, Any], number: int) -> list[str]:
+def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
     """Return the suites of a round: those that are wanted once are in the first only."""
     once = experiment.get("once", [])
     return [suite for suite in experiment["suites"] if number == 1 or suite not in once]

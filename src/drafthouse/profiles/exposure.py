@@ -13,13 +13,18 @@ What is open stands in the catalogue (``open_paths``), by version. What counts a
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import Problem
 from ..core.versions import known
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
+    from .profile_types import Site
+    from .resolved_types import NamedRoute, OpenRoute, ResolvedOpenPaths, ResolvedProfile
+
+SomeRoute = TypeVar("SomeRoute", bound="NamedRoute")
 
 NOBODY, NAMED, ANYBODY = "nobody", "named", "anybody"
 #: Of a route that a running engine names and the catalogue does not.
@@ -35,14 +40,11 @@ _SAID = {
 _COUNTS = {NOBODY: (), NAMED: ("work", "control", "tells", UNKNOWN), ANYBODY: tuple(_SAID)}
 
 
-def open_paths(engine: Mapping[str, Any], version: str) -> Data:
-    """Return the routes of a version of an engine, the catalogue's entry: {ask, lists, guards, routes}.
-
-    ``routes`` are [{path, gives, open}]: ``open`` is whether it answers without the key.
-    """
+def open_paths(engine: EngineEntry, version: str) -> ResolvedOpenPaths:
+    """Return the routes of a version of an engine, and which of them answer without the key."""
     facts = engine["open_paths"]
     guards = [prefix for prefix, when in (facts.get("guards") or {}).items() if known(version, when)]
-    routes = [
+    routes: list[OpenRoute] = [
         {
             "path": path,
             "gives": route["gives"],
@@ -64,7 +66,7 @@ def near(host: str) -> bool:
         return False  # a name leads to whatever it leads to
 
 
-def reach(site: Mapping[str, Any]) -> str:
+def reach(site: Site) -> str:
     """Return who reaches the engine itself at a site: nobody else, those that are named, or anybody.
 
     Only a workstation has a firewall of ours that makes an allow-list hold.
@@ -81,12 +83,12 @@ def _everybody(network: str) -> bool:
     return network.strip().endswith("/0")
 
 
-def exposed(routes: Iterable[Mapping[str, Any]], who: str) -> list[Mapping[str, Any]]:
+def exposed(routes: Iterable[SomeRoute], who: str) -> list[SomeRoute]:
     """Return those of the open routes that count where ``who`` reaches them."""
     return [route for route in routes if route["gives"] in _COUNTS[who]]
 
 
-def told(routes: Iterable[Mapping[str, Any]]) -> str:
+def told(routes: Iterable[NamedRoute]) -> str:
     """Return routes by what they give, for people."""
     by_gift: dict[str, list[str]] = {}
     for route in routes:
@@ -94,7 +96,7 @@ def told(routes: Iterable[Mapping[str, Any]]) -> str:
     return "; ".join(f"{', '.join(by_gift[gift])} ({said})" for gift, said in _SAID.items() if gift in by_gift)
 
 
-def exposure_problems(resolved: Mapping[str, Any], where: str) -> list[Problem]:
+def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     """Refuse an engine with open paths where others reach it, with no gateway in front."""
     site, engine, facts = resolved["site"], resolved["engine"], resolved["open_paths"]
     who = reach(site)

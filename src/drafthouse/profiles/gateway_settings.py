@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..core.errors import Problem
+
+if TYPE_CHECKING:
+    from .profile_types import Site
+    from .resolved_types import Gateway
 
 PORT, PORT_WITH_A_NAME = 8443, 443
 
@@ -15,7 +19,7 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"({_LABEL}\.)+{_LABEL}")
 
 
-def gateway_of(site: Mapping[str, Any]) -> dict[str, Any] | None:
+def gateway_of(site: Site) -> Gateway | None:
     """Return the port and the name of a site's gateway, None where it has none."""
     if not site.get("gateway"):
         return None
@@ -23,7 +27,7 @@ def gateway_of(site: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"port": int(site.get("gateway_port") or (PORT_WITH_A_NAME if name else PORT)), "name": name}
 
 
-def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem]:
+def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     """Return what is wrong with a site's gateway; ``ports`` are those of the engine."""
     wished = gateway_of(site)
     if wished is None:

@@ -5,9 +5,12 @@ All sizes are bytes for ONE device; weights and KV cache of a model that is spli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from .catalog_types import ModelEntry
+    from .resolved_types import FitNumbers
 
 MIB = 1024 * 1024
 GB = 1_000_000_000
@@ -30,12 +33,12 @@ class Fit:
     longest_context: int
     reserved: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> FitNumbers:
         """Return the numbers as plain data."""
-        return asdict(self)
+        return cast("FitNumbers", asdict(self))
 
 
-def kv_bytes_per_token(model: Mapping[str, Any], bytes_per_value: int) -> int:
+def kv_bytes_per_token(model: ModelEntry, bytes_per_value: int) -> int:
     """Return the KV cache of one token over all layers: keys and values, every layer, every KV head."""
     per_layer: int = 2 * model["kv_heads"] * model["head_dim"] * bytes_per_value
     return per_layer * int(model["layers"])
@@ -47,8 +50,8 @@ def fit_arm(
     utilization: float,
     devices: int,
     draft_devices: int,
-    target: Mapping[str, Any],
-    draft: Mapping[str, Any] | None,
+    target: ModelEntry,
+    draft: ModelEntry | None,
     overhead: int,
     bytes_per_value: int,
     context: int,

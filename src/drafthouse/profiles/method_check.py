@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from .engine_options import OptionCheck
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod, EngineEntry, Options
+    from .catalog_types import CatalogModel, ModelEntry
+    from .profile_types import Speculation
 
 
 def check_method(
     check: OptionCheck,
-    spec: Mapping[str, Any],
-    engine: Mapping[str, Any],
-    serve: Mapping[str, Any],
-    draft: Mapping[str, Any] | None,
-    models: Mapping[str, Any],
-) -> tuple[Data, Data]:
-    """Return the engine's entry of the method and the options that are as they should be; ({}, {}) without one.
+    spec: Speculation,
+    engine: EngineEntry,
+    serve: Options,
+    draft: CatalogModel | None,
+    models: Mapping[str, ModelEntry],
+) -> tuple[CatalogMethod | None, Options]:
+    """Return the engine's entry of the method and the options that are as they should be; (None, {}) without one.
 
     ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``draft`` the model that it
     names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.
@@ -33,7 +36,7 @@ def check_method(
             f"one of: {', '.join(sorted(methods))}: a report must say which of them paid",
             "keep one, and make a second profile for the other",
         )
-        return {}, {}
+        return None, {}
     if method is None:
         check.findings.add(
             "speculation.method",
@@ -41,14 +44,15 @@ def check_method(
             f"one of its methods: {', '.join(sorted(methods))}",
             did_you_mean(spec["method"], methods),
         )
-        return {}, {}
-    check.version_has("speculation.method", f"'{spec['method']}'", method)
-    for key, needed in (method.get("requires", {}).get("serve") or {}).items():
+        return None, {}
+    check.version_has("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
+    required = method.get("requires")
+    for key, needed in ((required.get("serve") if required else None) or {}).items():
         if serve.get(key, needed) != needed:
             check.findings.add(
                 f"serve.{key}",
                 f"{serve[key]}",
-                f"{needed}: {spec['method']} needs it ({method['requires']['reason']})",
+                f"{needed}: {spec['method']} needs it ({required['reason'] if required else ''})",
                 "remove the key",
             )
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))

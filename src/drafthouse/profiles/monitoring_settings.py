@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import Problem
 from ..core.schema import Map, Value
 from ..engines.registry import engine_of
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Metrics
+    from .profile_types import Site
+    from .resolved_types import BuiltArm, Gateway, Monitoring
 
 _PORT = 9490
 
@@ -38,19 +43,19 @@ SITE = Map(
 
 
 def monitoring_of(
-    site: Mapping[str, Any],
+    site: Site,
     profile: str,
-    engine: Mapping[str, Any],
-    arms: Mapping[str, Any],
+    engine: EngineEntry,
+    arms: Mapping[str, BuiltArm],
     gpu: bool,
-    gateway: Mapping[str, Any] | None,
-) -> dict[str, Any] | None:
+    gateway: Gateway | None,
+) -> Monitoring | None:
     """Return everything about a site's monitoring, None where it has none.
 
     ``engine`` is the catalogue's entry, ``arms`` what is built of it; ``gateway`` is what `gateway_of` returned.
     """
-    wished = site.get("monitoring") or {}
-    if not wished.get("enabled"):
+    wished = site.get("monitoring")
+    if not wished or not wished["enabled"]:
         return None
     docker = site["runtime"] == "docker"
     metrics, listen = engine["metrics"], str(wished.get("listen", _LOOPBACK))
@@ -77,7 +82,7 @@ def monitoring_of(
         "key": bool(metrics["key"]),
         "node": node,
         "gpu": gpu and docker,
-        "gateway": dict(gateway) if gateway else None,
+        "gateway": {**gateway} if gateway else None,
         "log": "docker logs drafthouse-ARM" if docker else f"{site['home']}/logs/ARM.log",
     }
 
@@ -88,16 +93,16 @@ def near(listen: str) -> str:
     return f"[{near}]" if ":" in near else near
 
 
-def _has_counters(metrics: Mapping[str, Any], arms: Mapping[str, Any]) -> bool:
+def _has_counters(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> bool:
     """Tell whether the engine shows counters, which may depend on its version or its configuration file."""
-    config = arms["speculative"]["config"] or {}
-    return engine_of(metrics["dialect"]).shows_counters(config.get("data", {}))
+    config = arms["speculative"]["config"]
+    return engine_of(metrics["dialect"]).shows_counters(config["data"] if config else {})
 
 
-def site_problems(site: Mapping[str, Any], ports: Iterable[int]) -> list[Problem]:
+def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     """Return what is wrong with a site's monitoring; ``ports`` are those of the engine and of the gateway."""
-    wished = site.get("monitoring") or {}
-    if not wished.get("enabled"):
+    wished = site.get("monitoring")
+    if not wished or not wished["enabled"]:
         return []
     problems = []
     first = int(wished.get("port", _PORT))

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from .engine_types import Options
+    from ..engines.entry_types import Options
+    from ..prompts.load_levels import LadderWishes
+
+
+#: What a person wrote that was held against no shape yet: a site, a part of a profile.
+Unchecked = Mapping[str, object]
+
+
+Runtime = Literal["docker", "process"]
 
 
 class Speculation(TypedDict):
@@ -31,26 +40,6 @@ class PromptCounts(TypedDict):
 
     declared: NotRequired[int]
     others: NotRequired[int]
-
-
-class LadderLimits(TypedDict):
-    """What a user may wait, in ms."""
-
-    ttft_ms: NotRequired[float]
-    tpot_ms: NotRequired[float]
-
-
-class LadderWishes(TypedDict):
-    """How far a load ladder goes: one of levels, to, rates."""
-
-    levels: NotRequired[list[int]]
-    to: NotRequired[int]
-    rates: NotRequired[list[float]]
-    seconds: NotRequired[float]
-    narrow: NotRequired[float]
-    kinds: NotRequired[list[str]]
-    limits: NotRequired[LadderLimits]
-    rounds: NotRequired[int]
 
 
 class ExperimentWishes(TypedDict):
@@ -90,7 +79,7 @@ class Profile(TypedDict):
     engine_version: NotRequired[str]
     plugin_version: NotRequired[str]
     channel: NotRequired[Literal["stable", "nightly"]]
-    runtimes: NotRequired[list[Literal["docker", "process"]]]
+    runtimes: NotRequired[list[Runtime]]
     target: str
     speculation: Speculation
     serve: NotRequired[Options]
@@ -134,7 +123,7 @@ class Site(TypedDict):
     """What the inventory says: its `drafthouse_*`."""
 
     box_kind: Literal["workstation", "rental"]
-    runtime: Literal["process", "docker"]
+    runtime: Runtime
     runtime_asked: NotRequired[bool]
     home: str
     models_dir: str

@@ -9,7 +9,7 @@ import functools
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jinja2
 import yaml
@@ -19,9 +19,13 @@ from ..core.plain_text import printable
 from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
 from .forms import VARIABLE
 
+if TYPE_CHECKING:
+    from .resolved_types import BuiltArm, File, ResolvedProfile
+
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
 CONTAINERFILE = "Containerfile"
-File = dict[str, str]
+#: What the words of a template stand for.
+Context = Mapping[str, object]
 
 
 @functools.cache
@@ -78,25 +82,25 @@ def comment_lines(text: str) -> str:
     )
 
 
-def yaml_block(data: Mapping[str, Any]) -> str:
+def yaml_block(data: object) -> str:
     """Return ``data`` as YAML in the order it was given, a key a line."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
 
 
-def arm_files(templates: Path, resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> list[File]:
-    """Render what a run puts on the box for one arm: ``[{path, mode, content, part}]``, paths below its folder.
+def arm_files(templates: Path, resolved: ResolvedProfile, arm: BuiltArm) -> list[File]:
+    """Render what a run puts on the box for one arm, paths below its folder.
 
     ``part`` is what the file is in both arms, where its name may differ.
     """
     data = {**_common(resolved), **arm}
     files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
-    if arm["config"]:
+    if arm["config"] and resolved["config_template"]:
         files.append(render_file(templates, resolved["config_template"], arm["config"]["file"], "0644", data))
         files[-1]["part"] = "config"
     return files
 
 
-def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
+def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
     """Render what is for people to read, to copy and to try, paths below `build/<profile>/`.
 
     The arm `stock`, the container definitions, the same speculation in the engine's Python API, and a first
@@ -105,7 +109,7 @@ def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
     files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common(resolved))]
     if derived := resolved["derived_image"]:
         files.append({"path": CONTAINERFILE, "mode": "0644", "content": derived["containerfile"]})
-    arms = dict(resolved["arms"])
+    arms: dict[str, BuiltArm] = {**resolved["arms"]}
     if resolved["stock"] and "stock" not in arms:
         arms["stock"] = resolved["stock"]
         files += [
@@ -121,24 +125,23 @@ def extra_files(templates: Path, resolved: Mapping[str, Any]) -> list[File]:
     return files
 
 
-def _common(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    names = (
-        "profile",
-        "title",
-        "site",
-        "engine",
-        "target",
-        "method",
-        "key_file",
-        "offline",
-        "unpinned",
-        "derived_image",
-    )
-    return {name: resolved[name] for name in names}
+def _common(resolved: ResolvedProfile) -> Context:
+    return {
+        "profile": resolved["profile"],
+        "title": resolved["title"],
+        "site": resolved["site"],
+        "engine": resolved["engine"],
+        "target": resolved["target"],
+        "method": resolved["method"],
+        "key_file": resolved["key_file"],
+        "offline": resolved["offline"],
+        "unpinned": resolved["unpinned"],
+        "derived_image": resolved["derived_image"],
+    }
 
 
-def render_file(templates: Path, template: str, path: str, mode: str, data: Mapping[str, Any]) -> File:
-    """Render one file: ``{path, mode, content}``. Raises DrafthouseError where there is no such template."""
+def render_file(templates: Path, template: str, path: str, mode: str, data: Context) -> File:
+    """Render one file. Raises DrafthouseError where there is no such template."""
     try:
         found = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:

@@ -17,13 +17,16 @@ environment (or its image, whichever the box uses).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..core.versions import known
 from .memory_fit import GB
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
+    from .engine_version import Chosen
+    from .resolved_types import Hardware, Rental, WeightItem
 
 # Environments, logs and results beside the weights; preflight asks a box for the same.
 ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}
@@ -35,7 +38,7 @@ DISK_MARGIN = 1.1
 ENGINE_DOWNLOAD = {"cpu": 1 * GB, "gpu": 12 * GB}
 
 
-def rental_of(hardware: Mapping[str, Any], engine: Mapping[str, Any], chosen: Any, weights: Sequence[Data]) -> Data:
+def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: Sequence[WeightItem]) -> Rental:
     """Return what to rent for this hardware and engine; ``chosen`` has the engine's version and image.
 
     ``vast_names`` is empty where nobody rents such hardware out (a CPU, or a GPU not named yet), ``image`` is '' where
@@ -64,9 +67,9 @@ def disk_gb(weights: float, kind: str) -> int:
     return math.ceil((weights + ROOM_FOR_THE_REST[kind]) * DISK_MARGIN / GB)
 
 
-def cuda_of(engine: Mapping[str, Any], version: str) -> dict[str, str]:
+def cuda_of(engine: EngineEntry, version: str) -> dict[str, str]:
     """Return {cuda, driver} that ``version`` of an engine needs at least: '' where the catalogue says nothing."""
     for entry in engine.get("cuda", ()):
         if known(version, entry):
-            return {"cuda": str(entry["cuda"]), "driver": str(entry["driver"])}
+            return {"cuda": entry["cuda"], "driver": entry["driver"]}
     return {"cuda": "", "driver": ""}

@@ -5,13 +5,22 @@ vast.ai rents both under one address. A VM's driver belongs to its image: it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from .profile_types import Site, Unchecked
+    from .resolved_types import ResolvedProfile
 
 
-def site_of_vm(resolved: Mapping[str, Any], box: Mapping[str, Any], variables: Mapping[str, Any]) -> Data | None:
+class VmSigns(TypedDict):
+    """By what a box shows that it is a VM and not a container."""
+
+    has_systemd: bool
+    has_docker: bool
+    is_root: bool
+
+
+def site_of_vm(resolved: ResolvedProfile, box: VmSigns, variables: Unchecked) -> Site | None:
     """Return the site of a rented VM, None where the box is none.
 
     The inventory says that it may be one (``drafthouse_recognise_vm``) or that it is (``drafthouse_is_vm``); the box

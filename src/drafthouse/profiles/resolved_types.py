@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
-from .catalog_types import HardwareEntry, ModelEntry
+from .catalog_types import CatalogModel, HardwareEntry
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
     from ..core.shell import Flag
+    from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
+    from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
-    from .engine_types import Install, MethodRequires, Metrics, Options
-    from .profile_types import LadderLimits, PromptCounts, Site
+    from .profile_types import PromptCounts, Runtime, Site
 
+SourceKind = Literal["path", "package", "derived", "hub"]
 Ports = dict[str, int]
 """The port of each arm that is served."""
 
@@ -24,12 +26,10 @@ class Hardware(HardwareEntry):
     id: str
 
 
-class Model(ModelEntry):
+class Model(CatalogModel):
     """The target or the draft; ``path`` is the folder on the box, or the one file."""
 
-    id: str
     path: str
-    pinned: NotRequired[str | None]
 
 
 class ResolvedEngine(TypedDict):
@@ -40,10 +40,10 @@ class ResolvedEngine(TypedDict):
     version: str
     version_reason: str
     plugin: str | None
-    runtime: Literal["docker", "process"]
-    runtimes: list[str]
+    runtime: Runtime
+    runtimes: list[Runtime]
     home: str
-    install: Install | None
+    install: EngineInstall | None
     image: str | None
     template: str
     offline_template: str | None
@@ -85,7 +85,7 @@ class WeightItem(TypedDict):
 
     id: str
     name: str
-    source: Literal["path", "package", "derived", "hub"]
+    source: SourceKind
     details: Any
     path: str
     bytes: int
@@ -131,11 +131,16 @@ class Elsewhere(TypedDict, total=False):
     models_dir: str
 
 
-class OpenRoute(TypedDict):
-    """A path of the server, what it gives, and whether it asks nobody for a key."""
+class NamedRoute(TypedDict):
+    """A path of the server, and what it gives."""
 
     path: str
     gives: str
+
+
+class OpenRoute(NamedRoute):
+    """A path of the server, and whether it asks nobody for a key."""
+
     open: bool
 
 
@@ -193,9 +198,9 @@ class ExpectedSpeed(TypedDict):
 
 
 class PlannedBudget(TypedDict):
-    """For how long may be measured: a factor of the first rounds, at most so many seconds."""
+    """For how long may be measured: a factor of the first rounds (None: no factor), at most so many seconds."""
 
-    factor: float
+    factor: float | None
     most_s: float
 
 
@@ -207,19 +212,6 @@ class PlannedStep(TypedDict):
     arms: Ports
     number: int
     file: str
-
-
-class PlannedLadder(TypedDict):
-    """The load ladder; ``levels`` are streams or requests/s, as ``unit`` says."""
-
-    load: str
-    unit: str
-    levels: list[float]
-    seconds: float
-    narrow: float
-    kinds: list[str]
-    limits: LadderLimits
-    rounds: int
 
 
 class PlannedExperiment(TypedDict):
@@ -246,7 +238,7 @@ class EngineYaml(TypedDict):
 
     flag: str
     file: str
-    data: dict[str, Any]
+    data: Settings
     notes: list[str]
 
 
@@ -266,6 +258,15 @@ class ArmContainer(TypedDict):
     mounts: list[str]
 
 
+@final
+class Folder(TypedDict):
+    """A folder to be there."""
+
+    path: str
+    mode: str
+
+
+@final
 class File(TypedDict):
     """A rendered file; ``path`` is below the arm's folder, ``mode`` as chmod takes it."""
 
@@ -320,11 +321,11 @@ class DerivedImage(TypedDict):
 
 
 class RemoteCode(TypedDict):
-    """Code of a repository that runs on the box, at a commit."""
+    """Code of a repository that runs on the box, at a commit; that of a folder has none."""
 
     model: str
     repo: str
-    commit: str
+    commit: str | None
 
 
 class ResolvedProfile(TypedDict):
@@ -364,8 +365,10 @@ class ResolvedProfile(TypedDict):
     offline: Options
     hashes: dict[str, list[str]]
     remote_code: list[RemoteCode]
+    prompts: NotRequired[dict[str, dict[str, str]]]
     suites: NotRequired[dict[str, Suite]]
     extras: NotRequired[list[File]]
+    image_digest: NotRequired[str | None]
 
 
 class Run(ResolvedProfile):
@@ -373,3 +376,5 @@ class Run(ResolvedProfile):
 
     key: str
     result_dir: str
+    suites_file: str
+    overrides: Options

@@ -7,9 +7,9 @@ and docs look at. Templates are rendered by the caller (`workspace.py`), from th
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.requirement_lines import pin_of
@@ -19,7 +19,7 @@ from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
-from .arms import ARMS, STOCK, Data, Parts, build_arm
+from .arms import ARMS, STOCK, Parts, build_arm
 from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
@@ -34,17 +34,30 @@ from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
-from .supply import check_pickles, remote_code, supply_notes
+from .supply import check_pickles, remote_code, supply_notes, weight_items
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
+    from .catalog_types import CatalogModel
+    from .profile_types import Profile, Site, Unchecked
+    from .resolved_types import (
+        Elsewhere,
+        Gateway,
+        Hardware,
+        Pair,
+        ResolvedProfile,
+        ScoresBy,
+    )
 
 
 def resolve(
     house: House,
     name: str,
-    site: Mapping[str, Any],
+    site: Unchecked,
     suites: Mapping[str, Sequence[str]],
-    overrides: Mapping[str, Any] | None = None,
-) -> Data:
-    """Join profile ``name`` with the catalogue for ``site``.
+    overrides: Unchecked | None = None,
+) -> ResolvedProfile:
+    """Join profile ``name`` with the catalogue for ``site``, which is checked here.
 
     ``suites`` names the kinds of every benchmark suite; ``overrides`` is laid over the profile (the third
     and last layer, for experiments). Returns the resolved profile without rendered files. Raises
@@ -66,23 +79,26 @@ def resolve(
     check(profile, PROFILE, findings)
     check_text(profile, findings)
     site_findings = Findings("site")
-    check(dict(site), SITE, site_findings)
-    check_text(dict(site), site_findings)
+    check(site, SITE, site_findings)
+    check_text(site, site_findings)
     findings.problems += site_findings.problems
     if findings.problems:
         raise DrafthouseError(findings.problems)
-    return _Join(house, name, profile, dict(site), suites, findings).run()
+    return _Join(house, name, cast("Profile", profile), cast("Site", dict(site)), suites, findings).run()
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Data:
+def _merge(base: Unchecked, over: Unchecked) -> dict[str, Any]:
     """Return ``over`` laid over ``base``; a null takes the key away (another method has no draft)."""
     merged = copy.deepcopy(dict(base))
     for key, value in over.items():
         if value is None:
             merged.pop(key, None)
             continue
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
+        below = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            merged[key] = _merge(below, value)
+        else:
+            merged[key] = value
     return merged
 
 
@@ -92,20 +108,23 @@ class _Join:
 
     house: House
     name: str
-    profile: Data
-    site: Data
+    profile: Profile
+    site: Site
     suites: Mapping[str, Sequence[str]]
     findings: Findings
 
-    def run(self) -> Data:
-        spec = self.profile["speculation"]
-        self.hardware = self._entry("hardware", self.house.hardware, self.profile["hardware"])
-        self.engine = self._entry("engine", self.house.engines, self.profile["engine"])
-        self.target = self._entry("target", self.house.models, self.profile["target"])
-        self.draft: Data | None = None
+    def run(self) -> ResolvedProfile:
+        house, profile, spec = self.house, self.profile, self.profile["speculation"]
+        self._look_up("hardware", house.hardware, profile["hardware"])
+        self._look_up("engine", house.engines, profile["engine"])
+        self._look_up("target", house.models, profile["target"])
         if "draft" in spec:
-            self.draft = self._entry("speculation.draft", self.house.models, spec["draft"])
+            self._look_up("speculation.draft", house.models, spec["draft"])
         self._stop_if_wrong()
+        self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
+        self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
+        self.target = self._model(profile["target"])
+        self.draft = self._model(spec["draft"]) if "draft" in spec else None
         # Side by side the arms take the next port too.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
@@ -116,7 +135,7 @@ class _Join:
         )
         self.version = self.chosen.version
         # From here on the site says what is so.
-        self.site = {key: value for key, value in self.site.items() if key != "runtime_asked"}
+        self.site.pop("runtime_asked", None)
         self.site["runtime"] = self.chosen.runtime
         self.check = OptionCheck(
             self.findings,
@@ -128,7 +147,7 @@ class _Join:
         )
         self._check_target()
         self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
-        self.method, self.method_options = check_method(
+        method, self.method_options = check_method(
             self.check, spec, self.engine, self.serve, self.draft, self.house.models
         )
         self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
@@ -136,7 +155,7 @@ class _Join:
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = [self.chosen.note] if self.chosen.note else []
-        self.warnings += self._check_draft() if self.method else []
+        self.warnings += self._check_draft(method) if method else []
         asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
         self.remote_code = remote_code(self.findings, asked)
         self.warnings += supply_notes(self.remote_code, self._models())
@@ -144,6 +163,8 @@ class _Join:
         fits = {arm: self.sizes.fit(arm) for arm in self.arms}
         self.sizes.check_fits(self.findings, fits)
         self._stop_if_wrong()
+        assert method  # its absence is one of the findings
+        self.method = method
         self.parts = self._parts()
         self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
         self._check_configs()
@@ -154,11 +175,12 @@ class _Join:
         if self.findings.problems:
             raise DrafthouseError(self.findings.problems)
 
-    def _entry(self, path: str, table: Data, key: str) -> Data:
-        if key in table:
-            return {"id": key, **table[key]}
-        self.findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table))
-        return {}
+    def _look_up(self, path: str, table: Collection[str], key: str) -> None:
+        if key not in table:
+            self.findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table))
+
+    def _model(self, key: str) -> CatalogModel:
+        return {"id": key, **self.house.models[key]}
 
     # --- the parts of a profile -----------------------------------------------------------------
 
@@ -185,14 +207,14 @@ class _Join:
                     "choose another model or another engine",
                 )
 
-    def _check_draft(self) -> list[str]:
+    def _check_draft(self, method: CatalogMethod) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
-        check_tokens(self.findings, tokens, self.draft, self.method)
+        check_tokens(self.findings, tokens, self.draft, method)
         self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
-            warnings += check_pair(self.findings, self.target, self.draft, self.method, self.house.models)
+            warnings += check_pair(self.findings, self.target, self.draft, method, self.house.models)
         options = self.engine["options"]
         warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
         if self.version == NIGHTLY:
@@ -204,10 +226,10 @@ class _Join:
             )
         return warnings
 
-    def _models(self) -> list[Data]:
+    def _models(self) -> list[CatalogModel]:
         return [model for model in (self.target, self.draft) if model]
 
-    def _gateway(self) -> Data | None:
+    def _gateway(self) -> Gateway | None:
         """Return the gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
         gateway = gateway_of(self.site)
         hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
@@ -215,41 +237,12 @@ class _Join:
 
     # --- what comes out ---------------------------------------------------------------------------
 
-    def _weights(self) -> list[Data]:
-        """Return everything to put in place, each after what it is made from."""
-        ordered: list[Data] = []
-
-        def add(key: str) -> None:
-            model = {"id": key, **self.house.models[key]}
-            source_kind, source = next(iter(model["source"].items()))
-            if source_kind == "derived":
-                add(source["from"])
-            item = {
-                "id": key,
-                "name": model["name"],
-                "source": source_kind,
-                "details": source,
-                "path": self.parts.model_path(model),
-                "bytes": model["weight_bytes"],
-            }
-            if pickle := model.get("allow_pickle"):
-                item["allow_pickle"] = list(pickle["files"])
-            if source_kind == "derived":
-                item["from_path"] = self.parts.model_path({"id": source["from"], **self.house.models[source["from"]]})
-            if key not in [known_item["id"] for known_item in ordered]:
-                ordered.append(item)
-
-        add(self.target["id"])
-        if self.draft:
-            add(self.draft["id"])
-        return ordered
-
-    def _elsewhere(self) -> Data:
+    def _elsewhere(self) -> Elsewhere:
         """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
         folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
         return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
 
-    def _pair(self) -> Data | None:
+    def _pair(self) -> Pair | None:
         """Return what the files of target and draft are held against each other by; None without a draft."""
         if self.draft is None:
             return None
@@ -293,11 +286,11 @@ class _Join:
         if (config := self.built["speculative"]["config"]) and not self.findings.problems:
             self.warnings += engine.config_warnings(config["data"])
 
-    def _result(self, fits: Mapping[str, Fit]) -> Data:
+    def _result(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
         experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
-        weights = self._weights()
+        weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path)
         return {
             "profile": self.name,
             "title": self.profile["title"],
@@ -328,7 +321,7 @@ class _Join:
                 "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
             },
             # Not below "engine", all of which decides whether a kept result is this profile's.
-            "config_template": (engine["launch"].get("config") or {}).get("template"),
+            "config_template": config["template"] if (config := engine["launch"].get("config")) else None,
             # Its name is there.
             "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
@@ -357,7 +350,7 @@ class _Join:
             "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
-            "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict()} for arm in self.arms},
+            "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict(), "files": []} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
             "stock": self.built[STOCK] if self.method.get("requires") else None,
             "offline": self._offline(),
@@ -366,19 +359,22 @@ class _Join:
             "remote_code": self.remote_code,
         }
 
-    def _hashes(self) -> Data:
+    def _hashes(self) -> dict[str, list[str]]:
         """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
-        install = self.chosen.install or {}
-        lists = ("python_packages", "no_deps_packages", "build_packages", "source_packages")
-        pins = {pin_of(package) for name in lists for package in install.get(name) or ()}
+        install = self.chosen.install
+        if not install:
+            return {}
+        named = [*install["python_packages"], *install.get("no_deps_packages", [])]
+        named += [*install.get("build_packages", []), *install.get("source_packages", [])]
+        pins = set(map(pin_of, named))
         return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
 
-    def _scores(self) -> Data | None:
+    def _scores(self) -> ScoresBy | None:
         """Return how this version of the engine scores a text, and up to how many tokens; None where it cannot."""
         scores = self.engine.get("scores")
         return {"by": scores["by"], "tokens": scores["tokens"]} if scores and known(self.version, scores) else None
 
-    def _offline(self) -> Data:
+    def _offline(self) -> Options:
         """Return what the engine's Python API takes of the options: those that are not about its server."""
         options = self.engine["options"]
         return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .experiment_plan import measured_part
 
+if TYPE_CHECKING:
+    from .resolved_types import ResolvedProfile
 
-def measured_key(resolved: Mapping[str, Any], *more: object) -> str:
+
+def measured_key(resolved: ResolvedProfile, *more: object) -> str:
     """Return the key of a result: a hash of all that can change it, and of nothing else.
 
     ``more`` is what the resolved profile does not hold, such as the box.
     The price, titles and notes may change without a new measurement.
     """
-    parts = ("hardware", "engine", "target", "draft", "method", "experiment", "suites", "arms")
-    relevant = {part: resolved[part] for part in parts}
-    relevant["experiment"] = measured_part(resolved["experiment"])
-    # What a shop calls the hardware changes nothing that is measured.
-    relevant["hardware"] = {key: value for key, value in resolved["hardware"].items() if key != "vast_names"}
+    relevant = {
+        # What a shop calls the hardware changes nothing that is measured.
+        "hardware": {key: value for key, value in resolved["hardware"].items() if key != "vast_names"},
+        "engine": resolved["engine"],
+        "target": resolved["target"],
+        "draft": resolved["draft"],
+        "method": resolved["method"],
+        "experiment": measured_part(resolved["experiment"]),
+        "suites": resolved["suites"],
+        "arms": resolved["arms"],
+    }
     text = json.dumps([relevant, *more], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

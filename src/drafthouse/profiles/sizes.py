@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
 from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options
+    from .catalog_types import ModelEntry
+    from .profile_types import Expectation
+    from .resolved_types import ExpectedSpeed, Hardware
+
+_OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option"]
 
 
 @dataclass(frozen=True)
 class Sizes:
     """A profile's models and options on its hardware; ``draft`` is None for a method without one."""
 
-    engine: Data
-    hardware: Data
-    target: Data
-    draft: Data | None
-    serve: Data
-    method_options: Data
+    engine: EngineEntry
+    hardware: Hardware
+    target: ModelEntry
+    draft: ModelEntry | None
+    serve: Options
+    method_options: Options
 
-    def served(self, option: str, default: Any) -> Any:
+    def served(self, option: _OptionKey, default: Any) -> Any:
         """Return what the profile says of the option that the engine's entry names under ``option``."""
-        value = self.serve.get(self.engine.get(option, ""))
+        value = self.serve.get(self.engine.get(option) or "")
         return default if value is None else value
 
     @property
@@ -119,7 +125,7 @@ class Sizes:
                 "correct it",
             )
 
-    def expectation(self, k: int, expect: Data | None) -> dict[str, Any]:
+    def expectation(self, k: int, expect: Expectation | None) -> ExpectedSpeed:
         """Return the speed-up to expect of ``k`` drafted tokens, by the memory traffic and the assumed acceptance."""
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.

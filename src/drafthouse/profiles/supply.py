@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..core.pins import is_commit
 from ..core.schema import Findings
 from .pickles import pickles
 
-Model = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .catalog_types import CatalogModel, ModelEntry
+    from .resolved_types import RemoteCode, SourceKind, WeightItem
+
+_SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 
-def check_pickles(findings: Findings, path: str, model: Model) -> None:
+def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
     """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
-    wanted = model["source"].get("hub", {}).get("allow") or ()
-    allowed = (model.get("allow_pickle") or {}).get("files") or ()
+    hub, pickle = model["source"].get("hub"), model.get("allow_pickle")
+    wanted, allowed = (hub.get("allow") or () if hub else ()), (pickle["files"] if pickle else ())
     for pattern in pickles([*wanted, model.get("file") or ""], allowed):
         findings.add(
             path,
@@ -26,14 +30,14 @@ def check_pickles(findings: Findings, path: str, model: Model) -> None:
         )
 
 
-def remote_code(findings: Findings, models: Mapping[str, Model | None]) -> list[dict[str, Any]]:
+def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -> list[RemoteCode]:
     """Return whose code the engine runs with trust_remote_code: repository and commit, a row each.
 
     ``models`` are target and draft by their place in the profile. A repository without a commit is a finding.
     """
-    rows = []
+    rows: list[RemoteCode] = []
     for path, model in models.items():
-        hub = (model or {}).get("source", {}).get("hub")
+        hub = model["source"].get("hub") if model else None
         if not model or not (hub or "path" in model["source"]):
             continue  # a file of ours, or made here: no repository has code for it
         if hub and not is_commit(hub["revision"]):
@@ -49,7 +53,7 @@ def remote_code(findings: Findings, models: Mapping[str, Model | None]) -> list[
     return rows
 
 
-def supply_notes(code: Sequence[Mapping[str, Any]], models: Sequence[Model]) -> list[str]:
+def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> list[str]:
     """Return what a person should know of where code (rows of `remote_code`) and weights come from."""
     notes = [
         f"trust_remote_code: the engine runs the Python code of {row['repo']}"
@@ -61,3 +65,37 @@ def supply_notes(code: Sequence[Mapping[str, Any]], models: Sequence[Model]) -> 
             files = ", ".join(pickle["files"])
             notes.append(f"pickled weights of {model['name']} ({files}) run code when loaded: {pickle['reason']}")
     return notes
+
+
+def weight_items(
+    models: Mapping[str, ModelEntry], wanted: Iterable[str], path_of: Callable[[ModelEntry], str]
+) -> list[WeightItem]:
+    """Return everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
+
+    ``path_of`` tells where a model lies on the box.
+    """
+    ordered: dict[str, WeightItem] = {}
+
+    def add(key: str) -> None:
+        model = models[key]
+        derived = model["source"].get("derived")
+        if derived:
+            add(derived["from"])
+        kind = next(one for one in _SOURCES if one in model["source"])
+        item: WeightItem = {
+            "id": key,
+            "name": model["name"],
+            "source": kind,
+            "details": model["source"][kind],
+            "path": path_of(model),
+            "bytes": model["weight_bytes"],
+        }
+        if pickle := model.get("allow_pickle"):
+            item["allow_pickle"] = list(pickle["files"])
+        if derived:
+            item["from_path"] = path_of(models[derived["from"]])
+        ordered.setdefault(key, item)
+
+    for key in wanted:
+        add(key)
+    return list(ordered.values())

@@ -9,13 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.shell import shell_words
 from ..core.table import table
 from ..core.versions import known, spelled
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options, Spelling, Versioned
+    from .profile_types import Profile
+    from .resolved_types import BuiltArm, ResolvedEngine, ResolvedProfile
+
 NEW, OLD = "new", "old"
 NOTHING = "-"
 # Worse by more than this fraction is a regression.
@@ -41,10 +45,11 @@ class Entry:
     """A word of an engine in the catalogue: what it stands for, and since and until when which spelling holds."""
 
     what: str
-    bounds: Data
+    bounds: Versioned
     word: str
-    spellings: Sequence[Data] = ()
+    spellings: Sequence[Spelling] = ()
     used: bool = False
+    reason: str = ""
 
     def at(self, version: str) -> str:
         """Return the version's word for it; NOTHING where it has none."""
@@ -54,17 +59,17 @@ class Entry:
 # --- by the catalogue ---------------------------------------------------------------------------
 
 
-def catalogue_changes(engine: Data, profile: Data, old: str, new: str) -> list[Change]:
+def catalogue_changes(engine: EngineEntry, profile: Profile, old: str, new: str) -> list[Change]:
     """Return what an engine's entry says of two of its versions, what ``profile`` uses first."""
     found = [
-        Change(entry.what, entry.at(old), entry.at(new), entry.used, str(entry.bounds.get("reason") or ""))
+        Change(entry.what, entry.at(old), entry.at(new), entry.used, entry.reason)
         for entry in _entries(engine, profile)
         if entry.at(old) != entry.at(new)
     ]
     return sorted(found, key=lambda change: not change.used)
 
 
-def _entries(engine: Data, profile: Data) -> Iterator[Entry]:
+def _entries(engine: EngineEntry, profile: Profile) -> Iterator[Entry]:
     serve, speculation = profile.get("serve") or {}, profile["speculation"]
     for key, option in engine["options"].items():
         word = option.get("flag") or option.get("yaml") or option.get("environment") or key
@@ -74,22 +79,35 @@ def _entries(engine: Data, profile: Data) -> Iterator[Entry]:
             yield Entry(f"{key}: {value}", choice, str(value), choice.get("spelled", ()), used)
     for name, method in engine["methods"].items():
         used, words = name == speculation["method"], method.get("spelled") or {}
-        yield Entry(f"method {name}", method, str(method.get("value", name)), words.get("value", ()), used)
+        reason = method.get("reason", "")
+        yield Entry(f"method {name}", method, method.get("value", name), words.get("value", ()), used, reason)
         for key, word in method["names"].items():
-            yield Entry(f"{name}: {key}", method, str(word), words.get(key, ()), used)
-        for key, option in (method.get("options") or {}).items():
+            yield Entry(f"{name}: {key}", method, word, words.get(key, ()), used, reason)
+        for key, own in (method.get("options") or {}).items():
             told = used and key in (speculation.get("options") or {})
-            bounds = {**{side: method[side] for side in ("since", "until", "except") if side in method}, **option}
-            yield Entry(f"{name}: {key}", bounds, str(option["name"]), option.get("spelled", ()), told)
-    always = (engine["launch"].get("config") or {}).get("always") or {}
-    for key, entry in always.items():
+            spellings, reason = own.get("spelled", ()), own.get("reason", "")
+            yield Entry(f"{name}: {key}", _bounds(own, method), own["name"], spellings, told, reason)
+    config = engine["launch"].get("config")
+    for key, entry in (config.get("always", {}) if config else {}).items():
         yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", (), used=True)
+
+
+def _bounds(own: Versioned, above: Versioned) -> Versioned:
+    """Return the bounds of an entry, where it says nothing those of the entry above it."""
+    bounds: Versioned = {}
+    if since := own.get("since") or above.get("since"):
+        bounds["since"] = since
+    if until := own.get("until") or above.get("until"):
+        bounds["until"] = until
+    if gap := own.get("except") or above.get("except"):
+        bounds["except"] = gap
+    return bounds
 
 
 # --- as rendered --------------------------------------------------------------------------------
 
 
-def rendered_changes(old: Data, new: Data) -> list[Change]:
+def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]:
     """Return what differs between two resolved profiles on the box: commands, environment, configuration, engine."""
     found = [
         Change(f"{arm}: {what}", before, after)
@@ -109,20 +127,20 @@ def rendered_changes(old: Data, new: Data) -> list[Change]:
     return [*_of_engine(old["engine"], new["engine"]), *merged]
 
 
-def _of_engine(old: Data, new: Data) -> list[Change]:
+def _of_engine(old: ResolvedEngine, new: ResolvedEngine) -> list[Change]:
     sides = [
         {
-            "version": str(engine["version"]),
-            "plugin": str(engine.get("plugin") or NOTHING),
-            "image": str(engine.get("image") or NOTHING),
-            "packages": ", ".join((engine.get("install") or {}).get("python_packages") or []) or NOTHING,
+            "version": engine["version"],
+            "plugin": engine["plugin"] or NOTHING,
+            "image": engine["image"] or NOTHING,
+            "packages": ", ".join(install["python_packages"] if (install := engine["install"]) else []) or NOTHING,
         }
         for engine in (old, new)
     ]
     return [Change(what, before, after) for what, before, after in _differences(*sides)]
 
 
-def _told(arm: Data) -> dict[str, str]:
+def _told(arm: BuiltArm) -> dict[str, str]:
     """Return an arm's settings by name, in the words of its engine."""
     told: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:
@@ -134,14 +152,14 @@ def _told(arm: Data) -> dict[str, str]:
         else:
             told[name] = shell_words(values) if values else "on"
     told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
-    if arm.get("config"):
-        told |= {f"{arm['config']['file']} {name}": value for name, value in _flat(arm["config"]["data"])}
+    if config := arm["config"]:
+        told |= {f"{config['file']} {name}": value for name, value in _flat(config["data"])}
     return told
 
 
-def _flat(data: Data, above: str = "") -> Iterator[tuple[str, str]]:
+def _flat(data: Options, above: str = "") -> Iterator[tuple[str, str]]:
     for key, value in data.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             yield from _flat(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", json.dumps(value)
@@ -190,7 +208,7 @@ class Decision:
     judged: bool = True
 
 
-def decide(found: Data) -> Decision:
+def decide(found: Mapping[str, Any]) -> Decision:
     """Return which version to keep after a comparison of old (A) and new (B), made with a threshold.
 
     The new one, unless it is clearly worse, or something that the old one shows cannot be judged in it: an upgrade

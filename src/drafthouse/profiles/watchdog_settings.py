@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.schema import Map, Value
+
+if TYPE_CHECKING:
+    from .profile_types import Site
 
 REPORT, SCHEDULE, RESTART = MODES = ("report", "schedule", "restart")
 #: Seconds between two looks; how long what runs may take to end; until the next try; until a wish is dropped.
@@ -29,7 +31,7 @@ SETTINGS = Map(
 )
 
 
-def hold_s(site: Mapping[str, Any], ready_timeout_s: float) -> int:
+def hold_s(site: Site, ready_timeout_s: float) -> int:
     """Return how long the gateway has to hold requests while the watchdog changes the server; 0: it never does.
 
     Two starts: that of the other arm, and where it does not answer, that of the one that comes back.

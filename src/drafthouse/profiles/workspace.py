@@ -8,30 +8,37 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem
-from ..core.pins import pins_file, read_pins, with_pins
+from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
 from ..core.schema import Anything, Findings, Map, Table, check
 from ..prompts.checks import asked_of, gate_of
 from ..prompts.loader import load_suite
 from ..prompts.long_context import fill
-from .arms import Data
+from ..prompts.suites import prompt_hashes
 from .catalog import House, load_house
 from .render import arm_files, extra_files
 from .resolver import resolve
 from .site_schema import SITE
 
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry
+    from ..prompts.suite_types import Kind, Suite
+    from .profile_types import Site, Unchecked
+    from .resolved_types import ResolvedProfile
+
 # profiles/ -> drafthouse/ -> src/ -> the clone
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
+def site_from(variables: Unchecked, root: Path = ROOT) -> Site:
     """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
 
-    A relative path means: below the clone. It makes sense only where the box is this machine.
+    A relative path means: below the clone. It makes sense only where the box is this machine. Whoever resolves a
+    profile for the site checks it.
     """
-    site: Data = {}
+    site: dict[str, object] = {}
     for key in SITE.fields:
         value = variables.get(f"drafthouse_{key}")
         if value is None or key == "runtime_asked":
@@ -43,7 +50,7 @@ def site_from(variables: Mapping[str, Any], root: Path = ROOT) -> Data:
         elif key == "gateway":
             value = {"true": True, "false": False}.get(str(value).lower(), value)
         site[key] = value
-    return site
+    return cast("Site", site)
 
 
 def _whole_number(value: object) -> object:
@@ -52,8 +59,8 @@ def _whole_number(value: object) -> object:
 
 
 def resolved_profile(
-    name: str, site: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, root: Path = ROOT
-) -> Data:
+    name: str, site: Unchecked, overrides: Unchecked | None = None, root: Path = ROOT
+) -> ResolvedProfile:
     """Return the resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
     house = load_house(root)
     suites = _suites_of(_named_suites(house, name, overrides), root)
@@ -65,35 +72,58 @@ def resolved_profile(
         suite: {**fill(trimmed(suites[suite], resolved), context), "name": suite}
         for suite in resolved["experiment"]["suites"]
     }
+    resolved["prompts"] = prompt_hashes(resolved["suites"].values())
     templates = root / "templates"
     for arm in resolved["arms"].values():
         arm["files"] = arm_files(templates, resolved, arm)
     resolved["extras"] = extra_files(templates, resolved)
-    return with_pins(resolved, read_pins(pins_file(root)))
+    _say_pinned(resolved, read_pins(pins_file(root)))
+    return resolved
 
 
-def load_suites(more: Iterable[str], root: Path = ROOT) -> Data:
+def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
+    """Write down what of a resolved profile is pinned: ``pinned`` of each item of the hub, and of the image.
+
+    None where the catalogue names a commit or digest itself, or nothing was pinned yet. The plan says which it is.
+    """
+    for item in resolved["weights"]:
+        if item["source"] == "hub":
+            details = item["details"]
+            key = hub_key(details["repo"], details["revision"])
+            item["pinned"] = pins.hub.get(key)
+            if not is_commit(details["revision"]):
+                what = f"{details['repo']} at {details['revision']}"
+                resolved["warnings"].append(
+                    f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
+                    if item["pinned"]
+                    else f"unpinned: {what}; the first run pins its commit (pins.json)"
+                )
+    name = image_of(resolved)
+    resolved["image_digest"] = pins.images.get(name) if name else None
+
+
+def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
     """Return every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
     folder = root / "benchmarks"
     names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
     return {name: load_suite(name, folder) for name in sorted(names)}
 
 
-def _suites_of(names: Iterable[str], root: Path) -> Data:
+def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
     """Return the suites that a profile names, those that exist; how long their texts may be is not known yet."""
     folder = root / "benchmarks"
     there = [name for name in names if Path(name).suffix or (folder / f"{name}.yml").is_file()]
     return {name: load_suite(name, folder, filled=False) for name in there}
 
 
-def request_context(resolved: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
+def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
     """Return how many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
     fit = resolved["arms"]["baseline"]["fit"]
     shared = fit["sequences"] if engine["context_is_shared"] else 1
-    return int(fit["context"]) // max(1, int(shared))
+    return fit["context"] // max(1, shared)
 
 
-def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
+def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
     """Return ``suite`` with as many prompts and output tokens as the experiment wants at most.
 
     The kinds that the verdict is about may be given more prompts than the others. What a gate looks at keeps its
@@ -102,32 +132,35 @@ def trimmed(suite: Mapping[str, Any], resolved: Mapping[str, Any]) -> Data:
     experiment = resolved["experiment"]
     counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
     declared = experiment["kinds"] or list(suite["kinds"])
-    kinds = {
-        name: {
-            # More prompts than a suite has are a matter of scripts/bench.py: an experiment asks the suite's own.
-            **{key: value for key, value in kind.items() if key != "more"},
-            "output_tokens": min(kind["output_tokens"], tokens if tokens and not _has_gate(kind) else sys.maxsize),
-            "prompts": kind["prompts"][: counts.get("declared" if name in declared else "others")],
+    kinds: dict[str, Kind] = {}
+    for name, kind in suite["kinds"].items():
+        most = tokens if tokens and not _has_gate(kind) else sys.maxsize
+        count = counts.get("declared") if name in declared else counts.get("others")
+        kinds[name] = {
+            **kind,
+            "output_tokens": min(kind["output_tokens"], most),
+            "prompts": kind["prompts"][:count],
         }
-        for name, kind in suite["kinds"].items()
-    }
+        # More prompts than a suite has are a matter of scripts/bench.py: an experiment asks the suite's own.
+        kinds[name].pop("more", None)
     return {**suite, "kinds": kinds}
 
 
-def _has_gate(kind: Mapping[str, Any]) -> bool:
+def _has_gate(kind: Kind) -> bool:
     return any(gate_of(asked_of(kind, prompt)) for prompt in kind["prompts"])
 
 
-def _named_suites(house: House, name: str, overrides: Mapping[str, Any] | None) -> list[str]:
+def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:
     """Return the suites that a profile or its overrides name, before anything else about it is checked."""
-    for layer in (overrides or {}, house.profiles.get(name, {})):
-        experiment = layer.get("experiment") or {}
+    layers: list[Unchecked] = [overrides or {}, house.profiles.get(name, {})]
+    for layer in layers:
+        experiment = layer.get("experiment")
         if isinstance(experiment, Mapping) and isinstance(experiment.get("suites"), list):
             return [str(suite) for suite in experiment["suites"]]
     return []
 
 
-def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
+def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
     """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
 
     Only the inventory's own group_vars/all.yml is read; what -e or host_vars change, Ansible knows.
@@ -150,7 +183,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Data:
     return checked_site({} if variables is None else variables, relative, root)
 
 
-def checked_site(variables: object, file: str, root: Path = ROOT) -> Data:
+def checked_site(variables: object, file: str, root: Path = ROOT) -> Site:
     """Return the site that the variables of one ``file`` make.
 
     DrafthouseError names file and variable of all problems.

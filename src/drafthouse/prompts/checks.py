@@ -6,10 +6,13 @@ Pure. From it follows the gate of a prompt: what its answers are checked for (`g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Anything, Findings, List, Map, Shape, Value, check
+
+if TYPE_CHECKING:
+    from .suite_types import Ask, AskFields, Gate, JsonSchema, PromptEntry
 
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 #: The names of the gates that look at one answer.
@@ -75,7 +78,7 @@ _FORMAT = Map(
 )
 
 
-def check_ask(entry: Mapping[str, Any], findings: Findings, path: str) -> None:
+def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
     """Add to ``findings`` what is wrong with the asks of a prompt, a kind or a line; its shape is checked before."""
     names: list[str] = []
     for number, tool in enumerate(entry.get("tools") or []):
@@ -120,7 +123,7 @@ def _check_object(value: object, findings: Findings, path: str) -> None:
         findings.add(path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
 
 
-def check_expect(asked: Mapping[str, Any], findings: Findings, path: str) -> None:
+def check_expect(asked: Ask, findings: Findings, path: str) -> None:
     """Add to ``findings`` what is expected of an answer and cannot be; ``asked`` has the kind's asks in it."""
     expect = asked.get("expect") or {}
     tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if _is_tool(tool)]
@@ -146,22 +149,33 @@ def _is_tool(tool: object) -> bool:
     return isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
 
 
-def wants_json(asked: Mapping[str, Any]) -> bool:
+def wants_json(asked: AskFields) -> bool:
     """Tell whether a prompt's answer has to be JSON."""
     form = asked.get("response_format")
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 
 
-def asked_of(kind: Mapping[str, Any], prompt: Mapping[str, Any]) -> dict[str, Any]:
+def take_asks(prompt: AskFields, source: AskFields) -> None:
+    """Have ``prompt`` ask for what ``source`` asks for beside its messages, but for what it asks for itself."""
+    if "tools" in source and "tools" not in prompt:
+        prompt["tools"] = source["tools"]
+    if "response_format" in source and "response_format" not in prompt:
+        prompt["response_format"] = source["response_format"]
+    if "request" in source and "request" not in prompt:
+        prompt["request"] = source["request"]
+
+
+def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
     """Return a prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
-    asked = {name: kind[name] for name in ASK_FIELDS if name in kind} | dict(prompt)
+    asked: PromptEntry = {**prompt}
+    take_asks(asked, kind)
     both = [entry.get("request") for entry in (kind, prompt)]
     if all(isinstance(request, Mapping) for request in both):
         asked["request"] = {**(both[0] or {}), **(both[1] or {})}
     return asked
 
 
-def gate_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def gate_of(asked: Ask) -> Gate | None:
     """Return what the answers to a prompt are checked for, as plain data that travels with its requests.
 
     ``{"name": "tools", "tools": {name: parameters}, "tool": the one that must be called or None}``,
@@ -174,20 +188,21 @@ def gate_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
         tools = {function["name"]: function.get("parameters") or {} for function in functions}
         return {"name": TOOLS, "tools": tools, "tool": expect.get("tool")}
     if wants_json(asked):
-        return {"name": JSON, "schema": dict((asked["response_format"].get("json_schema") or {}).get("schema") or {})}
+        named = asked["response_format"].get("json_schema")
+        return {"name": JSON, "schema": dict(named["schema"]) if named else {}}
     if "contains" in expect:
         return {"name": NEEDLE, "contains": expect["contains"]}
     return None
 
 
-def schemas_of(asked: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def schemas_of(asked: AskFields) -> list[tuple[str, JsonSchema]]:
     """Return every JSON schema in a prompt's asks, with its path below the prompt."""
     found = [
         (f"tools[{number}].function.parameters", tool["function"]["parameters"])
         for number, tool in enumerate(asked.get("tools") or [])
         if "parameters" in tool["function"]
     ]
-    schema = ((asked.get("response_format") or {}).get("json_schema") or {}).get("schema")
-    if schema is not None:
-        found.append(("response_format.json_schema.schema", schema))
+    form = asked.get("response_format")
+    if form and (named := form.get("json_schema")):
+        found.append(("response_format.json_schema.schema", named["schema"]))
     return found

@@ -17,14 +17,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, first_few
 from ..core.schema import Anything, Findings, List, Map, Value, check
-from .checks import ASK_FIELDS, EXPECT, check_ask, check_expect
-from .suites import MESSAGE, Suite, check_id, check_messages, check_suite
+from .checks import ASK_FIELDS, EXPECT, check_ask, check_expect, take_asks
+from .suites import MESSAGE, check_id, check_messages, check_suite
 from .synthetic import REPEAT
+
+if TYPE_CHECKING:
+    from .suite_types import Kind, Line, Message, PromptEntry, Suite
 
 #: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
 DEFAULT_OUTPUT_TOKENS = 256
@@ -54,6 +57,10 @@ _LINE = Map(
 )
 
 
+#: An object of another tool's file: whoever reads a value of it looks at its type first.
+Foreign = Mapping[str, object]
+
+
 @dataclass(frozen=True)
 class Entry:
     """One thing of a file: ``place`` is "line 3" or "entry 3"."""
@@ -68,13 +75,13 @@ class _Reading:
     """What is read so far."""
 
     findings: Findings
-    kinds: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
     """Entries that are no prompt, and entries cut short, by the words for them."""
 
-    def put(self, kind: str, prompt_id: str, messages: list[dict[str, str]], output_tokens: int | None = None) -> None:
+    def put(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
         """Add a prompt; one with the same messages as an earlier one is left out and counted."""
         text = json.dumps(messages)
         if text in self.texts:
@@ -86,8 +93,10 @@ class _Reading:
             name += "-"
         self.ids.add(name)
         entry = self.kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-        own = {} if output_tokens is None else {"output_tokens": output_tokens}
-        entry["prompts"].append({"id": name, "messages": messages, **own})
+        prompt: PromptEntry = {"id": name, "messages": messages}
+        if output_tokens is not None:
+            prompt["output_tokens"] = output_tokens
+        entry["prompts"].append(prompt)
 
     def count(self, words: str) -> None:
         """Count something that the user must be told once."""
@@ -222,7 +231,7 @@ def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
     return other is not None
 
 
-def _read_custom(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
     tokens = data.get("output_tokens")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         reading.findings.add(
@@ -233,12 +242,12 @@ def _read_custom(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> No
         reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _said(data["prompt"]), tokens)
 
 
-def _read_sharegpt(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns = data["conversations"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         reading.findings.add(f"{entry.place}.conversations", _short(turns), "a list of turns", "correct the entry")
         return
-    messages: list[dict[str, str]] = []
+    messages: list[Message] = []
     for place, turn in enumerate(turns):
         speaker = turn.get("from")
         if speaker == "system" and isinstance(turn.get("value"), str) and turn["value"].strip():
@@ -253,7 +262,7 @@ def _read_sharegpt(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> 
     reading.count("{} conversations left out: nobody asks anything in them")
 
 
-def _read_spec_bench(entry: Entry, data: Mapping[str, Any], reading: _Reading) -> None:
+def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns, kind = data["turns"], data.get("category", DEFAULT_KIND)
     if not isinstance(turns, list) or not turns:
         reading.findings.add(f"{entry.place}.turns", _short(turns), "a list with one turn or more", "correct the entry")
@@ -271,7 +280,7 @@ def _read_spec_bench(entry: Entry, data: Mapping[str, Any], reading: _Reading) -
     reading.put(kind, f"{kind}-{number if plain else entry.number}", _said(turns[0]))
 
 
-_READERS: dict[str, Callable[[Entry, Mapping[str, Any], _Reading], None]] = {
+_READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
     CUSTOM: _read_custom,
     SHAREGPT: _read_sharegpt,
     SPEC_BENCH: _read_spec_bench,
@@ -302,14 +311,14 @@ def _json_or_none(text: str) -> object:
         return None
 
 
-def _is_text(value: object, path: str, reading: _Reading) -> bool:
+def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
     if isinstance(value, str) and value.strip():
         return True
     reading.findings.add(path, _short(value), "the text of the prompt", "correct the entry, or remove it")
     return False
 
 
-def _said(text: str) -> list[dict[str, str]]:
+def _said(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
@@ -337,7 +346,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
 
     Raises DrafthouseError.
     """
-    kinds: dict[str, Any] = {}
+    kinds: dict[str, Kind] = {}
     before_all, where = len(findings.problems), findings.file
     for entry in entries:
         data, place = entry.data, entry.place
@@ -346,13 +355,19 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
             check_messages(data["messages"], f"{place}.messages", findings)
             _check_line(data, findings, place)
         if len(findings.problems) == before:
-            kind = data.get("kind", DEFAULT_KIND)
+            line: Line = data
+            kind = line.get("kind", DEFAULT_KIND)
             of_kind = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-            own = {key: data[key] for key in ("output_tokens", "expect", *ASK_FIELDS) if key in data}
-            if "tool_choice" in data:
-                own["request"] = {**own.get("request", {}), "tool_choice": data["tool_choice"]}
-            given = data.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
-            of_kind["prompts"].append({"id": given, "messages": data["messages"], **own})
+            given = line.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
+            prompt: PromptEntry = {"id": given, "messages": line["messages"]}
+            take_asks(prompt, line)
+            if "output_tokens" in line:
+                prompt["output_tokens"] = line["output_tokens"]
+            if "expect" in line:
+                prompt["expect"] = line["expect"]
+            if "tool_choice" in line:
+                prompt["request"] = {**prompt.get("request", {}), "tool_choice": line["tool_choice"]}
+            of_kind["prompts"].append(prompt)
     if before_all:
         findings.problems.sort(key=lambda one: _line_of(one.where))
     if not kinds and not findings.problems:
@@ -367,7 +382,7 @@ def _line_of(where: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _check_line(data: Mapping[str, Any], findings: Findings, path: str) -> None:
+def _check_line(data: Line, findings: Findings, path: str) -> None:
     before = len(findings.problems)
     check_id(data.get("id", ""), findings, path)
     check_ask(data, findings, path)

@@ -7,13 +7,16 @@ OpenAI's and vLLM's structured outputs follow.
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.exceptions import best_match
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
+
+if TYPE_CHECKING:
+    from .suite_types import JsonSchema
 
 #: How much of a library's message is kept: it may repeat the whole value.
 MESSAGE_CHARACTERS = 200
@@ -67,7 +70,7 @@ def schema_problem(schema: object) -> str | None:
     return None
 
 
-def why_not(value: object, schema: dict[str, Any]) -> str | None:
+def why_not(value: object, schema: JsonSchema) -> str | None:
     """Return why a value is not of the schema's form, or None: the error that says most, with its place."""
     try:
         error = best_match(_validator(schema).iter_errors(value))
@@ -78,7 +81,7 @@ def why_not(value: object, schema: dict[str, Any]) -> str | None:
     return _message(error) if error else None
 
 
-def _validator(schema: dict[str, Any]) -> Any:
+def _validator(schema: JsonSchema) -> Any:
     # The registry holds the drafts themselves and fetches nothing.
     return validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
 

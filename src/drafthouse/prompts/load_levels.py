@@ -6,15 +6,18 @@ second, at random moments, however many still run).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from ..core.errors import did_you_mean
 from ..core.format import shown_level
 from ..core.schema import Findings
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+Level = TypeVar("Level", int, float)
 
 CLOSED, OPEN = "closed", "open"
 #: What a level counts, by the kind of load.
@@ -26,7 +29,33 @@ SECONDS = 30.0
 NARROW = 0.03
 ROUNDS = 2
 
-_ONE_OF = ("levels", "to", "rates")
+_ONE_OF: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
+
+
+class LadderWishes(TypedDict):
+    """How far a load ladder goes: one of levels, to, rates. ``limits``: ``ttft_ms``, ``tpot_ms``."""
+
+    levels: NotRequired[list[int]]
+    to: NotRequired[int]
+    rates: NotRequired[list[float]]
+    seconds: NotRequired[float]
+    narrow: NotRequired[float]
+    kinds: NotRequired[list[str]]
+    limits: NotRequired[dict[str, float]]
+    rounds: NotRequired[int]
+
+
+class PlannedLadder(TypedDict):
+    """The load ladder; ``levels`` are streams or requests/s, as ``unit`` says."""
+
+    load: str
+    unit: str
+    levels: list[float]
+    seconds: float
+    narrow: float
+    kinds: list[str]
+    limits: dict[str, float]
+    rounds: int
 
 
 def doubled(to: int) -> list[int]:
@@ -63,7 +92,7 @@ def _whole(text: str) -> int:
         raise ValueError(f"'{text.strip()}' is no whole number") from error
 
 
-def _ascending(levels: list[Any]) -> list[Any]:
+def _ascending(levels: list[Level]) -> list[Level]:
     # `not a < b` and not `a >= b`: what is no number (nan) is refused too.
     if any(not 0 < level < float("inf") for level in levels):
         raise ValueError(f"{_listed(levels)}: each must be above 0")
@@ -72,11 +101,11 @@ def _ascending(levels: list[Any]) -> list[Any]:
     return levels
 
 
-def levels_of(ladder: Mapping[str, Any]) -> tuple[str, list[Any]]:
+def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
     """Return the kind of load and the levels of what a profile asks for; it has been checked."""
     if "rates" in ladder:
         return OPEN, [float(rate) for rate in ladder["rates"]]
-    return CLOSED, list(ladder["levels"]) if "levels" in ladder else doubled(ladder["to"])
+    return CLOSED, [*(ladder["levels"] if "levels" in ladder else doubled(ladder["to"]))]
 
 
 def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
@@ -91,11 +120,8 @@ def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available:
             )
 
 
-def check_ladder(findings: Findings, experiment: Mapping[str, Any], available: Sequence[str]) -> None:
+def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: int, available: Sequence[str]) -> None:
     """Add to ``findings`` what is wrong with ``experiment.ladder``; ``available`` are the kinds of its suites."""
-    ladder = experiment.get("ladder")
-    if ladder is None:
-        return
     where = "experiment.ladder"
     given = [key for key in _ONE_OF if key in ladder]
     if len(given) != 1:
@@ -104,12 +130,12 @@ def check_ladder(findings: Findings, experiment: Mapping[str, Any], available: S
     else:
         _check_order(findings, f"{where}.{given[0]}", ladder[given[0]])
     check_kinds(findings, f"{where}.kinds", ladder.get("kinds", []), available)
-    rounds, has = ladder.get("rounds", ROUNDS), experiment.get("rounds", 2)
-    if rounds > has:
+    rounds = ladder.get("rounds", ROUNDS)
+    if rounds > experiment_rounds:
         findings.add(
             f"{where}.rounds",
             f"{rounds}",
-            f"{has} or fewer: the ladder is measured in the rounds of the experiment",
+            f"{experiment_rounds} or fewer: the ladder is measured in the rounds of the experiment",
             "lower it, or raise experiment.rounds",
         )
 
@@ -126,7 +152,7 @@ def _check_order(findings: Findings, where: str, asked: object) -> None:
         findings.add(where, str(error), "levels in ascending order, each once", "put them in order")
 
 
-def check_room(findings: Findings, ladder: Mapping[str, Any] | None, option: str, room: int | None) -> None:
+def check_room(findings: Findings, ladder: LadderWishes | None, option: str, room: int | None) -> None:
     """Add a finding where an arm serves fewer requests at once than the highest level sends.
 
     The rest would wait inside the engine, and the ladder would measure its queue. ``option`` is the engine's own
@@ -145,11 +171,8 @@ def check_room(findings: Findings, ladder: Mapping[str, Any] | None, option: str
         )
 
 
-def plan_ladder(experiment: Mapping[str, Any]) -> Data | None:
-    """Return the ladder with everything explicit, or None without one. No ``kinds`` means all that are not once."""
-    ladder = experiment.get("ladder")
-    if ladder is None:
-        return None
+def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
+    """Return the ladder with everything explicit; ``kinds`` are the experiment's, none: all that are not once."""
     load, levels = levels_of(ladder)
     return {
         "load": load,
@@ -157,13 +180,13 @@ def plan_ladder(experiment: Mapping[str, Any]) -> Data | None:
         "levels": levels,
         "seconds": float(ladder.get("seconds", SECONDS)),
         "narrow": float(ladder.get("narrow", NARROW)),
-        "kinds": list(ladder.get("kinds") or experiment.get("kinds", [])),
+        "kinds": list(ladder.get("kinds") or kinds),
         "limits": {name: float(limit) for name, limit in ladder.get("limits", {}).items()},
         "rounds": ladder.get("rounds", ROUNDS),
     }
 
 
-def longest_s(ladder: Mapping[str, Any], kinds: int, arms: int) -> float:
+def longest_s(ladder: PlannedLadder, kinds: int, arms: int) -> float:
     """Return the seconds that a ladder takes at most, answers that still run at the end of a step not counted."""
     return float(len(ladder["levels"]) * ladder["rounds"] * ladder["seconds"] * kinds * arms)
 

@@ -6,6 +6,7 @@ On the controller only, for it needs PyYAML and jsonschema.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core.documents import MIB, BadDocument, bytes_of, text_of
 from ..core.errors import DrafthouseError, Problem, did_you_mean
@@ -15,7 +16,10 @@ from .checks import schemas_of
 from .formats import SUITE, format_of, is_json, is_suite, read_prompts
 from .json_schema import schema_problem
 from .long_context import fill
-from .suites import Suite, check_suite
+from .suites import check_suite
+
+if TYPE_CHECKING:
+    from .suite_types import AskFields, Suite
 
 #: Bytes of a file of prompts at most: the largest of those that people send, ShareGPT's, has 700 MB.
 MOST_BYTES, MOST_LINES = 1024 * MIB, 1_000_000
@@ -99,7 +103,7 @@ def _check_schemas(suite: Suite, where: str) -> None:
     """Raise DrafthouseError for what is no JSON schema where a suite has one: no answer could be judged by it."""
     findings = Findings(where)
     for kind, entry in suite["kinds"].items():
-        places = [(f"kinds.{kind}", entry)]
+        places: list[tuple[str, AskFields]] = [(f"kinds.{kind}", entry)]
         places += [(f"kinds.{kind}.prompts[{number}]", prompt) for number, prompt in enumerate(entry["prompts"])]
         for place, asked in places:
             for path, schema in schemas_of(asked):

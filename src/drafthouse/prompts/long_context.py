@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.schema import Findings, Map, Value
+
+if TYPE_CHECKING:
+    from .suite_types import Kind, PromptEntry, Suite
 
 #: What stands in a prompt where its long text goes.
 MARK = "{long_text}"
@@ -235,7 +238,7 @@ def long_text(
 # --- in a suite -----------------------------------------------------------------------------------
 
 
-def check_long(prompt: Mapping[str, Any], findings: Findings, path: str) -> None:
+def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
     """Add to ``findings`` what is wrong with a prompt's `long:`; its shape and its messages are checked before."""
     content = prompt["messages"][-1]["content"] if prompt["messages"] else ""
     marks = content.count(MARK) if isinstance(content, str) else 0
@@ -261,13 +264,13 @@ def check_long(prompt: Mapping[str, Any], findings: Findings, path: str) -> None
         findings.add(f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key")
 
 
-def fill(suite: Mapping[str, Any], context: int | None = None) -> dict[str, Any]:
+def fill(suite: Suite, context: int | None = None) -> Suite:
     """Return ``suite`` with the long texts in their prompts, none longer than ``context`` (tokens) leaves room for.
 
     Raises DrafthouseError for prompts that have no room.
     """
     problems: list[Problem] = []
-    kinds = {
+    kinds: dict[str, Kind] = {
         kind: {**entry, "prompts": [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]}
         for kind, entry in suite["kinds"].items()
     }
@@ -277,19 +280,19 @@ def fill(suite: Mapping[str, Any], context: int | None = None) -> dict[str, Any]
 
 
 def _filled(
-    prompt: Mapping[str, Any],
-    entry: Mapping[str, Any],
+    prompt: PromptEntry,
+    entry: Kind,
     context: int | None,
     problems: list[Problem],
-    suite: Mapping[str, Any],
-) -> dict[str, Any]:
+    suite: Suite,
+) -> PromptEntry:
     if "long" not in prompt:
-        return dict(prompt)
-    long: Mapping[str, Any] = prompt["long"]
+        return {**prompt}
+    long = prompt["long"]
     *before, last = prompt["messages"]
     characters = CHARACTERS_A_TOKEN * long["tokens"]
     if context is not None:
-        room = context - AROUND - int(prompt.get("output_tokens", entry["output_tokens"]))
+        room = context - AROUND - prompt.get("output_tokens", entry["output_tokens"])
         if room < FEWEST_TOKENS:
             problems.append(
                 Problem(
@@ -308,5 +311,6 @@ def _filled(
         long.get("depth", 0.5),
         (prompt.get("expect") or {}).get("contains", ""),
     )
-    messages = [*before, {**last, "content": last["content"].replace(MARK, text)}]
-    return {**{key: value for key, value in prompt.items() if key != "long"}, "messages": messages}
+    filled: PromptEntry = {**prompt, "messages": [*before, {**last, "content": last["content"].replace(MARK, text)}]}
+    del filled["long"]
+    return filled

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
+from .checks import take_asks
 from .long_context import CHARACTERS_A_TOKEN, Chooser, days, long_text
 from .synthetic import REPEAT, SETTINGS, TEXTS
+
+if TYPE_CHECKING:
+    from .suite_types import Ask, JsonSchema, PromptEntry, ResponseFormat
 
 #: A form is spent after so many tries in a row that gave nothing new.
 _TRIES = 500
@@ -84,7 +88,7 @@ _NEEDLES = (
     ("The {what} was built in {n} days.", "In how many days was the {what} built?"),
 )
 _WHAT = ("copper kettle", "marble bench", "organ", "weather vane", "sledge", "globe", "ice cellar", "dovecote")
-_ENTRY = {
+_ENTRY: JsonSchema = {
     "type": "object",
     "properties": {
         "day": {"type": "integer", "minimum": 1, "maximum": 31},
@@ -95,8 +99,6 @@ _ENTRY = {
     "required": ["day", "month", "weather", "people"],
     "additionalProperties": False,
 }
-
-Ask = dict[str, Any]
 
 
 def _summarise(choose: Chooser, number: int) -> Ask:
@@ -125,7 +127,7 @@ def _travel(choose: Chooser, number: int) -> Ask:
 
 def _json(choose: Chooser, number: int) -> Ask:
     text = next(days(number, choose.one(SETTINGS)))
-    form = {"type": "json_schema", "json_schema": {"name": "entry", "strict": True, "schema": _ENTRY}}
+    form: ResponseFormat = {"type": "json_schema", "json_schema": {"name": "entry", "strict": True, "schema": _ENTRY}}
     return {**_said(f"Read this entry of a logbook and fill in the form as JSON:\n\n{text}"), "response_format": form}
 
 
@@ -186,7 +188,7 @@ def more_prompts(form: str, seed: int) -> Iterator[Ask]:
     while number - last < _TRIES:
         number += 1
         ask = _FORMS[form](choose, number)
-        text = ask["messages"][0]["content"]
+        text: str = ask["messages"][0]["content"]
         if text not in said:
             said.add(text)
             last = number
@@ -194,7 +196,7 @@ def more_prompts(form: str, seed: int) -> Iterator[Ask]:
 
 
 def lengthen(
-    kinds: Mapping[str, list[dict[str, Any]]], forms: Mapping[str, str], number: int, seed: int
+    kinds: Mapping[str, list[PromptEntry]], forms: Mapping[str, str], number: int, seed: int
 ) -> dict[str, int]:
     """Add synthetic prompts to ``kinds`` until they have ``number`` in all, and return how many to each.
 
@@ -219,10 +221,14 @@ def lengthen(
         while name in ids:
             name += "-"
         ids.add(name)
-        kinds[kind].append({"id": name, **ask})
+        prompt: PromptEntry = {"id": name, "messages": ask["messages"]}
+        take_asks(prompt, ask)
+        if "expect" in ask:
+            prompt["expect"] = ask["expect"]
+        kinds[kind].append(prompt)
         missing -= 1
     return added
 
 
-def _key(prompt: Mapping[str, Any]) -> str:
+def _key(prompt: Ask) -> str:
     return repr(prompt["messages"])

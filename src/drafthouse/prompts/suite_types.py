@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
 JsonSchema = dict[str, Any]
 """A JSON schema, whose keys are its own."""
+RequestFields = dict[str, Any]
+"""Further fields of a chat request: tool_choice, top_p, ... as the server has them."""
 
 
 class Message(TypedDict):
@@ -21,39 +23,114 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
 
 
-class Gate(TypedDict, total=False):
-    """What an answer must hold: a word, a JSON document of a schema, or a call of one of these tools."""
+class ToolFunction(TypedDict):
+    """A function that an answer may call."""
 
     name: str
-    contains: str
+    description: NotRequired[str]
+    parameters: NotRequired[JsonSchema]
+    strict: NotRequired[bool]
+
+
+class Tool(TypedDict):
+    """A tool, as OpenAI's chat API takes it."""
+
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class NamedSchema(TypedDict):
+    """The schema of an answer."""
+
+    name: str
+    description: NotRequired[str]
     schema: JsonSchema
-    tools: dict[str, JsonSchema]
+    strict: NotRequired[bool]
+
+
+class ResponseFormat(TypedDict):
+    """The form of an answer, as OpenAI's chat API takes it."""
+
+    type: Literal["json_object", "json_schema", "text"]
+    json_schema: NotRequired[NamedSchema]
+
+
+class Expect(TypedDict, total=False):
+    """What an answer must hold (in any case), or call."""
+
+    contains: str
+    tool: str
+
+
+class Gate(TypedDict):
+    """What an answer is checked for: words, a JSON document of a schema, or a call of one of these tools."""
+
+    name: str
+    contains: NotRequired[str]
+    schema: NotRequired[JsonSchema]
+    tools: NotRequired[dict[str, JsonSchema]]
+    tool: NotRequired[str | None]
 
 
 class AskFields(TypedDict, total=False):
     """What a prompt, or a kind for all of its prompts, asks for beside its messages."""
 
-    tools: list[JsonSchema]
-    tool_choice: Any
-    response_format: JsonSchema
-    request: dict[str, Any]
+    tools: list[Tool]
+    response_format: ResponseFormat
+    request: RequestFields
 
 
-class PromptEntry(AskFields):
+class Ask(AskFields):
+    """What is sent, and what is expected of the answer."""
+
+    messages: list[Message]
+    expect: NotRequired[Expect]
+
+
+class Line(Ask):
+    """A prompt in a user's own JSONL."""
+
+    id: NotRequired[str]
+    kind: NotRequired[str]
+    output_tokens: NotRequired[int]
+    tool_choice: NotRequired[Any]
+
+
+class Long(TypedDict):
+    """A long text of so many tokens; the sentence ``needle`` stands in it after the share ``depth``."""
+
+    tokens: int
+    seed: int
+    setting: NotRequired[Literal["farm", "harbour", "station"]]
+    needle: NotRequired[str]
+    depth: NotRequired[float]
+
+
+class PromptEntry(Ask):
     """A prompt of a suite; ``long`` is a long text in place of the mark in its last message."""
 
     id: str
-    messages: list[Message]
     output_tokens: NotRequired[int]
-    expect: NotRequired[dict[str, Any]]
-    long: NotRequired[dict[str, Any]]
+    long: NotRequired[Long]
+
+
+class Made(TypedDict):
+    """Prompts that are made: their form, how many, and the seed."""
+
+    form: str
+    number: int
+    seed: NotRequired[int]
 
 
 class Kind(AskFields):
-    """Prompts of one category; ``repeat`` sends them so often, ``more`` is the form of further ones."""
+    """Prompts of one category; ``repeat`` sends them so often, ``more`` is the form of further ones.
+
+    In a file ``made`` may stand in place of ``prompts``.
+    """
 
     output_tokens: int
     prompts: list[PromptEntry]
+    made: NotRequired[Made]
     repeat: NotRequired[int]
     temperatures: NotRequired[list[float]]
     more: NotRequired[str]

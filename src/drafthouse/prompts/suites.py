@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few
 from ..core.schema import Anything, Findings, List, Map, Table, Value, check
@@ -20,6 +20,9 @@ from .checks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_
 from .long_context import LONG, check_long
 from .more_prompts import MORE_FORMS, lengthen
 from .synthetic import MADE, REPEAT, made_prompts
+
+if TYPE_CHECKING:
+    from .suite_types import Gate, Kind, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
 
 _ROLES = ("assistant", "developer", "system", "tool", "user")
 MESSAGE = Map(
@@ -66,7 +69,6 @@ _SUITE = Map(
         "kinds": Table(_KIND, required=True),
     }
 )
-Suite = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,12 @@ class Prompt:
     suite: str
     kind: str
     id: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
     output_tokens: int
-    tools: Sequence[Mapping[str, Any]] | None = None
-    response_format: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] | None = None
-    gate: Mapping[str, Any] | None = None
+    tools: Sequence[Tool] | None = None
+    response_format: ResponseFormat | None = None
+    extra: RequestFields | None = None
+    gate: Gate | None = None
     temperatures: tuple[float, ...] = ()
     """Its kind's own; none: the experiment's."""
 
@@ -94,31 +96,31 @@ def check_suite(data: object, where: str) -> Suite:
     """
     findings = Findings(where)
     if check(data, _SUITE, findings):
-        assert isinstance(data, dict)
-        if not data["kinds"]:
+        suite = cast("Suite", data)
+        if not suite["kinds"]:
             findings.add("kinds", "no kinds", "one kind of work or more", "add one with its prompts")
         before = len(findings.problems)
-        kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in data["kinds"].items()}
+        kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in suite["kinds"].items()}
         for kind, entry in kinds.items():
             _check_kind(entry, f"kinds.{kind}", findings)
         if len(findings.problems) == before:
             _check_distinct(kinds, findings)
-            data = {**data, "kinds": kinds}
+            suite = {**suite, "kinds": kinds}
     if findings.problems:
         raise DrafthouseError(first_few(findings.problems, where))
-    assert isinstance(data, dict)
-    return data
+    return suite
 
 
-def _with_prompts(kind: str, entry: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
     """Return a kind with its prompts: its own, or those that are made for it."""
     path = f"kinds.{kind}"
     if "made" in entry and "prompts" in entry:
         findings.add(f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds")
     elif "made" in entry:
         made = made_prompts(kind, entry["made"], findings, f"{path}.made")
-        rest = {name: value for name, value in entry.items() if name != "made"}
-        return {"more": entry["made"]["form"], **rest, "prompts": made}
+        whole: Kind = {"more": entry["made"]["form"], **entry, "prompts": made}
+        del whole["made"]
+        return whole
     elif "prompts" not in entry:
         findings.add(f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
     elif not entry["prompts"]:
@@ -126,7 +128,7 @@ def _with_prompts(kind: str, entry: Mapping[str, Any], findings: Findings) -> di
     return {"prompts": [], **entry}
 
 
-def _check_kind(entry: Mapping[str, Any], path: str, findings: Findings) -> None:
+def _check_kind(entry: Kind, path: str, findings: Findings) -> None:
     check_ask(entry, findings, path)
     for number, prompt in enumerate(entry["prompts"]):
         place = f"{path}.prompts[{number}]"
@@ -148,7 +150,7 @@ def check_id(prompt_id: str, findings: Findings, path: str) -> None:
         )
 
 
-def check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: Findings) -> None:
+def check_messages(messages: Sequence[Message], path: str, findings: Findings) -> None:
     """Add a problem for each message that has neither text, nor parts, nor calls, and one where there is none."""
     if not messages:
         findings.add(path, "an empty list", "one message or more", "add {role: user, content: ...}")
@@ -161,7 +163,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]], path: str, findings: F
             findings.add(f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text")
 
 
-def _check_distinct(kinds: Mapping[str, Any], findings: Findings) -> None:
+def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
     ids: dict[str, str] = {}
     texts: dict[str, str] = {}
     for kind, entry in kinds.items():
@@ -186,7 +188,7 @@ def _check_distinct(kinds: Mapping[str, Any], findings: Findings) -> None:
             texts.setdefault(text, path)
 
 
-def expand(suite: Mapping[str, Any]) -> dict[str, list[Prompt]]:
+def expand(suite: Suite) -> dict[str, list[Prompt]]:
     """Return the prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
     prompts: dict[str, list[Prompt]] = {}
     for kind, entry in suite["kinds"].items():
@@ -199,7 +201,7 @@ def expand(suite: Mapping[str, Any]) -> dict[str, list[Prompt]]:
     return prompts
 
 
-def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str, Any], turn: int) -> Prompt:
+def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) -> Prompt:
     asked = asked_of(entry, prompt)
     return Prompt(
         suite,
@@ -215,7 +217,7 @@ def _prompt(suite: str, kind: str, entry: Mapping[str, Any], prompt: Mapping[str
     )
 
 
-def prompt_hashes(suites: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
     """Return a short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
 
     What decides the work is in it: the messages, the output length, tools, the form of the answer and further
@@ -241,7 +243,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     of their own form (`more:`), which ``seed`` chooses, and a sentence of the suite's "notes" says so. Raises
     DrafthouseError when that is not enough.
     """
-    kinds = {
+    kinds: dict[str, list[PromptEntry]] = {
         kind: [
             {**prompt, "id": one.id, "output_tokens": one.output_tokens}
             for one, prompt in zip(expand(suite)[kind], entry["prompts"] * entry.get("repeat", 1), strict=True)
@@ -262,15 +264,15 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
                 f"suite {suite['name']}",
             )
         )
-    mixed = [
+    mixed: list[PromptEntry] = [
         {"output_tokens": suite["kinds"][kind]["output_tokens"], **asked_of(suite["kinds"][kind], prompts[place])}
         for place in range(max(map(len, kinds.values())))
         for kind, prompts in kinds.items()
         if place < len(prompts)
     ]
     prompts = mixed[:number]
-    kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
-    picked = {**suite, "kinds": {suite["name"]: kind}}
+    all_in_one: Kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
+    picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}
     if added:
         each = ", ".join(f"{kind} {count}" for kind, count in added.items())
         said = (
@@ -283,7 +285,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
     """Return the suite with one output length for all of its prompts."""
-    kinds = {
+    kinds: dict[str, Kind] = {
         kind: {
             **entry,
             "output_tokens": output_tokens,

@@ -6,11 +6,14 @@ ladder up to 64 users sends hundreds. The same form and seed give the same promp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..core.schema import Findings, Map, Value
 from .long_context import Chooser, passage
+
+if TYPE_CHECKING:
+    from .suite_types import Made, PromptEntry
 
 #: Stands between a prompt's id and the number of its repeat, and so in no id itself.
 REPEAT = "#"
@@ -106,7 +109,7 @@ MADE = Map(
 )
 
 
-def made_prompts(kind: str, made: Mapping[str, Any], findings: Findings, path: str) -> list[dict[str, Any]]:
+def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[PromptEntry]:
     """Return the prompts of a kind's `made:`, no two alike; a problem is added where the parts do not give so many."""
     choose, form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
     texts: dict[str, None] = {}

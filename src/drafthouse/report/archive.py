@@ -11,15 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ..bench.kept_shapes import REPORT, RESULT, checked
+from ..bench.kept_shapes import REPORT, checked, checked_result
+from ..bench.result_types import ArmResult
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.format import clock, name_of, times_span
-from ..core.schema import Map
+from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
-from ..report.data.setup import ARMS
+from .report_types import ARMS, Arm, KeptProfile, Report
 
 HOW = "write a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
 # The time at the beginning of a folder's name; one without it is older than all that have it.
@@ -32,20 +33,19 @@ class Kept:
     """A kept report: its folder, what it says, and the results of both arms with every request."""
 
     path: Path
-    report: Mapping[str, Any]
-    results: Mapping[str, Mapping[str, Any]]
+    report: Report
+    results: Mapping[Arm, ArmResult]
 
     @property
     def label(self) -> str:
         """Return profile, host and time, as a person tells one report from another."""
-        parts = (self.report.get("profile"), self.report.get("host"), clock(str(self.report.get("date") or "")))
-        return " · ".join(str(part) for part in parts if part)
+        parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
+        return " · ".join(part for part in parts if part)
 
     @property
-    def resolved(self) -> Mapping[str, Any]:
+    def resolved(self) -> KeptProfile:
         """Return the resolved profile that it was measured with."""
-        found: Mapping[str, Any] = self.report.get("resolved") or {}
-        return found
+        return self.report["resolved"]
 
 
 def folders(reports: Path, profile: str | None = None) -> list[Path]:
@@ -92,7 +92,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     return chosen[int(steps)]
 
 
-def newest(reports: Path, host: str, resolved: Mapping[str, Any]) -> Kept | None:
+def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
     """Return the newest report of a resolved profile, in its engine's version, on one box; None where there is none.
 
     One of the same commands comes first: a result that was kept writes no new report, and one of other settings may be
@@ -103,16 +103,15 @@ def newest(reports: Path, host: str, resolved: Mapping[str, Any]) -> Kept | None
         report = _read(folder / "report.json")
         kept = report.get("resolved") or {}
         version = str((kept.get("engine") or {}).get("version"))
-        if (report.get("host"), version) != (host, str(resolved["engine"]["version"])):
+        if (report.get("host"), version) != (host, resolved["engine"]["version"]):
             continue
-        if _commands(kept) == _commands(resolved):
+        if _commands(kept.get("arms") or {}) == _commands(resolved["arms"]):
             return read_kept(folder)
         other = other or folder
     return read_kept(other) if other else None
 
 
-def _commands(resolved: Mapping[str, Any]) -> str:
-    arms = resolved.get("arms") or {}
+def _commands(arms: Mapping[str, ResolvedArm]) -> str:
     return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
 
 
@@ -128,16 +127,18 @@ def read_kept(folder: Path) -> Kept:
                 str(folder / "report.json"),
             )
         )
-    results = {arm: _read(folder / f"{arm}.json", RESULT) for arm in ARMS}
-    return Kept(folder, checked(report, REPORT, str(folder / "report.json")), results)
+    results = {arm: checked_result(_read(path), str(path)) for arm in ARMS for path in [folder / f"{arm}.json"]}
+    # The oldest reports keep no profile.
+    whole = cast("Report", {"resolved": {}, **checked(report, REPORT, str(folder / "report.json"))})
+    return Kept(folder, whole, results)
 
 
-def _read(path: Path, shape: Map | None = None) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     needed = "a file of a report, as scripts/report.py writes it"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
         raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "name another report", str(path)))
-    return checked(data, shape, str(path)) if shape else data
+    return data
 
 
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:

@@ -6,13 +6,16 @@ No library: a dozen aligned lines do not need one, and the text stands the same 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal
 
 from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
+from ..bench.stats import Estimated
 from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
+from .report_types import ARMS, GateRow, Load, LoadedArm, Report
+from .verdict_types import EqualOutputs
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 DIM, PLAIN = "\033[2m", "\033[0m"
@@ -32,7 +35,7 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
     return textwrap.wrap(printable(text), width, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")
 
 
-def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
+def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """Return the verdict, its numbers per kind, the articles' rows and the warnings, as lines of text.
 
     ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
@@ -63,11 +66,11 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
         rows = [
             [
                 row["group"] + (" *" if row["declared"] else ""),
-                number((row["tok_s"]["baseline"] or {}).get("median")),
-                number((row["tok_s"]["speculative"] or {}).get("median")),
+                number(_middle(row["tok_s"]["baseline"])),
+                number(_middle(row["tok_s"]["speculative"])),
                 times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
                 percent(row["acceptance"]["rate"]),
-                times((row["control"] or {}).get("median")),
+                times(_middle(row["control"])),
             ]
             for row in report["kinds"]
         ]
@@ -115,11 +118,15 @@ def verdict_table(report: Mapping[str, Any], *, width: int = 80, colour: bool = 
     return "\n".join([*lines, paint(rule, DIM)]) + "\n"
 
 
-def _equal(outputs: Mapping[str, Any]) -> str:
+def _middle(estimate: Estimated | None) -> float | None:
+    return estimate["median"] if estimate else None
+
+
+def _equal(outputs: EqualOutputs) -> str:
     return f"{outputs['equal']} of {outputs['pairs']}"
 
 
-def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
+def _load_lines(load: Load | None, width: int) -> list[str]:
     """Return the loads as a table: what the server and one user get in both arms, and whether it pays."""
     if not load:
         return []
@@ -128,12 +135,9 @@ def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
         [
             row["kind"],
             shown_level(row["level"]),
-            *(
-                _of_arm(row[arm], name)
-                for name in ("output_throughput", "per_user_tok_s")
-                for arm in ("baseline", "speculative")
-            ),
-            times((row["speedup"] or {}).get("median")),
+            *(_of_arm(row[arm], "output_throughput") for arm in ARMS),
+            *(_of_arm(row[arm], "per_user_tok_s") for arm in ARMS),
+            times(_middle(row["speedup"])),
             row["word"] or NOTHING,
         ]
         for row in load["rows"]
@@ -144,7 +148,7 @@ def _load_lines(load: Mapping[str, Any] | None, width: int) -> list[str]:
     return lines + [line for trouble in load["troubles"] for line in _wrap(trouble, width)]
 
 
-def _gate_lines(gates: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
     """Return a line for each gate that was tried."""
     tried = [gate for gate in gates if gate["word"] != "not measured"]
     if not tried:
@@ -157,8 +161,8 @@ def _gate_lines(gates: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     return lines
 
 
-def _of_arm(arm: Mapping[str, Any] | None, name: str) -> str:
+def _of_arm(arm: LoadedArm | None, name: Literal["output_throughput", "per_user_tok_s"]) -> str:
     """Return one number of an arm at a load, or what became of the step where it has none."""
     if not arm:
         return NOTHING
-    return number(arm[name]) if arm["status"] == "ok" else str(arm["status"])
+    return number(arm[name]) if arm["status"] == "ok" else arm["status"]

@@ -13,18 +13,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from ..analysis.crossover_text import load
-from ..analysis.verdict import Result
+from ..bench.result_types import ArmResult
+from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
-from ..report.data.build import MEASURES, build_report
-from ..report.data.setup import ARMS, MADE_WITH
+from ..report.data.build import build_report
+from ..report.data.measures import MEASURES
+from ..report.data.setup import MADE_WITH
+from ..report.report_types import ARMS, KeptProfile, Report
 
 PAGE, TEXT = "report.html.j2", "report.md.j2"
 # What the page is put together from, beside the two.
@@ -48,24 +50,24 @@ class Written:
 
     path: Path
     changed: bool
-    report: dict[str, Any]
+    report: Report
 
 
-def report_directory(reports: Path, report: Mapping[str, Any]) -> Path:
+def report_directory(reports: Path, report: Report) -> Path:
     """Return ``<reports>/<profile>/<time>-<host>``, the same for the same results."""
-    place = f"{wording.time_of(str(report['date']))}-{wording.name_of(str(report['host'])) or 'box'}"
-    return reports / (wording.name_of(str(report["profile"])) or "no-profile") / place
+    place = f"{wording.time_of(report['date'])}-{wording.name_of(report['host']) or 'box'}"
+    return reports / (wording.name_of(report["profile"]) or "no-profile") / place
 
 
 def write_report(
     reports: Path,
-    baseline: Result,
-    speculative: Result,
-    resolved: Mapping[str, Any],
+    baseline: ArmResult,
+    speculative: ArmResult,
+    resolved: KeptProfile,
     templates: Path,
     host: str = "",
-    stock: Result | None = None,
-    ladder: Mapping[str, Any] | None = None,
+    stock: ArmResult | None = None,
+    ladder: Ladder | None = None,
 ) -> Written:
     """Judge two results and write their report below ``reports``; the same results write nothing twice.
 
@@ -81,13 +83,13 @@ def write_report(
 
 def write_files(
     place: Path,
-    report: dict[str, Any],
-    baseline: Result,
-    speculative: Result,
-    resolved: Mapping[str, Any],
+    report: Report,
+    baseline: ArmResult,
+    speculative: ArmResult,
+    resolved: KeptProfile,
     templates: Path,
-    stock: Result | None = None,
-    ladder: Mapping[str, Any] | None = None,
+    stock: ArmResult | None = None,
+    ladder: Ladder | None = None,
 ) -> Written:
     """Write the files of a report into ``place``, as :func:`write_report` does."""
     place.mkdir(parents=True, exist_ok=True)
@@ -222,20 +224,20 @@ def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
     return env
 
 
-def render_html(report: Mapping[str, Any], templates: Path, stamp: str = "") -> str:
+def render_html(report: Report, templates: Path, stamp: str = "") -> str:
     """Return the report as one HTML page that loads nothing."""
     from ..report.plots.by_category import draw  # noqa: PLC0415 (brings matplotlib along)
 
     plots = {
         # The drawings are ours; what came from outside was escaped when they were made.
-        name: plot | {"svg": Markup(plot["svg"])}  # noqa: S704
+        name: {**plot, "svg": Markup(plot["svg"])}  # noqa: S704
         for name, plot in draw(report).items()
     }
     template = _environment(templates, escape=True).get_template(PAGE)
     return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp)
 
 
-def render_markdown(report: Mapping[str, Any], templates: Path) -> str:
+def render_markdown(report: Report, templates: Path) -> str:
     """Return the report as Markdown, for an issue or a blog."""
     template = _environment(templates, escape=False).get_template(TEXT)
     return template.render(report=report, verdict=report["verdict"])

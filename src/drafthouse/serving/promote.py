@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import age_of
@@ -16,9 +16,12 @@ from .container_recreate import record
 from .first_request import REQUEST_S
 from .history import ENDED, SERVED, add_event, put_ballast
 from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
-from .restore import Data, Tell, silent, wait_for
+from .restore import Data, silent, wait_for
 from .runtimes import is_same_start, runtime_of
 from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 # How long a server must live before it replaces another one.
 LIVES_S = 30.0

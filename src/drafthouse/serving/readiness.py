@@ -7,9 +7,9 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
@@ -20,6 +20,30 @@ from .first_request import ask_once
 from .oom_killer import DO as OUT_OF_MEMORY_DO
 from .oom_killer import Kills, is_out_of_memory, read_kills, why_it_died
 from .runtimes import Runtime, State, is_same_start
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
+    from ..core.step_clock import StepClock
+
+
+class Ready(TypedDict, total=False):
+    """An arm's last start: when (epoch seconds), and how long it took.
+
+    Not ``seen`` means that it was ready at the first look: ``ready_s`` is then the most that it can have been.
+    """
+
+    started: float
+    clock: StepClock | None
+    ready_s: float
+    seen: bool
+
+
+class ToldOfStart(TypedDict, total=False):
+    """What a result says of a start: seconds until it was ready, and whether that is only the most it can have been."""
+
+    ready_s: float
+    ready_at_most: bool
+
 
 _ASK_EVERY_S = 0.2
 _LAST_LINES = 15
@@ -34,7 +58,7 @@ def wait_until_ready(
     model: str,
     key: str,
     timeout_s: float,
-    progress: Callable[[Mapping[str, Any]], None],
+    progress: Tell,
     keep: Path | None = None,
     request_timeout_s: float | None = None,
     stranger: Callable[[], Problem | None] = lambda: None,
@@ -120,24 +144,21 @@ def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None
         replace_file(path, f"{json.dumps(kept)}\n", None)
 
 
-def read_ready(path: Path) -> dict[str, Any]:
-    """Return what is known of an arm's last start: started (epoch seconds), clock, ready_s, seen; {} of nothing.
-
-    Not ``seen`` means that it was ready at the first look: ready_s is then the most that it can have been.
-    """
+def read_ready(path: Path) -> Ready:
+    """Return what is known of an arm's last start; {} of nothing."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return data if isinstance(data, dict) else {}
+    return cast("Ready", data) if isinstance(data, dict) else {}
 
 
-def told_of_start(home: str | Path, name: str) -> dict[str, Any]:
-    """Return what a result's `engine` says of the start of an arm: ready_s, and ready_at_most where that is a bound."""
+def told_of_start(home: str | Path, name: str) -> ToldOfStart:
+    """Return what a result's `engine` says of the start of an arm."""
     kept = read_ready(ready_file(home, name))
     if "ready_s" not in kept:
         return {}
-    return {"ready_s": kept["ready_s"], **({} if kept.get("seen") else {"ready_at_most": True})}
+    return {"ready_s": kept["ready_s"]} if kept.get("seen") else {"ready_s": kept["ready_s"], "ready_at_most": True}
 
 
 def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:

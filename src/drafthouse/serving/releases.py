@@ -38,7 +38,7 @@ from .history import (
 # The release that serves and the four before it.
 KEEP = 5
 _DIGITS = 4
-_LEFT_OUT = ("box", "suites", "extras")
+_LEFT_OUT = ("box", "suites", "suites_file", "prompts", "extras", "overrides")
 # What serving a release again reads of it.
 _FILE = Map({"path": Value(str, required=True), "mode": Value(str), "content": Value(str, required=True)}, others=True)
 _RESOLVED = Map(

@@ -12,9 +12,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import lay_out
@@ -29,11 +29,13 @@ from .releases import Release, current, earlier, read_release, release_ids
 from .runtimes import runtime_of
 from .supervisor import Supervisor
 
-Tell = Callable[[Mapping[str, Any]], None]
+if TYPE_CHECKING:
+    from ..core.progress import Event, Tell
+
 Data = dict[str, Any]
 
 
-def silent(event: Mapping[str, Any]) -> None:
+def silent(event: Event) -> None:
     """Tell nobody."""
 
 

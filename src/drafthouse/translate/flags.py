@@ -10,14 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.schema import Findings, List, Map, Table, Value, check
 from ..core.yaml_documents import read_yaml
 from ..engines.pasted import Change, Given
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.pasted import FlagTable, OldRule
+
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"
 KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
@@ -64,10 +66,17 @@ _COMMON = Map(
     }
 )
 #: What is known of an engine without a file of its own.
-_NO_OLD_FLAGS: Data = {
+_NO_OLD_FLAGS: FlagTable = {
     "style": "-",
-    **{name: {} for name in ("short", "programs", "old", "keys", "values", "environment")},
-    **{name: [] for name in ("switches", "several", "secret")},
+    "short": {},
+    "switches": [],
+    "several": [],
+    "secret": [],
+    "programs": {},
+    "old": {},
+    "keys": {},
+    "values": {},
+    "environment": {},
 }
 
 
@@ -75,12 +84,12 @@ _NO_OLD_FLAGS: Data = {
 class OldFlags:
     """What became of old flags: each engine's own, of containers' and of variables, and of repositories."""
 
-    engines: Mapping[str, Data]
+    engines: Mapping[str, FlagTable]
     docker: Mapping[str, str]
     moved_repositories: Mapping[str, str]
-    environment: Mapping[str, Data]
+    environment: Mapping[str, OldRule]
 
-    def of(self, engine: str) -> Data:
+    def of(self, engine: str) -> FlagTable:
         """Return the table of an engine."""
         own = self.engines.get(engine, _NO_OLD_FLAGS)
         return {**own, "environment": {**self.environment, **own["environment"]}}
@@ -91,7 +100,7 @@ def load_flags(root: Path) -> OldFlags:
     problems: list[Problem] = []
     common, found = _read(root, FILE, _COMMON)
     problems += found
-    engines: dict[str, Data] = {}
+    engines: dict[str, FlagTable] = {}
     for path in sorted((root / FOLDER).glob("*.yml")):
         engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", _ENGINE)
         problems += found or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
@@ -100,18 +109,18 @@ def load_flags(root: Path) -> OldFlags:
     return OldFlags(engines, **common)
 
 
-def _read(root: Path, file: str, shape: Map) -> tuple[Data, list[Problem]]:
+def _read(root: Path, file: str, shape: Map) -> tuple[Any, list[Problem]]:
     findings = Findings(file)
     data = read_yaml(root / file, "the table of old flags, as YAML", f"restore it: git checkout -- {file}", where=file)
     check(data, shape, findings)
     return (data if isinstance(data, dict) else {}), findings.problems
 
 
-def _rule_problems(data: Data, file: str) -> list[Problem]:
+def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
     """Return what a shape cannot say: a renamed flag names its successor, and no other kind does."""
     findings = Findings(file)
     for part in ("old", "keys", "environment"):
-        for name, rule in data[part].items():
+        for name, rule in table[part].items():
             if (rule["kind"] == "renamed") != ("became" in rule):
                 findings.add(
                     f"{part}.{name}",
@@ -122,7 +131,7 @@ def _rule_problems(data: Data, file: str) -> list[Problem]:
     return findings.problems
 
 
-def read_given(words: list[str], table: Mapping[str, Any]) -> list[Given]:
+def read_given(words: list[str], table: FlagTable) -> list[Given]:
     """Cut ``words`` into flags with their values, as the engine of ``table`` does; bare words have no name."""
     switches = set(table["switches"]) | {name for name, rule in table["old"].items() if rule.get("takes") == "switch"}
     found: list[Given] = []
@@ -161,11 +170,11 @@ def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-(\d+(\.\d+)?)?", word) is not None
 
 
-def _long_name(spelled: str, table: Mapping[str, Any]) -> str:
+def _long_name(spelled: str, table: FlagTable) -> str:
     """Return the long name without dashes, spelled as the engine does up to the first dot."""
     short = table["short"]
     if spelled in short:
-        return str(short[spelled]).removeprefix("--")
+        return short[spelled].removeprefix("--")
     if not spelled.startswith("--"):
         head, dot, rest = spelled.partition(".")
         return f"{short[head].removeprefix('--')}{dot}{rest}" if head in short else spelled
@@ -188,7 +197,7 @@ def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:
     return kept
 
 
-def apply_old(found: list[Given], table: Mapping[str, Any], changes: list[Change]) -> list[Given]:
+def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> list[Given]:
     """Return the flags of today; what was renamed, removed, moved or ignored is added to ``changes``."""
     result = []
     for given in found:
@@ -217,11 +226,11 @@ def apply_old(found: list[Given], table: Mapping[str, Any], changes: list[Change
     return result
 
 
-def _became(rule: Mapping[str, Any]) -> str:
+def _became(rule: OldRule) -> str:
     return f"--{rule['became']}" + (f" {rule['value']}" if "value" in rule else "")
 
 
-def _new_value(given: Given, table: Mapping[str, Any], changes: list[Change]) -> Given:
+def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
     """Return the flag with the value that today's version has for it."""
     words = table["values"].get(given.name, {})
     if not isinstance(given.value, str) or given.value not in words:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
 from ..profiles.memory_fit import MIB, Fit, fit_arm
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options
+    from ..profiles.catalog_types import ModelEntry
+    from ..profiles.profile_types import Profile, Speculation
 
 #: Tokens to draft where neither a command nor the catalogue's method names a number.
 _USUAL_TOKENS = 5
@@ -22,18 +25,22 @@ def find_model(house: House, name: str) -> str | None:
     plain = name.rstrip("/").lower()
     last = plain.rsplit("/", 1)[-1]
     for key, model in house.models.items():
-        repo = str(model["source"].get("hub", {}).get("repo", "")).lower()
+        repo = _repo(model).lower()
         if plain in (key.lower(), repo) and plain:
             return key
         if "file" in model:
-            if last == str(model["file"]).lower():
+            if last == model["file"].lower():
                 return key
             continue
         is_path = plain.startswith(("/", "~", "./", "../"))
-        folders = {str(model["folder"]).lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
+        folders = {model["folder"].lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
         if (is_path or "/" not in plain) and last in folders - {""}:
             return key
     return None
+
+
+def _repo(model: ModelEntry) -> str:
+    return hub["repo"] if (hub := model["source"].get("hub")) else ""
 
 
 def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
@@ -42,8 +49,7 @@ def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -
     names: dict[str, str] = {}
     for key, model in house.models.items():
         if model["kind"] == kind and model["format"] in formats:
-            repo = str(model["source"].get("hub", {}).get("repo", ""))
-            names[str(model.get("file", repo.rsplit("/", 1)[-1]) or key).lower()] = key
+            names[(model.get("file", _repo(model).rsplit("/", 1)[-1]) or key).lower()] = key
     return [names[close] for close in difflib.get_close_matches(last, list(names), n=3, cutoff=0.5)]
 
 
@@ -52,11 +58,11 @@ class Wanted:
     """What a profile must serve: the engine's entry, both models (None: not in the catalogue) and its options."""
 
     engine_id: str
-    engine: Mapping[str, Any]
+    engine: EngineEntry
     target: str | None
     draft: str | None
     method: str
-    serve: Mapping[str, Any]
+    serve: Options
 
 
 def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[str], list[str]]:
@@ -70,21 +76,24 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
     same: list[str] = []
     near: list[str] = []
     for name, profile in sorted(house.profiles.items()):
-        spec = profile.get("speculation") or {}
-        alike = profile.get("target") == target if target else spec.get("method") == wanted.method
-        if name in house.broken or profile.get("engine") != wanted.engine_id or not alike:
+        if name in house.broken or profile["engine"] != wanted.engine_id:
             continue
-        exact = wanted.target is not None and (spec.get("method"), spec.get("draft")) == (wanted.method, wanted.draft)
+        spec = profile["speculation"]
+        if not (profile["target"] == target if target else spec["method"] == wanted.method):
+            continue
+        exact = wanted.target is not None and (spec["method"], spec.get("draft")) == (wanted.method, wanted.draft)
         (same if exact else near).append(name)
     near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
     return same, near
 
 
-def differences(profile: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(profile: Profile, other: Profile) -> list[str]:
     """Return in what a translated profile differs from one of the house: ``serve.x: 1 (there 2)``."""
     found = []
-    for part in ("speculation", "serve"):
-        here, there = profile.get(part) or {}, other.get(part) or {}
+    for part, here, there in (
+        ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
+        ("serve", dict(profile.get("serve") or {}), dict(other.get("serve") or {})),
+    ):
         for key in [*here, *(key for key in there if key not in here)]:
             if here.get(key) != there.get(key):
                 found.append(f"{part}.{key}: {here.get(key, 'not set')} (there {there.get(key, 'not set')})")
@@ -99,7 +108,7 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     for profile in profiles:
-        name = str(house.profiles[profile]["hardware"])
+        name = house.profiles[profile]["hardware"]
         if house.hardware[name]["devices"] >= devices:
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
@@ -154,21 +163,22 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     )
 
 
-def usual_tokens(house: House, engine: Mapping[str, Any], method: str, profiles: Sequence[str]) -> tuple[int, str]:
+def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
     """Return how many tokens to draft where the command does not say, and why so many."""
     for name in profiles:
         spec = house.profiles[name]["speculation"]
         if spec["method"] == method:
-            return int(spec["num_speculative_tokens"]), f"the command names none; as in the profile {name}"
-    usual = int(engine["methods"].get(method, {}).get("usual_tokens", _USUAL_TOKENS))
+            return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
+    entry = engine["methods"].get(method)
+    usual = entry.get("usual_tokens", _USUAL_TOKENS) if entry else _USUAL_TOKENS
     return usual, "the command names none; a usual number to begin with"
 
 
-def guess_method(house: House, engine: Mapping[str, Any], draft: str) -> str:
+def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
-    model = house.models.get(find_model(house, draft) or "", {})
+    model = house.models.get(find_model(house, draft) or "")
     if model:
-        return str(model.get("head_method", "draft_model"))
+        return model.get("head_method", "draft_model")
     name = draft.lower()
     for word, method in (
         ("eagle3", "eagle3"),
@@ -181,14 +191,13 @@ def guess_method(house: House, engine: Mapping[str, Any], draft: str) -> str:
     return "suffix" if not draft and "suffix" in engine["methods"] else "draft_model"
 
 
-def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Data, str]:
+def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Speculation, str]:
     """Return a speculation for a command that has none, since a profile always compares two arms; and why this."""
     if profiles:
-        return dict(
-            house.profiles[profiles[0]]["speculation"]
-        ), f"the command has none; as in the profile {profiles[0]}"
+        spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
+        return spec, f"the command has none; as in the profile {profiles[0]}"
     for key, model in house.models.items():
-        method = str(model.get("head_method", ""))
+        method = model.get("head_method", "")
         if wanted.target and model.get("head_for") == wanted.target and method in wanted.engine["methods"]:
             spec = {
                 "method": method,

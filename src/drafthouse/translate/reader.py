@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, nearest
 from ..core.shell import Flag
@@ -21,7 +21,9 @@ from .paste import Words
 from .sources import engine_of_words, image_version
 from .values import file_words, flat, printed, quoted, read_yaml, typed
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options, Settings
+    from ..engines.pasted import FlagTable
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
@@ -40,16 +42,16 @@ class Reading:
         self.words, self.house, self.flags, self.file_of = words, house, flags, file_of
         self.plug = engine_of_words(words)
         self.engine_id = self.plug.name
-        self.engine: Data = house.engines[self.engine_id]
-        self.table: Data = flags.of(self.engine_id)
+        self.engine: EngineEntry = house.engines[self.engine_id]
+        self.table: FlagTable = flags.of(self.engine_id)
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
-        self.serve: Data = {}  # the same in a profile's words
+        self.serve: Options = {}  # the same in a profile's words
         self.left_out: list[str] = []  # what a profile has no word for
         self.target, self.target_flag = "", ""
         self.config_name = ""
-        self.config: Data = {}  # an engine's YAML file, flat
+        self.config: Settings = {}  # an engine's YAML file, flat
         self.temperature = words.assignments.get("sampling.temperature")
         self.speculation: Speculation | None = None
         self._read()

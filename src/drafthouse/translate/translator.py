@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -34,7 +34,9 @@ from .reader import Reading
 from .sources import commands_of
 from .values import nested, plain, quoted
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..profiles.profile_types import Profile
+    from ..profiles.profile_types import Speculation as SpeculationWishes
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Translation:
     engine: str
     engine_name: str
     version: str
-    profile: Data
+    profile: Profile
     command: list[Flag]  # the program and the model, then one flag an entry
     environment: list[str]  # NAME=value in front of it, as a shell takes it
     files: dict[str, str]  # what it reads, name to text
@@ -102,11 +104,11 @@ class _Result:
         read, speculation = self.read, self.speculation
         target = self._known(read.target, "model")
         method = speculation.method if speculation else ""
-        entry = self.engine["methods"].get(method, {})
+        entry = self.engine["methods"].get(method)
         draft_name, draft = "", None
         if speculation and speculation.draft:
             draft_name = read.moved_repository(speculation.draft)
-            draft = self._known(draft_name, "head" if entry.get("draft") == "head" else "model")
+            draft = self._known(draft_name, "head" if entry and entry["draft"] == "head" else "model")
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
         if speculation is None:
@@ -129,7 +131,7 @@ class _Result:
         return Translation(
             name=f"{name}-pasted" if name in self.house.profiles else name,
             engine=read.engine_id,
-            engine_name=str(self.engine["name"]),
+            engine_name=self.engine["name"],
             version=self.version,
             profile=profile,
             command=self._command(),
@@ -152,13 +154,14 @@ class _Result:
             self.note(name, name, f"the catalogue has no such model{hint}", "kept")
         return found
 
-    def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> Data:
+    def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> SpeculationWishes:
         """Return `speculation:` of the profile, and put what was chosen or renamed into the engine's words."""
         tokens, method = speculation.tokens, speculation.method
         if tokens is None:
             tokens, why = usual_tokens(self.house, self.engine, method, profiles)
             self.note("(no number of tokens)", f"num_speculative_tokens: {tokens}", why, "chosen")
-        names = self.engine["methods"].get(method, {}).get("names", {})
+        entry = self.engine["methods"].get(method)
+        names = entry["names"] if entry else {}
         for key, value in list(speculation.words.items()):
             if draft_name and isinstance(value, str) and value.rstrip("/") == speculation.draft:
                 speculation.words[key] = draft_name
@@ -169,7 +172,9 @@ class _Result:
         for key in speculation.unknown:
             self.read.left_out.append(f"{key} of the speculation")
             self.note(key, key, "passed on as it is: the catalogue does not know it", "kept")
-        spec: Data = {"method": method, **({"draft": draft} if draft else {}), "num_speculative_tokens": tokens}
+        spec: SpeculationWishes = {"method": method, "draft": draft, "num_speculative_tokens": tokens}
+        if not draft:
+            del spec["draft"]
         if speculation.options:
             spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
         return spec
@@ -203,11 +208,14 @@ class _Result:
 
     def _requires(self, method: str) -> None:
         """Leave out of the profile what the catalogue sets with the method; set its environment."""
-        required = self.engine["methods"].get(method, {}).get("requires", {})
+        entry = self.engine["methods"].get(method)
+        required = entry.get("requires") if entry else None
+        if not required:
+            return
         for key, value in (required.get("serve") or {}).items():
             if self.read.serve.get(key) == value:
                 del self.read.serve[key]
-                word = self.engine["options"].get(key, {}).get("yaml", key)
+                word = self.engine["options"][key].get("yaml", key)
                 self.note(f"{word}: {value}", f"requires: of {method}", required["reason"], "moved")
         for name, value in (required.get("environment") or {}).items() if self.speculation else ():
             setting = f"{name}={quoted(str(value))}"
@@ -218,25 +226,29 @@ class _Result:
                 self.read.changes.remove(change)
                 self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
 
-    def _profile(self, hardware: str, target: str, spec: Data) -> Data:
+    def _profile(self, hardware: str, target: str, spec: SpeculationWishes) -> Profile:
         read, models = self.read, self.house.models
-        named = str(models.get(target, {}).get("name", target))
+        named = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
-        drafted = str(models.get(draft, {}).get("name", draft))
+        drafted = models[draft]["name"] if draft in models else draft
         way = f"{drafted} as its draft ({spec['method']})" if drafted else spec["method"]
-        profile: Data = {
+        profile: Profile = {
             "title": f"{named} with {way} on {self.house.hardware[hardware]['name']}",
             "hardware": hardware,
             "engine": read.engine_id,
+            "engine_version": self.version,
+            "target": target,
+            "speculation": spec,
+            "serve": dict(read.serve),
+            "temperature": float(read.temperature or 0),
+            "experiment": {"suites": ["mixed"]},
         }
-        if self.version != str(self.engine["default_version"]):
-            profile["engine_version"] = self.version
-        profile.update({"target": target, "speculation": spec})
-        if read.serve:
-            profile["serve"] = dict(read.serve)
-        if read.temperature:
-            profile["temperature"] = float(read.temperature)
-        profile["experiment"] = {"suites": ["mixed"]}
+        if self.version == self.engine["default_version"]:
+            del profile["engine_version"]
+        if not read.serve:
+            del profile["serve"]
+        if not read.temperature:
+            del profile["temperature"]
         return profile
 
     def _command(self) -> list[Flag]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument
 from ..core.errors import DrafthouseError, Problem
@@ -13,7 +13,9 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.yaml_documents import yaml_of
 from ..engines.pasted import Given
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..engines.entry_types import Settings
+
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 #: vLLM's own: a small letter counts in tens, a capital in twos (vllm/utils/argparse_utils.py).
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -73,7 +75,7 @@ def file_words(key: str, value: Any) -> list[str]:
     return [name, str(value)]
 
 
-def read_yaml(text: str, name: str) -> Data:
+def read_yaml(text: str, name: str) -> Settings:
     """Return the settings of an engine's YAML file; raises DrafthouseError with line and column."""
     try:
         data = yaml_of(text)
@@ -91,20 +93,20 @@ def read_yaml(text: str, name: str) -> Data:
     return {str(key): value for key, value in data.items()}
 
 
-def flat(data: Mapping[str, Any], prefix: str = "") -> Data:
+def flat(data: Settings, prefix: str = "") -> Settings:
     """Return nested settings as one level with dotted keys; lists and empty tables stay as they are."""
-    result: Data = {}
+    result: Settings = {}
     for key, value in data.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, dict) and value:
             result.update(flat(value, f"{prefix}{key}."))
         else:
             result[f"{prefix}{key}"] = value
     return result
 
 
-def nested(settings: Mapping[str, Any]) -> Data:
+def nested(settings: Settings) -> Settings:
     """Return the contrary of `flat`."""
-    result: Data = {}
+    result: Settings = {}
     for key, value in settings.items():
         *parents, last = key.split(".")
         place = result

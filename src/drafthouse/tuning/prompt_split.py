@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..bench.groups import ask_fields
 from ..bench.stats import values_needed
 from ..core.errors import DrafthouseError, Problem
 from ..prompts.suites import Prompt, expand
+
+if TYPE_CHECKING:
+    from ..prompts.suite_types import Suite
 
 Ask = dict[str, Any]
 
@@ -54,7 +57,7 @@ def prompts_for(
     """
     experiment = resolved["experiment"]
     names = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
-    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(own_suite)
+    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(cast("Suite", own_suite))
     enough = sum(len(wanted[kind]) for kind in names) >= values_needed()
     search: list[list[Prompt]] = []
     final: list[list[Prompt]] = []
@@ -90,7 +93,7 @@ def _by_kind(suites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Prompt]]
     found: dict[str, list[Prompt]] = {}
     for suite in suites.values():
         once = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
-        for kind, prompts in expand(once).items():
+        for kind, prompts in expand(cast("Suite", once)).items():
             found.setdefault(kind, []).extend(prompts)
     return found
 

@@ -13,7 +13,7 @@ from ..analysis.gates import FAILED, PASSED
 from ..analysis.output_equality import judge_outputs
 from ..analysis.verdict import THRESHOLD
 from ..bench.machine_state import OTHER_CPU_PERCENT
-from ..bench.stats import geometric_means, median, median_interval, paired_ratios
+from ..bench.stats import Estimated, geometric_means, median, median_interval, paired_ratios
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
 from ..core.plain_text import printable
 from ..core.table import table
@@ -42,9 +42,9 @@ class Judgement:
 
     word: str
     sentence: str
-    over_profile: Data | None = None
+    over_profile: Estimated | None = None
     """The winner's speed over that of the profile as it stood, prompt by prompt."""
-    over_baseline: Data | None = None
+    over_baseline: Estimated | None = None
     """The winner's speed over that of the same server without speculation."""
     equal_outputs: Data | None = None
     """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
@@ -80,7 +80,7 @@ def judge(found: Found) -> Judgement:
     return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
 
 
-def _word(won: Candidate, own: Candidate, over_profile: Mapping[str, Any], drafted: bool) -> tuple[str, str]:
+def _word(won: Candidate, own: Candidate, over_profile: Estimated, drafted: bool) -> tuple[str, str]:
     speed = f"{times_span(over_profile)} the speed of {own.id}"
     if not drafted:
         return NO_FASTER, f"{speed}, without drafting one token: speculation is not what made it so,"
@@ -101,7 +101,7 @@ def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     return pooled
 
 
-def _answers(outcomes: Sequence[Outcome]) -> Data:
+def _answers(outcomes: Sequence[Outcome]) -> Any:
     """Return the answers of an arm's rounds as the outputs gate reads a result."""
     return {
         "requests": [
@@ -112,7 +112,7 @@ def _answers(outcomes: Sequence[Outcome]) -> Data:
     }
 
 
-def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Data:
+def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Estimated:
     """Return the median speed-up over the prompts; one at several temperatures counts once, as in the verdict."""
     ratios = paired_ratios(slow, fast)
     return median_interval(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()

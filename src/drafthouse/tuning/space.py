@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
 from ..profiles.resolver import resolve
 from .types import Family, at_path, laid_over
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
 
 Data = dict[str, Any]
 
@@ -57,7 +60,7 @@ class _Reach:
     site: Mapping[str, Any]
     suites: Mapping[str, Sequence[str]]
     base: Data
-    resolved: Data
+    resolved: ResolvedProfile
 
     def run(self) -> Reach:
         self.profile = laid_over(self.house.profiles[self.name], self.base)

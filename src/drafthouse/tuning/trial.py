@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -21,15 +21,18 @@ from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, 
 from ..bench.machine_state import between, read_machine
 from ..bench.own_processes import own_pids
 from ..bench.results import acceptance_of
-from ..bench.spec_metrics import Snapshot, read_counters
+from ..bench.spec_metrics import read_counters
 from ..bench.step import warm_up
 from ..core.errors import DrafthouseError, Problem
 from .paired_stats import hopeless, pair_key
 from .types import FAILED, OK, STOPPED, TOO_LATE
 
+if TYPE_CHECKING:
+    from ..bench.result_types import Request, Snapshot
+    from ..core.progress import Tell
+
 SCHEMA = "drafthouse.trial/1"
 
-Tell = Callable[[dict[str, Any]], None]
 # No request takes longer; a trial's own time is usually up before.
 _REQUEST_S = 600.0
 # How much of an answer's fingerprint is kept: enough to tell answers apart, and no text.
@@ -115,7 +118,7 @@ class _Trial:
     def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
         self.endpoint, self.asks, self.options, self.tell = endpoint, asks, options, tell
         self.streams = max(1, min(options.concurrency, len(asks)))
-        self.requests: list[dict[str, Any]] = []
+        self.requests: list[Request] = []
         self.ratios: list[float] = []
         self.why = ""
 
@@ -181,10 +184,9 @@ class _Trial:
     def told(self, status: str, measured_s: float, before: Snapshot, after: Snapshot) -> dict[str, Any]:
         """Return the trial as plain data; no texts but where they are asked for: it travels and is kept."""
         bad = [one for one in self.requests if one["status"] != REQUEST_OK]
-        counters = [{"before": before, "after": after}]
-        acceptance = acceptance_of(self.requests, counters, None) if self.requests else {}
-        drafted = acceptance.get("spec_decode_draft_tokens") or 0
-        length = acceptance.get("spec_decode_acceptance_length") or 0
+        acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
+        drafted = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
+        length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
         greedy = [one for one in self.requests if one["status"] == REQUEST_OK and one["temperature"] == 0]
         told: dict[str, Any] = {
             "schema": SCHEMA,
@@ -203,7 +205,9 @@ class _Trial:
         }
         if self.options.texts:
             told["answers"] = [
-                {**{name: one[name] for name in _ANSWER}, "group": "final", "prompt_id": _pair(one)} for one in greedy
+                {name: value for name, value in one.items() if name in _ANSWER}
+                | {"group": "final", "prompt_id": _pair(one)}
+                for one in greedy
             ]
         return told
 

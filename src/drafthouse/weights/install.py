@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.resolved_types import Pair, WeightItem
@@ -19,7 +20,10 @@ from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
 from .integrity import Checked, Note, read_note, write_note
 from .snapshot import Placed, Wish, place
-from .sources import Done, Tell, Tools, at_path, derived, from_package
+from .sources import Done, Tools, at_path, derived, from_package
+
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 
 class FromHub(Placed, Done):

@@ -10,11 +10,11 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import sync
@@ -26,9 +26,11 @@ from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified
 from .layout import check_room, held, sweep, write_ref
 from .snapshot_progress import Counts, telling
 
+if TYPE_CHECKING:
+    from ..core.progress import Tell
+
 __all__ = ["Settings", "Wish", "place"]
 
-Tell = Callable[[Mapping[str, Any]], None]
 _NOTE_EVERY_S = 2.0
 _ASK_TRIES = 4  # before the first byte: a network that is not there should say so soon
 

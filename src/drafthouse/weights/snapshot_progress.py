@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.progress import Event, Tell
 
 _EVERY_S = 1.0
 _WINDOW = 15  # ticks that the rate is taken over
@@ -68,7 +71,7 @@ class Counts:
                 if self._open == 0:
                     self.transfer_seconds += time.monotonic() - self._since
 
-    def event(self) -> Mapping[str, Any]:
+    def event(self) -> Event:
         """Return what a person wants to know now."""
         now = time.monotonic()
         with self._lock:
@@ -76,7 +79,7 @@ class Counts:
             self._told = self._hashed
             word = "fetching" if fetching else "verifying" if reading else "waiting for a turn:"
             done = min(self.total, self.standing + (sum(self._lie.values()) if fetching else self._hashed))
-        event: dict[str, Any] = {
+        event: Event = {
             "text": f"{word} {self.name}",
             "item": self.name,
             "done": done,
@@ -94,7 +97,7 @@ class Counts:
 
 
 @contextmanager
-def telling(counts: Sequence[Counts], tell: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+def telling(counts: Sequence[Counts], tell: Tell) -> Iterator[None]:
     """Tell once a second how far each is."""
     ended = threading.Event()
 

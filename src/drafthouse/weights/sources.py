@@ -10,10 +10,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import json_of
 from ..core.errors import DrafthouseError, Problem
@@ -27,7 +27,8 @@ from .layout import FETCHED, held, plain, sweep
 from .nearby_copies import Place
 from .snapshot import Settings
 
-Tell = Callable[[Mapping[str, Any]], None]
+if TYPE_CHECKING:
+    from ..core.progress import Tell
 
 
 class Done(TypedDict):

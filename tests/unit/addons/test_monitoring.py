@@ -31,9 +31,7 @@ GPU, CPU, NVIDIA = "rtx6000-qwen-eagle3", "cpu-smollm2-ngram", "rtx6000-gptoss-t
 ON = {"monitoring": {"enabled": True}}
 
 
-def resolved(
-    inventory: str = "workstation", profile: str = GPU, version: str | None = None, **site: Any
-) -> dict[str, Any]:
+def resolved(inventory: str = "workstation", profile: str = GPU, version: str | None = None, **site: Any) -> Any:
     given = {**site_of_inventory(inventory), **ON, **site}
     return resolved_profile(profile, given, {"engine_version": version} if version else None)
 
@@ -121,7 +119,8 @@ def test_who_listens_elsewhere_is_opened_by_the_firewall() -> None:
 
 
 def test_an_inventorys_words_arrive() -> None:
-    assert site_from({"drafthouse_monitoring": ON["monitoring"]}) == ON
+    found: object = site_from({"drafthouse_monitoring": ON["monitoring"]})
+    assert found == ON
 
 
 # --- the files --------------------------------------------------------------------------------------

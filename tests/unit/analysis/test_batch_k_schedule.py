@@ -61,7 +61,7 @@ def test_the_catalogue_says_who_can(
     assert (found["option"], found["form"]) == (option, form)
     assert (found["why"] is None) == (option is not None)
     if version == "0.22.0":
-        assert found["why"].endswith("num_speculative_tokens_per_batch_size came in 0.24.0")
+        assert (found["why"] or "").endswith("num_speculative_tokens_per_batch_size came in 0.24.0")
 
 
 # ---- what is offered -----------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_a_level_that_costs_ends_the_offer_although_a_higher_one_looks_well_by_c
 def test_the_offer_is_one_that_the_resolver_takes() -> None:
     found = offer(measured(FALLING), resolved())
     built = resolved_profile("rtx6000-qwen-eagle3", site_of_inventory("workstation"), found["overrides"])
-    assert built["method"]["settings"][ROWS["option"]] == found["offered"]
+    assert built["method"]["settings"][str(ROWS["option"])] == found["offered"]
 
 
 def test_the_command_survives_make_and_the_shell() -> None:

@@ -21,7 +21,7 @@ LEVELS = (1, 2, 4, 8, 16, 32)
 QUICK = 2000
 
 
-def one(gains: dict[float, float], **fields: Any) -> dict[str, Any]:
+def one(gains: dict[float, float], **fields: Any) -> Any:
     return fill(known_ladder(gains, **fields), QUICK)[KIND]
 
 
@@ -77,7 +77,7 @@ def test_a_level_in_between_that_does_not_pay_is_named() -> None:
     assert ", but not at 4 (costs 10 % at 4); costs 10 % beyond (at 16)" in found["sentence"]
 
 
-def scattered(gains: dict[float, float], unsure: dict[float, list[float]]) -> dict[str, Any]:
+def scattered(gains: dict[float, float], unsure: dict[float, list[float]]) -> Any:
     """The crossover of a known ladder, with levels at which the prompts gain differently, as listed in turns."""
     ladder = known_ladder(gains | dict.fromkeys(unsure, 1.0))
     for step in ladder["steps"]:
@@ -224,7 +224,7 @@ def test_prompts_that_one_level_lacks_are_resampled_all_the_same() -> None:
     for step in ladder["steps"]:
         if step["level"] == 8:
             step["tpot_by_prompt"] = dict(list(step["tpot_by_prompt"].items())[:9])
-    found = fill(ladder, QUICK)[KIND]
+    found: Any = fill(ladder, QUICK)[KIND]
     assert found["pays_until"] == pytest.approx(one(FALLING)["pays_until"])
     assert None not in found["interval"]
 
@@ -240,7 +240,7 @@ def test_prompts_that_one_level_lacks_are_resampled_all_the_same() -> None:
         ),
     ],
 )
-def test_a_ladder_of_nothing_says_why(ladder: dict[str, Any], why: str) -> None:
+def test_a_ladder_of_nothing_says_why(ladder: Any, why: str) -> None:
     found = fill(ladder, QUICK)[KIND]
     assert (found["word"], found["levels"]) == ("cannot say", [])
     assert found["sentence"] == f"cannot say up to which load it pays: no level was measured well in both arms ({why})"
@@ -328,7 +328,7 @@ def test_the_interval_of_the_crossover_holds_the_truth(figure: Callable[[str], N
     true = next(level / 100 for level in range(100, 6400) if gain(level / 100) <= 1.03)
     inside = 0
     for seed in range(200):
-        low, high = fill(simulated(seed, LEVELS, gain, prompts=20), QUICK)[KIND]["interval"]
+        low, high = fill(simulated(seed, LEVELS, gain, prompts=20), QUICK)[KIND]["interval"] or [None, None]
         inside += (low or 0) <= true <= (high or math.inf)
     figure(f"the 95 % interval of the crossover holds the truth in {inside} of 200 simulated ladders")
     # A percentile bootstrap of a median holds a little less than it says (test_stats.py): 92 %, and three standard

@@ -16,17 +16,17 @@ FALLING: dict[float, float] = {1: 1.8, 2: 1.6, 4: 1.4, 8: 1.26, 16: 0.8}
 QUICK = 2000
 
 
-def one(gains: dict[float, float], **fields: Any) -> dict[str, Any]:
+def one(gains: dict[float, float], **fields: Any) -> Any:
     return fill(known_ladder(gains, **fields), QUICK)[KIND]
 
 
-def ab(word: str, median: float, **scope: Any) -> dict[str, Any]:
+def ab(word: str, median: float, **scope: Any) -> Any:
     """What `judge` says, as far as it concerns a ladder."""
     speedup = {"median": median, "low": median - 0.1, "high": median + 0.1, "n": 12, "confidence": 0.95, "reach": 0.95}
     return {"word": word, "speedup": speedup, "scope": {"kinds": [KIND], "concurrency": 1, **scope}}
 
 
-def beside(verdict: dict[str, Any], gains: dict[float, float], **fields: Any) -> dict[str, Any]:
+def beside(verdict: Any, gains: dict[float, float], **fields: Any) -> Any:
     """Return the crossover of a known ladder beside the A/B's verdict."""
     ladder = known_ladder(gains, **fields)
     found = agreed(ladder | {"crossover": fill(ladder, QUICK)}, verdict)
@@ -74,9 +74,7 @@ def test_in_the_middle_of_a_ladder_the_abs_word_is_a_gap() -> None:
         (ab("does not pay", 1.0), {"load": "open", "unit": "requests a second"}),
     ],
 )
-def test_the_ladder_stays_as_it_is_where_both_agree_or_are_of_something_else(
-    verdict: dict[str, Any], fields: dict[str, Any]
-) -> None:
+def test_the_ladder_stays_as_it_is_where_both_agree_or_are_of_something_else(verdict: Any, fields: Any) -> None:
     assert beside(verdict, FALLING, **fields) == one(FALLING, **fields)
 
 
@@ -91,10 +89,10 @@ def test_no_ladder_and_one_of_nothing_stay_what_they_are() -> None:
 @pytest.mark.parametrize(("speedup", "word"), [(1.5, "pays"), (1.0, "does not pay")])
 @pytest.mark.parametrize("alone", [1.05, 1.4])
 def test_a_report_does_not_say_both(speedup: float, word: str, alone: float) -> None:
-    ladder = known_ladder({1: alone, 2: 1.0, 4: 0.7})
+    ladder: Any = known_ladder({1: alone, 2: 1.0, 4: 0.7})
     ladder["crossover"] = fill(ladder, QUICK)
     pair = make_pair({KIND: speedup}, prompts=12)
-    report = build_report(*pair, make_resolved(kinds=[KIND]), ladder=ladder)
+    report: Any = build_report(*pair, make_resolved(kinds=[KIND]), ladder=ladder)
     assert report["verdict"]["word"] == word
     (kind,) = report["load"]["kinds"]
     assert (kind["word"] == "pays") == (word == "pays")

@@ -13,9 +13,9 @@ from drafthouse.analysis.paired_tests import flip_test, losses_chance, margin_te
 from drafthouse.analysis.verdict import judge
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.loader import load_suite
-from tests.support.builders import make_pair, make_request, make_resolved, make_result
+from tests.support.builders import NOTHING, make_pair, make_request, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 Say = Callable[[str, str, float, int], str]
 """What an arm says: arm, prompt, temperature, round."""
 
@@ -162,7 +162,7 @@ def test_honest_arms_fail_in_fewer_than_one_experiment_in_a_hundred(
 def test_too_few_prompts_are_not_measured() -> None:
     found = judge_texts(*arms(seeded(prose), 3, (0.0,)))
     assert found["word"] == "not measured"
-    assert judge_texts({}, {})["word"] == "not measured"
+    assert judge_texts(NOTHING, NOTHING)["word"] == "not measured"
     # Short answers tell nothing, and everybody's are short.
     assert judge_texts(*arms(lambda *_: "4817"))["word"] == "not measured"
 

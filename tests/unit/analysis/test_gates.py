@@ -13,9 +13,9 @@ from drafthouse.analysis.paired_tests import sign_test
 from drafthouse.analysis.verdict import judge
 from drafthouse.prompts.json_schema import Unfinished, read_json, schema_problem, why_not
 from drafthouse.report.data.checks import gates_not_measured
-from tests.support.builders import make_pair, make_request, make_resolved, make_result
+from tests.support.builders import NOTHING, make_pair, make_request, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 
 SCHEMA = {
     "type": "object",
@@ -323,7 +323,7 @@ def test_what_cannot_be_told_says_why_and_stands_in_the_verdict_and_in_the_repor
         ": too few to be no chance, and with 0 of 4 right too many to pass; they were cut off or left open, which a "
         "longer output may settle"
     )
-    verdict = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
+    verdict: Any = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
     assert (verdict["word"], verdict["wrong_output"]) == ("pays", False)
     told = gates_not_measured(verdict)
     assert any(sentence.startswith("JSON by schema: 1 of the 4 prompts") for sentence in told)
@@ -347,7 +347,7 @@ def test_nothing_asked_is_not_measured_and_says_where_prompts_are() -> None:
     assert [gate["word"] for gate in found[1:]] == ["not measured"] * 4 + ["passed"]
     assert "the suite 'gates' has" in found[1]["said"]
     assert json.loads(json.dumps(found)) == found
-    assert [gate["word"] for gate in judge_gates({}, {}, {})] == ["not measured"] * 6
+    assert [gate["word"] for gate in judge_gates(NOTHING, NOTHING, NOTHING)] == ["not measured"] * 6
 
 
 def test_the_sign_test() -> None:

@@ -19,7 +19,7 @@ from drafthouse.analysis.output_equality import (
 from drafthouse.analysis.verdict import judge
 from tests.support.builders import make_pair, make_request, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 TOKENS = 128
 WORDS = [f" w{number:02d}" for number in range(90)]
 
@@ -199,9 +199,9 @@ def test_tokens_before_a_character(fields: Data, character: int, found: tuple[in
 
 
 def test_calls_belong_to_what_was_said_and_their_ids_do_not() -> None:
-    one = {"text": "", "tool_calls": [{"name": "a", "arguments": "{}", "id": "1"}]}
-    assert whole_text(one) == whole_text({**one, "tool_calls": [{"name": "a", "arguments": "{}", "id": "2"}]})
-    assert whole_text(one) != whole_text({**one, "tool_calls": [{"name": "b", "arguments": "{}"}]})
+    one: Any = {"text": "", "tool_calls": [{"name": "a", "arguments": "{}", "id": "1"}]}
+    assert whole_text(one) == whole_text(one | {"tool_calls": [{"name": "a", "arguments": "{}", "id": "2"}]})
+    assert whole_text(one) != whole_text(one | {"tool_calls": [{"name": "b", "arguments": "{}"}]})
 
 
 def test_an_answer_that_is_the_others_beginning_is_cut_and_empty_answers_are_equal() -> None:

@@ -19,11 +19,11 @@ from tests.support.builders import make_resolved
 
 pytestmark = pytest.mark.processes
 
-Data = dict[str, Any]
+Data = Any
 
 PATH = "/prometheus/metrics"
 # Prompts: the interval of a median needs six pairs.
-SUITE = {
+SUITE: Any = {
     "name": "mixed",
     "description": "for tests",
     "kinds": {
@@ -50,7 +50,7 @@ def compare(baseline: Data, speculative: Data, *, engine: str | None = "trtllm")
             # Reading /metrics would take the iteration stats away from whoever wants them.
             assert set(server.state.paths) == {"/v1/chat/completions", PATH}
             assert server.state.iteration_stats
-    known = {"id": engine, "name": "TensorRT-LLM", "version": "1.2.1", "runtime": "docker"} if engine else None
+    known: Any = {"id": engine, "name": "TensorRT-LLM", "version": "1.2.1", "runtime": "docker"} if engine else None
     results = {
         arm: assemble([step], arm, profile=resolved["profile"], key=resolved["key"], engine=known) for arm in servers
     }

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_a_control_as_wide_as_the_gain_leaves_nothing_to_say(swings: list[float]
     assert re.match(told, str(verdict["sentence"]))
 
 
-def loaded(arm: str, percent: float, steal: float = 0.0, own_s: float = 30.0, gain: float = 1.5) -> dict[str, object]:
+def loaded(arm: str, percent: float, steal: float = 0.0, own_s: float = 30.0, gain: float = 1.5) -> Any:
     base, spec = make_pair({"copy-edit": gain})
     for group in (base if arm == "baseline" else spec)["machine"]["groups"]:
         group["between"] = {

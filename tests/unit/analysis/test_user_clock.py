@@ -9,9 +9,9 @@ import pytest
 from drafthouse.analysis.user_clock import user_clock
 from drafthouse.analysis.verdict import THRESHOLD, judge
 from drafthouse.core.format import DASH, TIMES
-from tests.support.builders import make_pair, make_resolved
+from tests.support.builders import NOTHING, make_pair, make_resolved
 
-Data = dict[str, Any]
+Data = Any
 
 
 def clocked(ttft: tuple[float, float], tpot: tuple[float, float], tokens: int, told: int = 0) -> tuple[Data, Data]:
@@ -83,6 +83,6 @@ def test_the_first_answer_token_stands_there_where_a_model_thinks_first() -> Non
 
 
 def test_nothing_measured_has_no_clock() -> None:
-    clock = user_clock({"baseline": {}, "speculative": {}}, ["chat"])
+    clock = user_clock({"baseline": NOTHING, "speculative": NOTHING}, ["chat"])
     assert clock["output_tokens"] is None
     assert clock["e2el_ms"] == {"baseline": None, "speculative": None, "speedup": None}

@@ -14,9 +14,9 @@ from drafthouse.core.format import DASH, TIMES
 from drafthouse.profiles.catalog import profile_names
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.data.build import against_stock
-from tests.support.builders import make_pair, make_resolved, make_result
+from tests.support.builders import NOTHING, make_pair, make_resolved, make_result
 
-Data = dict[str, Any]
+Data = Any
 Break = Callable[[Data, Data, Data], Any]
 
 
@@ -136,7 +136,7 @@ def test_a_prompt_at_two_temperatures_is_one_prompt() -> None:
         )
     assert "over 8 prompts" in twice["reasons"][0]
     base, spec = heated(make_pair({"copy-edit": 2.0}))
-    stock = against_stock(base, {"baseline": base, "speculative": spec}, twice["scope"]["groups"])
+    stock: Any = against_stock(base, {"baseline": base, "speculative": spec}, twice["scope"]["groups"])
     assert stock["speculative"]["n"] == stock["baseline"]["n"] == 8
     # A group is of one temperature, and its figures stay its own.
     assert {name: group["speedup"] for name, group in twice["groups"].items()} == dict.fromkeys(
@@ -464,7 +464,7 @@ def test_all_reasons_are_collected() -> None:
 
 
 def test_results_with_nothing_in_them_are_invalid_and_raise_nothing() -> None:
-    verdict = judge({}, {}, {})
+    verdict = judge(NOTHING, NOTHING, NOTHING)
     assert verdict["word"] == "invalid"
     assert verdict["speedup"] is None
 

@@ -47,12 +47,12 @@ async def pieces(step_s: float = 0.01) -> AsyncIterator[bytes]:
     yield tail()
 
 
-def asked(handler: Handler, timeout_s: float = 10.0, key: str | None = None, number: int = 1) -> list[dict[str, Any]]:
+def asked(handler: Handler, timeout_s: float = 10.0, key: str | None = None, number: int = 1) -> list[Any]:
     """Send requests, one after the other, to a server that answers with ``handler``; return them raw."""
     application = web.Application()
     application.router.add_post("/v1/chat/completions", handler)
 
-    async def all_of_them(endpoint: Endpoint) -> list[dict[str, Any]]:
+    async def all_of_them(endpoint: Endpoint) -> list[Any]:
         async with open_session(timeout_s) as session:
             records = [await send(session, endpoint, ASK) for _ in range(number)]
         return [raw_request(record, endpoint, 0.0) for record in records]

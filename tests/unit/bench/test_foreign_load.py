@@ -32,8 +32,8 @@ def states(loads: Sequence[float]) -> list[MachineState]:
     return made
 
 
-def waited(loads: Sequence[float], most_s: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    told: list[dict[str, Any]] = []
+def waited(loads: Sequence[float], most_s: float) -> tuple[Any, list[Any]]:
+    told: list[Any] = []
     left = states(loads)
     found = wait_for_quiet(lambda state: {OWN}, told.append, most_s, lambda: left.pop(0), lambda seconds: None)
     return found, told
@@ -57,8 +57,10 @@ def test_the_wait_has_an_end() -> None:
     found, told = waited([0.8] * 5, 3)
     assert (found["seconds"], found["quiet"], len(told)) == (3.0, False, 3)
     assert found["busy"] == ["make"]
-    assert waited_in_vain([{}, {"waited": found}])
-    assert not waited_in_vain([{}, {"waited": waited([0.8, 0.0], 3)[0]}])
+    steps: list[Any] = [{}, {"waited": found}]
+    assert waited_in_vain(steps)
+    steps = [{}, {"waited": waited([0.8, 0.0], 3)[0]}]
+    assert not waited_in_vain(steps)
 
 
 def test_without_a_wait_it_is_looked_at_once() -> None:
@@ -76,10 +78,10 @@ def test_a_real_neighbour_is_seen_and_our_own_is_not() -> None:
     burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(CORES)]
     try:
         time.sleep(0.3)
-        found = wait_for_quiet(lambda state: (), lambda event: None, 0)
+        found: Any = wait_for_quiet(lambda state: (), lambda event: None, 0)
         assert not found["quiet"]
         before = read_cpu()
-        mine = wait_for_quiet(lambda state: {one.pid for one in burning}, lambda event: None, 0)
+        mine: Any = wait_for_quiet(lambda state: {one.pid for one in burning}, lambda event: None, 0)
         assert mine["other_cpu_percent"] < found["other_cpu_percent"]
         assert {one.pid for one in burning} <= before.processes.keys()
     finally:

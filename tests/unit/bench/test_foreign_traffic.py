@@ -37,11 +37,11 @@ llamacpp:requests_deferred 2
 """
 
 
-def snapshot(**traffic: float) -> dict[str, Any]:
+def snapshot(**traffic: float) -> Any:
     return {"dialect": "vllm", "error": None, "traffic": traffic}
 
 
-def requests(number: int = 4, **fields: Any) -> list[dict[str, Any]]:
+def requests(number: int = 4, **fields: Any) -> list[Any]:
     return [{"status": "ok", "input_tokens": 50, "output_tokens": 100, **fields} for _ in range(number)]
 
 
@@ -101,7 +101,7 @@ def test_more_than_ours_is_somebody_elses(more: dict[str, float], said: str) -> 
     )
     assert found is not None
     assert found["polluted"]
-    assert said in found["said"]
+    assert said in (found["said"] or "")
 
 
 def test_who_is_there_before_we_begin() -> None:
@@ -157,7 +157,7 @@ def test_what_we_broke_off_is_not_somebody_elses() -> None:
         (snapshot(output_tokens=500), snapshot()),
     ],
 )
-def test_counters_that_cannot_tell(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_counters_that_cannot_tell(before: Any, after: Any) -> None:
     assert foreign(before, after, requests(), 100) is None
 
 
@@ -165,11 +165,11 @@ def test_counters_that_cannot_tell(before: dict[str, Any], after: dict[str, Any]
 
 
 def ask(number: int, tokens: int = 30) -> Ask:
-    messages = [{"role": "user", "content": f"prompt {number}"}]
+    messages: list[Any] = [{"role": "user", "content": f"prompt {number}"}]
     return Ask("s", "chat", "chat", f"p{number}", messages, tokens)
 
 
-async def measured(base_url: str, strangers: int) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+async def measured(base_url: str, strangers: int) -> tuple[Any | None, list[Any]]:
     """Send eight requests, two at a time, beside so many of somebody else's."""
     endpoint = Endpoint("a", base_url, "clock")
     async with open_session(30) as session, open_session(30) as elsewhere:
@@ -208,7 +208,7 @@ async def test_waiting_until_nothing_runs() -> None:
 
 
 async def test_a_server_that_tells_nothing_is_not_waited_for() -> None:
-    async def nothing() -> dict[str, Any]:
+    async def nothing() -> Any:
         return unreadable("HTTP 404")
 
     began = time.monotonic()
@@ -240,7 +240,7 @@ def test_a_jump_is_found(after: Clocks, jump_s: float, suspended_s: float, pollu
     found = clock_jump(START, after)
     assert found is not None
     assert (found["jump_s"], found["suspended_s"], found["polluted"]) == (jump_s, suspended_s, polluted)
-    assert said in found["said"]
+    assert said in (found["said"] or "")
 
 
 @pytest.mark.parametrize("after", [later(30.0, 30.0, 30.0), later(30.3, 30.0, 30.0), later(7203.0, 7200.0, 7200.0)])

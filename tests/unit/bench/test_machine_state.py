@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ SPIN = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
 
 
 def test_this_machine() -> None:
-    facts = read_machine().facts
+    facts: Any = read_machine().facts
     assert facts["cpu"]["cores_usable"] >= 1
     assert facts["cpu"]["load_1m"] >= 0
     assert 0 < facts["memory"]["available_bytes"] <= facts["memory"]["total_bytes"]

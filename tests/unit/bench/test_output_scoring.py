@@ -25,9 +25,9 @@ from drafthouse.report.data.checks import gates_not_measured
 from drafthouse.serving.runtimes import State
 from tests.fakes.scoring_server import GARBAGE, MODEL, Spoil, scoring_server
 from tests.support.builders import make_pair, make_resolved
-from tests.unit.bench.test_step import suite
+from tests.unit.bench.test_step import lay_suites, suite
 
-Data = dict[str, Any]
+Data = Any
 
 
 def one_in_eight(ids: list[int], temperature: float) -> list[int]:
@@ -120,7 +120,8 @@ def test_text_that_is_not_what_its_ids_say_fails() -> None:
 def test_it_turns_the_verdict_and_results_without_scores_are_still_judged() -> None:
     pair = make_pair({"copy-edit": 2.5})
     assert judge(*pair, make_resolved())["word"] == "pays"
-    told = gates_not_measured(judge(*pair, make_resolved()))
+    plain: Any = judge(*pair, make_resolved())
+    told = gates_not_measured(plain)
     assert any("would have said" in sentence for sentence in told)
     for result, scores in zip(pair, made_scores(random.Random(2), 12, worse=1.0), strict=True):
         result.update(scores)
@@ -187,7 +188,7 @@ def test_answers_that_are_less_likely_are_found(prompts: int, worse: float, foun
 
 def test_a_sample_takes_short_prompts_of_every_group_and_none_that_is_held_to_a_form() -> None:
     def ask(group: str, number: int, **more: Any) -> Ask:
-        words = [{"role": "user", "content": "x" * (40 - number)}]
+        words: list[Any] = [{"role": "user", "content": "x" * (40 - number)}]
         return Ask("s", group, group, f"p{number}", words, 8, **more)
 
     groups = [
@@ -203,14 +204,14 @@ def test_a_sample_takes_short_prompts_of_every_group_and_none_that_is_held_to_a_
 
 
 def test_the_figures_of_one_answer() -> None:
-    made = {"own": [-0.5, -3.0, -0.25], "best": [-0.5, -0.5, -0.25], "decoded": " Caf\ufffd is", "whole": True}
+    made: Any = {"own": [-0.5, -3.0, -0.25], "best": [-0.5, -0.5, -0.25], "decoded": " Caf\ufffd is", "whole": True}
     assert score_row(made, ("", "Café is")) == {
         "tokens": 3, "misses": 1, "worst": 2.5, "mean_logprob": -1.25, "same_text": True,
     }  # fmt: skip
-    thought = {**made, "decoded": "<think>\nSo it is.\n</think>\nYes.<|im_end|>"}
+    thought: Any = {**made, "decoded": "<think>\nSo it is.\n</think>\nYes.<|im_end|>"}
     assert score_row(thought, ("\nSo it is.\n", "Yes."))["same_text"] is True
     assert score_row(made, ("", "Other words"))["same_text"] is False
-    assert score_row({**made, "whole": False}, ("", "Other words"))["same_text"] is None
+    assert score_row(made | {"whole": False}, ("", "Other words"))["same_text"] is None
 
 
 @pytest.mark.processes
@@ -223,11 +224,11 @@ def test_a_long_answer_is_scored_as_far_as_the_engine_may_and_a_refusal_ends_not
         assert {row["tokens"] for row in found["answers"]} == {20}
         assert {row["same_text"] for row in found["answers"]} == {None}
         # What is scored once is not scored again.
-        again = score_answers(endpoint, [{**step, "scoring": found}], 25)
+        again = score_answers(endpoint, [step | {"scoring": found}], 25)
         assert again["answers"] == []
     gone = score_answers(endpoint, [step], 25)
     assert (gone["answers"], gone["left"]) == ([], 16)
-    assert "Connect" in gone["why"] or "refused" in gone["why"]
+    assert "Connect" in str(gone["why"]) or "refused" in str(gone["why"])
 
 
 # ---- in an experiment --------------------------------------------------------------------------------
@@ -245,7 +246,8 @@ def test_arms_in_turns_are_scored_in_the_next_step_of_the_baseline(
     (tmp_path / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], suites=["s"])
     resolved |= {
-        "result_dir": str(tmp_path), "key_file": str(tmp_path / "key"), "suites": {"s": suite("s", chat=8)},
+        "result_dir": str(tmp_path), "key_file": str(tmp_path / "key"),
+        "suites_file": lay_suites(tmp_path, s=suite("s", chat=8)),
         "scores": {"by": "prompt_logprobs", "tokens": 1024},
     }  # fmt: skip
     resolved["site"]["home"] = str(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from drafthouse.bench.results import assemble, not_well, percentile, spread, summary_lines
 
 
-def request(number: int, **fields: Any) -> dict[str, Any]:
+def request(number: int, **fields: Any) -> Any:
     """Return a request that took 100 ms to the first token and then 10 ms a token."""
     return {
         "prompt_id": f"p{number}",
@@ -38,7 +38,7 @@ def request(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def counters(drafts: int, accepted: int, dialect: str | None = "vllm") -> dict[str, Any]:
+def counters(drafts: int, accepted: int, dialect: str | None = "vllm") -> Any:
     return {
         "dialect": dialect,
         "present": True,
@@ -49,7 +49,7 @@ def counters(drafts: int, accepted: int, dialect: str | None = "vllm") -> dict[s
     }
 
 
-def step(requests: list[dict[str, Any]], started: float = 1000.0, **arm: Any) -> dict[str, Any]:
+def step(requests: list[Any], started: float = 1000.0, **arm: Any) -> Any:
     groups = dict.fromkeys((one["round"], one["group"]) for one in requests)
     measured = {
         "model_id": "m",
@@ -164,9 +164,9 @@ def test_the_next_source_where_one_group_has_no_counters() -> None:
 
 def test_steps_of_an_alternated_experiment_are_one_result() -> None:
     first = step([request(0), request(1)], 1000.0)
-    other = {**step([request(0)]), "arms": {"baseline": {}}}
+    other: Any = {**step([request(0)]), "arms": {"baseline": {}}}
     second = step([request(0, round=2), request(1, round=2)], 1500.0)
-    result = assemble(
+    result: Any = assemble(
         [first, other, second],
         "speculative",
         profile="p",

@@ -27,7 +27,7 @@ def answer(*documents: tuple[float, Any]) -> Answer:
     return read_answer(split_events(*stream(*reads)))
 
 
-def delta(**fields: Any) -> dict[str, Any]:
+def delta(**fields: Any) -> Any:
     return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
 
 
@@ -159,7 +159,7 @@ def test_errors_inside_a_stream(data: bytes, error: str) -> None:
     assert read_answer(split_events(*stream((1.0, data)))).error == error
 
 
-def pieces(*calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def pieces(*calls: list[Any]) -> list[Any]:
     """The calls of an answer whose chunks carried these pieces of calls."""
     chunks = [(float(n), delta(tool_calls=one)) for n, one in enumerate(calls)]
     return answer(*chunks).tool_calls
@@ -174,7 +174,7 @@ def test_a_tool_call_comes_in_pieces() -> None:
 
 
 def test_two_calls_are_kept_apart_by_their_index_or_by_their_names() -> None:
-    def piece(name: str | None, arguments: str | None, **index: int) -> dict[str, Any]:
+    def piece(name: str | None, arguments: str | None, **index: int) -> Any:
         return {**index, "function": {"name": name, "arguments": arguments}}
 
     wanted = [{"name": "a", "arguments": "{1}"}, {"name": "b", "arguments": "{2}"}]

@@ -60,7 +60,7 @@ def stopped_once(server: Running, after: int, seconds: float) -> Iterator[None]:
 
 def test_an_engine_that_is_stopped_ends_the_step_and_names_who_waited() -> None:
     began = time.monotonic()
-    kept: list[dict[str, Any]] = []
+    kept: list[Any] = []
     with clock_server(**SLOW) as server, stopped_once(server, 4, 20.0), pytest.raises(StoodStill) as caught:
         run_step(
             [Endpoint("a", server.base_url, "clock")], [suite("s", chat=30)], StepOptions(timeout_s=2.0),

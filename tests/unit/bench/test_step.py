@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.samples import disturbances
 from drafthouse.bench.step import WARMUP_TOKENS, run_step
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.prompts.suite_file import suites_file, suites_text
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
 from tests.support.builders import make_resolved
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.processes
 QUICK = {"ttft_ms": 3, "interval_ms": 1, "tokens": 6, "metrics": "vllm"}
 
 
-def suite(name: str = "s", **kinds: int) -> dict[str, Any]:
+def suite(name: str = "s", **kinds: int) -> Any:
     """Return a suite with so many prompts of each kind."""
     return {
         "name": name,
@@ -47,6 +49,14 @@ def suite(name: str = "s", **kinds: int) -> dict[str, Any]:
     }
 
 
+def lay_suites(home: Path, **suites: dict[str, Any]) -> str:
+    """Put suites where a run of ``home`` has them, and return the file."""
+    file = Path(suites_file(str(home), suites))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(suites_text(suites))
+    return str(file)
+
+
 def order(servers: Mapping[str, Running]) -> list[tuple[str, str]]:
     """Return which arm got which prompt, in the order of their arrival, warm-ups left out."""
     arrivals = [
@@ -57,10 +67,8 @@ def order(servers: Mapping[str, Running]) -> list[tuple[str, str]]:
     return [(arm, text) for _, arm, text in sorted(arrivals) if not text.startswith("Count")]
 
 
-def measured(
-    options: StepOptions, suites: list[dict[str, Any]], **arms: Running
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    events: list[dict[str, Any]] = []
+def measured(options: StepOptions, suites: list[Any], **arms: Running) -> tuple[Any, list[Any]]:
+    events: list[Any] = []
     endpoints = [Endpoint(arm, server.base_url, "clock") for arm, server in arms.items()]
     return run_step(endpoints, suites, options, events.append), events
 
@@ -248,7 +256,7 @@ def stranger(server: Running) -> Iterator[None]:
         thread.join(20)
 
 
-def disturbed(step: dict[str, Any]) -> dict[str, list[tuple[str, Any, str]]]:
+def disturbed(step: Any) -> dict[str, list[tuple[str, Any, str]]]:
     return {arm: disturbances(assemble([step], arm)) for arm in step["arms"]}
 
 
@@ -308,7 +316,7 @@ def test_a_machine_that_was_suspended_is_told_by_both_arms(monkeypatch: pytest.M
 COUNTED = {"ttft_ms": 5, "tokens": 20, "fixed_ms": 4.0, "each_ms": 0.1}
 
 
-def judged(rounds: int = 2, **speculative: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def judged(rounds: int = 2, **speculative: Any) -> tuple[Any, Any]:
     """Measure a server against one that drafts and is no faster, but for these options; return verdict and result."""
     work = [suite(chat=8)]
     work[0]["kinds"]["chat"]["output_tokens"] = 32  # more than the servers make: usage may lie without going above it
@@ -334,7 +342,7 @@ def test_usage_of_one_arm_half_again_as_high_is_found_by_the_text_and_by_the_eng
 
 
 @pytest.mark.parametrize("fault", [{"usage": "zero"}, {"usage_factor": 0.25}])
-def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: dict[str, Any]) -> None:
+def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: Any) -> None:
     verdict, spec = judged(**fault)
     assert verdict["word"] == "invalid"
     assert disturbances(spec) == []

@@ -73,7 +73,7 @@ def test_a_change_is_found_prompt_by_prompt_with_its_interval(tmp_path: Path) ->
 
 def test_the_same_report_is_no_difference(tmp_path: Path) -> None:
     kept = read_kept(keep(tmp_path, "20261120-100000"))
-    found = compare(kept, kept, 0.0)
+    found: Any = compare(kept, kept, 0.0)
     assert found["differs"] == found["against"] == found["regressions"] == found["marks"] == []
     assert {row["word"] for row in found["rows"]} == {"no clear difference"}
 
@@ -221,10 +221,7 @@ def test_a_box_that_was_too_noisy_for_a_verdict_is_no_regression_and_no_proof_of
 def test_a_gate_that_no_longer_passes_is_a_regression(tmp_path: Path) -> None:
     one, two = pair_of(tmp_path)
     gate = {"name": "json", "title": "JSON by schema"}
-    before, after = (
-        Kept(kept.path, {**kept.report, "gates": [{**gate, "word": word}]}, kept.results)
-        for kept, word in ((one, "passed"), (two, "failed"))
-    )
+    before, after = (changed(kept, gates=[{**gate, "word": word}]) for kept, word in ((one, "passed"), (two, "failed")))
     assert "the gate JSON by schema passed and is failed" in compare(before, after, 0.5)["regressions"]
     assert not compare(after, before, 0.5)["regressions"]
 
@@ -240,7 +237,7 @@ def test_a_crossover_that_comes_earlier_is_a_regression(tmp_path: Path) -> None:
             }
     one = keep(tmp_path, "20261120-100000", ladder=ladder)
     two = keep(tmp_path, "20261121-100000", ladder=with_crossover(early))
-    found = compare(read_kept(one), read_kept(two), 0.05)
+    found: Any = compare(read_kept(one), read_kept(two), 0.05)
     assert [line for line in found["regressions"] if line.startswith("copy-edit: speculation paid until ")]
     assert found["load"]["rows"][0]["speculative"]["a"]
     assert compare(read_kept(two), read_kept(one), 0.05)["regressions"] == []
@@ -255,7 +252,8 @@ def test_too_few_prompts_are_not_judged_and_said_so(tmp_path: Path) -> None:
 
 
 def changed(kept: Kept, **report: Any) -> Kept:
-    return Kept(kept.path, {**kept.report, **report}, kept.results)
+    whole: Any = {**kept.report, **report}
+    return Kept(kept.path, whole, kept.results)
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +277,7 @@ UNTOLD = {**NEVER, "word": "cannot say"}
 
 def under_load(kept: Kept, ends: dict[str, Any], levels: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Kept:
     """The report with other ends of its kind, and only some of its levels judged."""
-    load = kept.report["load"]
+    load: Any = kept.report["load"]
     (kind,) = load["kinds"]
     rows = [row if row["level"] in levels else {**row, "speedup": None} for row in load["rows"]]
     return changed(kept, load={**load, "kinds": [{**kind, **ends}], "rows": rows})
@@ -329,7 +327,8 @@ def test_a_shorter_ladder_is_held_to_the_levels_it_has(laddered: Kept) -> None:
 
 def test_a_load_of_which_the_second_report_says_nothing_is_named(laddered: Kept) -> None:
     paid = under_load(laddered, until(10, 12, 14))
-    no_kind = changed(paid, load={**paid.report["load"], "kinds": [], "rows": []})
+    load: Any = paid.report["load"]
+    no_kind = changed(paid, load={**load, "kinds": [], "rows": []})
     for after, said in (
         (under_load(laddered, UNTOLD), "it pays in A, and B cannot say"),
         (under_load(laddered, NEVER, ()), "it pays in A, and B cannot say"),

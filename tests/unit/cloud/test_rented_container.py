@@ -234,7 +234,7 @@ def test_the_folder_of_what_is_kept(tmp_path: Path) -> None:
 
 # --- a rented machine that is a whole VM -----------------------------------------------------------------
 
-VM = {"has_systemd": True, "has_docker": True, "is_root": True}
+VM: Any = {"has_systemd": True, "has_docker": True, "is_root": True}
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,10 @@ VM = {"has_systemd": True, "has_docker": True, "is_root": True}
         ({"is_root": False}, {"drafthouse_recognise_vm": True}, False),
     ],
 )
-def test_a_vm_is_a_workstation(box: dict[str, bool], variables: dict[str, bool], recognised: bool) -> None:
+def test_a_vm_is_a_workstation(box: Any, variables: dict[str, bool], recognised: bool) -> None:
     resolved = resolved_profile("h100-llama33-draft3b", site_of_inventory("vastai"))
-    site = site_of_vm(resolved, {**VM, **box}, variables)
+    signs: Any = {**VM, **box}
+    site = site_of_vm(resolved, signs, variables)
     assert bool(site) == recognised
     if site:
         assert (site["box_kind"], site["runtime"], site["home"]) == ("workstation", "docker", resolved["site"]["home"])

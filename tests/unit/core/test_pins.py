@@ -73,7 +73,7 @@ def test_a_damaged_record_is_not_taken_for_an_empty_one(tmp_path: Path, text: st
             use()
 
 
-def resolved(name: str, **overrides: Any) -> dict[str, Any]:
+def resolved(name: str, **overrides: Any) -> Any:
     return resolved_profile(name, site_of_inventory("workstation"), overrides or None)
 
 
@@ -97,9 +97,11 @@ def test_plan_and_report_say_what_is_not_pinned_yet_and_then_what_it_was_pinned_
     pinned = [item for item in after["weights"] if item["details"]["revision"] != "unresolved"]
     assert [commit_words(item) for item in pinned] == [item["details"]["revision"] for item in pinned]
     # Results of earlier versions know neither.
-    old = {key: value for key, value in after.items() if key not in ("image_digest", "remote_code", "hashes")}
-    assert setup({**old, "weights": [{k: v for k, v in i.items() if k != "pinned"} for i in old["weights"]]})
-    assert setup({}) == setup({"weights": []})
+    old: Any = {key: value for key, value in after.items() if key not in ("image_digest", "remote_code", "hashes")}
+    old["weights"] = [{k: v for k, v in i.items() if k != "pinned"} for i in old["weights"]]
+    assert setup(old)
+    nothing: Any = {}
+    assert setup(nothing) == setup(nothing | {"weights": []})
 
 
 def test_remote_code_is_said_with_repository_and_commit() -> None:
@@ -204,8 +206,9 @@ def test_pickles_that_the_catalogue_names_are_refused_before_anything_is_fetched
         {name: list(data["kinds"]) for name, data in load_suites([]).items()},
     )
 
-    def resolving(**more: Any) -> dict[str, Any]:
-        house.models["llama31-8b-medusa"] = {**model, "source": {"hub": hub}, **more}
+    def resolving(**more: Any) -> Any:
+        changed: Any = {**model, "source": {"hub": hub}, **more}
+        house.models["llama31-8b-medusa"] = changed
         return resolve(house, "rtx6000-llama31-medusa", site, suites)
 
     with pytest.raises(DrafthouseError) as error:
@@ -221,7 +224,8 @@ def test_pickles_in_a_folder_of_the_users_own_are_refused_too(tmp_path: Path) ->
     item: Any = {"id": "mine", "name": "Mine", "source": "path", "path": str(tmp_path), "details": {}, "bytes": 1}
     with pytest.raises(DrafthouseError, match=r"pickled weights: pytorch_model\.bin"):
         at_path(item)
-    assert at_path({**item, "allow_pickle": ["*.bin"]})["changed"] is False
+    item["allow_pickle"] = ["*.bin"]
+    assert at_path(item)["changed"] is False
 
 
 def test_preflight_says_whose_code_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +272,8 @@ def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:
         patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         patch.setattr(image_action, "pins_file", lambda root: file)
         patch.setattr(action, "_module", module, raising=False)
-        found = action.run(task_vars={"drafthouse": nightly})
+        found = action.run(task_vars={"drafthouse_profile": nightly})
     assert not found.get("failed")
     assert [one["digest"] for one in asked if "digest" in one] == ["", ""]
     assert file.read_text() == before
-    assert found["ansible_facts"]["drafthouse"]["image_digest"] == "sha256:" + "b" * 64
+    assert found["ansible_facts"]["drafthouse_profile"]["image_digest"] == "sha256:" + "b" * 64

@@ -17,7 +17,7 @@ from tests.support.catalogue import table
 pytestmark = pytest.mark.processes
 
 
-def rendered(profile: str, runtime: str = "process", **overrides: Any) -> dict[str, Any]:
+def rendered(profile: str, runtime: str = "process", **overrides: Any) -> Any:
     return resolved_profile(profile, {**site_of_inventory("workstation"), "runtime": runtime}, overrides)
 
 
@@ -108,7 +108,7 @@ def test_a_digest_is_part_of_the_image() -> None:
     image = table("engines")["vllm"]["image"]
     from drafthouse.profiles.engine_version import _image
 
-    engine = {"versions": {}, "image": {**image, "digest": "sha256:abc"}}
+    engine: Any = {"versions": {}, "image": {**image, "digest": "sha256:abc"}}
     assert _image(engine, "0.32.0", None, "gpu") == "vllm/vllm-openai:v0.32.0@sha256:abc"
     assert _image(engine, "0.32.0", None, "cpu") is None
 

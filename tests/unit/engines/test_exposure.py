@@ -29,7 +29,7 @@ LAN: dict[str, Any] = {"allow_cidrs": ["192.168.1.0/24"]}
 VLLM, TRTLLM, LLAMACPP = "rtx6000-qwen-eagle3", "rtx6000-gptoss-trtllm-eagle3", "rtx4090-llama32-llamacpp-draft1b"
 
 
-def resolved(profile: str = VLLM, inventory: str = "workstation", **site: Any) -> dict[str, Any]:
+def resolved(profile: str = VLLM, inventory: str = "workstation", **site: Any) -> Any:
     return resolved_profile(profile, {**site_of_inventory(inventory), **site})
 
 
@@ -88,7 +88,8 @@ def test_every_engine_says_what_is_open_in_every_version() -> None:
     ids=str,
 )
 def test_who_reaches_the_engine(site: dict[str, Any], who: str) -> None:
-    assert reach({"box_kind": "workstation", "host": "127.0.0.1", **site}) == who
+    whole: Any = {"box_kind": "workstation", "host": "127.0.0.1", **site}
+    assert reach(whole) == who
 
 
 # --- preflight --------------------------------------------------------------------------------------

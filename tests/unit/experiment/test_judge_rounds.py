@@ -34,7 +34,7 @@ with only_one(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def resolved(tmp_path: Path) -> dict[str, Any]:
+def resolved(tmp_path: Path) -> Any:
     made = make_resolved()
     made["result_dir"] = str(tmp_path)
     made["engine"]["home"] = "/nowhere"
@@ -48,9 +48,7 @@ def resolved(tmp_path: Path) -> dict[str, Any]:
     return made
 
 
-def measure(
-    resolved: dict[str, Any], steps: Sequence[dict[str, Any]], speedup: float = 1.0, unsteady: float = 1.0
-) -> None:
+def measure(resolved: Any, steps: Sequence[Any], speedup: float = 1.0, unsteady: float = 1.0) -> None:
     """Keep steps as the measuring leaves them, of prompts that differ in their gain by 12 %.
 
     ``unsteady`` is how much slower the baseline is in each even round.
@@ -87,12 +85,12 @@ def measure(
         path.write_text(json.dumps(data))
 
 
-def result_of(resolved: dict[str, Any], arm: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(resolved["result_dir"], f"{arm}.json").read_text())
+def result_of(resolved: Any, arm: str) -> Any:
+    found: Any = json.loads(Path(resolved["result_dir"], f"{arm}.json").read_text())
     return found
 
 
-def judged(resolved: dict[str, Any], last: int, left_s: float | None = None) -> dict[str, Any]:
+def judged(resolved: Any, last: int, left_s: float | None = None) -> Any:
     """Return what was decided, as the action comes to it, and is kept."""
     costs = put_together(resolved, last)
     results = {arm: result_of(resolved, arm) for arm in ("baseline", "speculative")}
@@ -100,7 +98,7 @@ def judged(resolved: dict[str, Any], last: int, left_s: float | None = None) -> 
     return {**note, **keep_decision(resolved, note)}
 
 
-def files(steps: Sequence[dict[str, Any]]) -> list[str]:
+def files(steps: Sequence[Any]) -> list[str]:
     return [step["file"][6:8] for step in steps]
 
 
@@ -108,19 +106,20 @@ def doubt(monkeypatch: pytest.MonkeyPatch, until: int) -> None:
     monkeypatch.setattr(module, "wants_more", lambda judged, done, most: "in doubt" if done < until else None)
 
 
-def test_at_first_the_rounds_to_begin_with_are_missing(resolved: dict[str, Any]) -> None:
+def test_at_first_the_rounds_to_begin_with_are_missing(resolved: Any) -> None:
     found = look(resolved)
     assert (found["over"], found["last"], files(found["steps"])) == (False, 2, ["01", "02", "04", "03"])
 
 
-def test_a_killed_run_goes_on_with_the_first_missing_step(resolved: dict[str, Any]) -> None:
+def test_a_killed_run_goes_on_with_the_first_missing_step(resolved: Any) -> None:
     measure(resolved, look(resolved)["steps"][:3])
     assert files(look(resolved)["steps"]) == ["03"]
 
 
-def test_rounds_go_on_while_the_evidence_is_in_doubt(resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_go_on_while_the_evidence_is_in_doubt(resolved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     doubt(monkeypatch, until=4)
-    found, rounds = look(resolved), 0
+    found: Any = look(resolved)
+    rounds = 0
     while found["steps"]:
         measure(resolved, found["steps"])
         found, rounds = judged(resolved, found["last"]), rounds + 1
@@ -134,7 +133,7 @@ def test_rounds_go_on_while_the_evidence_is_in_doubt(resolved: dict[str, Any], m
 
 
 def test_a_run_stopped_after_the_interim_verdict_has_whole_results_and_goes_on(
-    resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    resolved: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubt(monkeypatch, until=3)
     measure(resolved, look(resolved)["steps"])
@@ -148,13 +147,13 @@ def test_a_run_stopped_after_the_interim_verdict_has_whole_results_and_goes_on(
     assert (found["over"], found["last"], files(found["steps"])) == (False, 3, [steps[1]["file"][6:8]])
 
 
-def test_a_run_killed_before_its_decision_is_kept_judges_again(resolved: dict[str, Any]) -> None:
+def test_a_run_killed_before_its_decision_is_kept_judges_again(resolved: Any) -> None:
     measure(resolved, look(resolved)["steps"])
     put_together(resolved, 2)
     assert look(resolved) == {"over": False, "last": 2, "steps": []}
 
 
-def test_what_an_earlier_version_measured_is_whole(resolved: dict[str, Any]) -> None:
+def test_what_an_earlier_version_measured_is_whole(resolved: Any) -> None:
     # In turns B,S,B,S, without a note, and without the cost of a start.
     measure(resolved, [step for number in (1, 2) for step in steps_of_round(resolved["experiment"], number)], 2.0)
     judged(resolved, 2)
@@ -162,7 +161,7 @@ def test_what_an_earlier_version_measured_is_whole(resolved: dict[str, Any]) -> 
     assert look(resolved)["over"]
 
 
-def test_another_budget_asks_again(resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_budget_asks_again(resolved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     doubt(monkeypatch, until=9)
     resolved["experiment"] |= {"budget": parse_budget(0).as_dict(), "most_rounds": 2}
     measure(resolved, look(resolved)["steps"])
@@ -177,7 +176,7 @@ def test_another_budget_asks_again(resolved: dict[str, Any], monkeypatch: pytest
     assert judged(resolved, 2)["next"] is None
 
 
-def test_the_real_judgement_decides(resolved: dict[str, Any]) -> None:
+def test_the_real_judgement_decides(resolved: Any) -> None:
     # The baseline is twice as slow in its second round, and on the whole half as slow again as the speculative arm.
     measure(resolved, look(resolved)["steps"], unsteady=2.0)
     note = judged(resolved, 2)
@@ -191,9 +190,7 @@ def test_the_real_judgement_decides(resolved: dict[str, Any]) -> None:
     assert result_of(resolved, "speculative")["completed"] == 2 * PROMPTS
 
 
-def test_a_box_that_ends_soon_gets_no_round_that_would_not_end(
-    resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_that_ends_soon_gets_no_round_that_would_not_end(resolved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     doubt(monkeypatch, until=9)
     measure(resolved, look(resolved)["steps"])
     assert judged(resolved, 2, left_s=10.0)["next"] is None
@@ -202,7 +199,7 @@ def test_a_box_that_ends_soon_gets_no_round_that_would_not_end(
 
 @pytest.mark.processes
 def test_a_report_of_an_interim_verdict_ends_what_is_still_measured(
-    resolved: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolved: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "the home"
     home.mkdir()

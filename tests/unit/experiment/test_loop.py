@@ -22,7 +22,7 @@ from tests.fakes.clock_server import Running
 from tests.fakes.in_process import started
 from tests.support.builders import make_resolved
 from tests.support.ports import free_port
-from tests.unit.bench.test_step import suite
+from tests.unit.bench.test_step import lay_suites, suite
 
 pytestmark = pytest.mark.processes
 
@@ -117,7 +117,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arms]:
         process.stdout.close()
 
 
-def on_the_box(folder: Path, arms: Arms) -> dict[str, Any]:
+def on_the_box(folder: Path, arms: Arms) -> Any:
     """Return a resolved profile whose one step measures both arms here."""
     (folder / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], rounds=1, suites=["s"])
@@ -130,7 +130,7 @@ def on_the_box(folder: Path, arms: Arms) -> dict[str, Any]:
         **resolved,
         "result_dir": str(folder),
         "key_file": str(folder / "key"),
-        "suites": {"s": suite("s", chat=8)},
+        "suites_file": lay_suites(folder, s=suite("s", chat=8)),
     }
 
 
@@ -138,9 +138,9 @@ def told(event: Any, important: bool = False) -> None:
     """Take a sign of life."""
 
 
-def measured(resolved: dict[str, Any]) -> dict[str, Any]:
+def measured(resolved: Any) -> Any:
     path = measure_one_step(resolved, resolved["experiment"]["steps"][0], 10.0, told)
-    step: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    step: Any = json.loads(path.read_text("utf-8"))
     return step
 
 

@@ -9,15 +9,15 @@ import pytest
 from drafthouse.experiment.more_rounds import costs_by_round, decide, interim_text
 from drafthouse.profiles.budget import parse_budget
 
-JUDGED = {"word": "does not pay", "sentence": "does not pay: no clear difference"}
+JUDGED: Any = {"word": "does not pay", "sentence": "does not pay: no clear difference"}
 DOUBT = "the interval is in doubt"
 
 
-def experiment(budget: object = "3x", most: int = 8, rounds: int = 2) -> dict[str, Any]:
+def experiment(budget: object = "3x", most: int = 8, rounds: int = 2) -> Any:
     return {"rounds": rounds, "most_rounds": most, "budget": parse_budget(budget).as_dict()}
 
 
-def step(number: int, duration_s: float, **more: float) -> dict[str, Any]:
+def step(number: int, duration_s: float, **more: float) -> Any:
     return {"settings": {"first_round": number}, "duration_s": duration_s, **more}
 
 
@@ -55,7 +55,7 @@ def test_what_forbids_a_round_is_said(
 ) -> None:
     note = decide(experiment(budget, most), costs, JUDGED, DOUBT, left_s)
     assert note["next"] is None
-    assert why in note["why"]
+    assert why in (note["why"] or "")
     assert note["wanted"] == DOUBT
 
 

@@ -281,7 +281,7 @@ def test_names() -> None:
 # --- what goes in -----------------------------------------------------------------------------------------
 
 
-def profile(name: str, runtime: str) -> dict[str, Any]:
+def profile(name: str, runtime: str) -> Any:
     return resolved_profile(name, {**site_of_inventory("local"), "runtime": runtime})
 
 

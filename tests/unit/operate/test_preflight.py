@@ -23,7 +23,7 @@ GPU = {
 
 
 @pytest.fixture(scope="module")
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return resolved_profile("rtx6000-qwen-eagle3", site_of_inventory("workstation"))
 
 

@@ -114,7 +114,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def resolved() -> dict[str, Any]:
+def resolved() -> Any:
     return {**resolved_profile(PROFILE, site_of_inventory("local")), "box": {"hostname": "box", "note": f"key {VAST}"}}
 
 
@@ -127,7 +127,7 @@ def unpacked(path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def bundle(home: Path, root: Path, resolved: dict[str, Any], tmp_path: Path) -> Path:
+def bundle(home: Path, root: Path, resolved: Any, tmp_path: Path) -> Path:
     of_box = gather(home, home / "engines/e", root, ENVIRON)
     # Before it leaves the box nothing that the box can know is in it.
     text = json.dumps(of_box).encode()
@@ -150,7 +150,7 @@ def test_no_planted_secret_is_in_the_bundle(bundle: Path) -> None:
     assert [secret for secret in SECRETS for form in every_form(secret) if form in raw] == []
 
 
-def test_the_bundle_has_what_a_helper_needs(bundle: Path, resolved: dict[str, Any]) -> None:
+def test_the_bundle_has_what_a_helper_needs(bundle: Path, resolved: Any) -> None:
     found = unpacked(bundle)
     for name in (
         "plan.txt", "resolved.json", "doctor.json", "report.json", "controller.txt", "rendered/baseline/serve.sh",

@@ -32,9 +32,9 @@ PLAY = """
   tasks:
     - drafthouse.core.resolve:
     - ansible.builtin.debug:
-        msg: "{{ drafthouse.title }} {{ drafthouse.target.name }}"
+        msg: "{{ drafthouse_profile.title }} {{ drafthouse_profile.target.name }}"
     - ansible.builtin.debug:
-        var: drafthouse.engine
+        var: drafthouse_profile.engine
     # What a box, or an engine on it, answers.
     - ansible.builtin.command:
         argv: [cat, "{{ evil_file }}"]
@@ -42,9 +42,9 @@ PLAY = """
       changed_when: false
     - ansible.builtin.debug:
         msg: "{{ answer.stdout }} {{ item }}"
-      loop: "{{ [answer.stdout, drafthouse.title] }}"
+      loop: "{{ [answer.stdout, drafthouse_profile.title] }}"
     - ansible.builtin.set_fact:
-        handed_on: {title: "{{ drafthouse.title }}", answer: "{{ answer.stdout }}"}
+        handed_on: {title: "{{ drafthouse_profile.title }}", answer: "{{ answer.stdout }}"}
     - ansible.builtin.copy:
         content: "{{ handed_on | to_json }}"
         dest: "{{ out }}/handed_on.json"
@@ -53,7 +53,7 @@ PLAY = """
         name: serve
         tasks_from: files.yml
       vars:
-        serve_resolved: "{{ drafthouse }}"
+        serve_resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
         serve_arms: {baseline: 8000, speculative: 8001}
 """
 UNITS = """

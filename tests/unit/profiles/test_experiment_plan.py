@@ -12,20 +12,21 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.profiles.budget import CAP_S, limit_s, parse_budget, seconds_in
 from drafthouse.profiles.experiment_plan import steps_of_round
+from drafthouse.profiles.resolved_types import PlannedExperiment
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 
 LARGE, SMALL = "rtx6000-qwen-eagle3", "cpu-smollm2-ngram"
 
 
-def resolved(profile: str = LARGE, price: float | None = None, **experiment: Any) -> dict[str, Any]:
+def resolved(profile: str = LARGE, price: float | None = None, **experiment: Any) -> Any:
     site = site_of_inventory("workstation" if profile == LARGE else "local")
     if price is not None:
         site |= {"price_per_hour": price, "currency": "EUR"}
     return resolved_profile(profile, site, {"experiment": experiment})
 
 
-def order(experiment: dict[str, Any], rounds: int) -> list[str]:
+def order(experiment: PlannedExperiment, rounds: int) -> list[str]:
     steps = [step for number in range(1, rounds + 1) for step in steps_of_round(experiment, number)]
     assert [step["number"] for step in steps] == list(range(1, len(steps) + 1))
     return [arm for step in steps for arm in step["arms"]]

@@ -22,7 +22,7 @@ GPU = "rtx6000-qwen-eagle3"
 OPEN: dict[str, Any] = {"allow_cidrs": ["192.0.2.0/24"]}
 
 
-def resolved(inventory: str = "workstation", profile: str = GPU, **site: Any) -> dict[str, Any]:
+def resolved(inventory: str = "workstation", profile: str = GPU, **site: Any) -> Any:
     return resolved_profile(profile, {**site_of_inventory(inventory), **site})
 
 
@@ -75,9 +75,10 @@ def test_a_site_that_will_not_do(site: dict[str, Any], where: str) -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    found = site_from({"drafthouse_gateway": "true", "drafthouse_gateway_port": "9443"})
-    assert found == {"gateway": True, "gateway_port": 9443}
-    assert site_from({"drafthouse_gateway": "False"}) == {"gateway": False}
+    words: object = site_from({"drafthouse_gateway": "true", "drafthouse_gateway_port": "9443"})
+    assert words == {"gateway": True, "gateway_port": 9443}
+    found: object = site_from({"drafthouse_gateway": "False"})
+    assert found == {"gateway": False}
 
 
 # --- the firewall -----------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drafthouse.profiles.memory_fit import GB, decode_limit, expected_speedup, fit_arm, kv_bytes_per_token
 
-QWEN = {"weight_bytes": 65_524_000_000, "layers": 64, "kv_heads": 8, "head_dim": 128, "context": 40960}
+QWEN: Any = {"weight_bytes": 65_524_000_000, "layers": 64, "kv_heads": 8, "head_dim": 128, "context": 40960}
 HEAD = {"weight_bytes": 3_120_000_000, "layers": 1, "kv_heads": 8, "head_dim": 128, "context": 40960}
 
 
@@ -12,7 +14,7 @@ def test_kv_cache_of_qwen3_32b_as_published() -> None:
     assert kv_bytes_per_token(QWEN, 2) == 262_144
 
 
-def arm(**changes: object) -> dict[str, object]:
+def arm(**changes: object) -> Any:
     given: dict[str, object] = {
         "memory": 100 * GB, "utilization": 0.9, "devices": 1, "draft_devices": 1, "target": QWEN, "draft": HEAD,
         "overhead": 3 * GB, "bytes_per_value": 2, "context": 1000, "sequences": 2, "context_is_shared": False,

@@ -13,7 +13,7 @@ from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 NOTE = "runtime: process (the only one this profile has; the inventory says docker)"
 
 
-def resolved(name: str, overrides: dict[str, Any] | None = None, **site: Any) -> dict[str, Any]:
+def resolved(name: str, overrides: dict[str, Any] | None = None, **site: Any) -> Any:
     return resolved_profile(name, {**site_of_inventory("workstation"), **site}, overrides)
 
 

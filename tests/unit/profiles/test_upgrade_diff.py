@@ -210,7 +210,7 @@ def test_one_with_too_few_prompts_is_not(tmp_path: Path) -> None:
     assert decided(tmp_path, 1.0, prompts=3).keep == OLD
 
 
-def in_version(number: str) -> dict[str, Any]:
+def in_version(number: str) -> Any:
     resolved = make_resolved()
     resolved["engine"]["version"] = number
     return resolved

@@ -14,7 +14,7 @@ from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, sit
 SITE = {**site_of_inventory("workstation"), "runtime": "process"}
 
 
-def resolved(profile: str, **overrides: Any) -> dict[str, Any]:
+def resolved(profile: str, **overrides: Any) -> Any:
     return resolved_profile(profile, SITE, overrides)
 
 

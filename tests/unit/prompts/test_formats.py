@@ -13,7 +13,8 @@ import pytest
 from drafthouse.core.errors import FEW, DrafthouseError, Problem
 from drafthouse.prompts.formats import FORMATS
 from drafthouse.prompts.loader import load_suite
-from drafthouse.prompts.suites import Suite, expand, pick
+from drafthouse.prompts.suite_types import Suite
+from drafthouse.prompts.suites import expand, pick
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 

@@ -100,7 +100,8 @@ def test_a_mark_without_a_text_is_an_error() -> None:
 
 def made(form: str, number: int, **more: Any) -> list[str]:
     findings = Findings("s.yml")
-    prompts = made_prompts("k", {"form": form, "number": number, **more}, findings, "kinds.k.made")
+    wanted: Any = {"form": form, "number": number, **more}
+    prompts = made_prompts("k", wanted, findings, "kinds.k.made")
     assert not findings.problems
     return [prompt["messages"][0]["content"] for prompt in prompts]
 

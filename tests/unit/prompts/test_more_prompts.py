@@ -52,8 +52,8 @@ def test_every_suite_that_ships_gives_512_distinct_prompts(name: str) -> None:
     totals = [len(made) + len(expand(suite)[kind]) for kind, made in kinds.items()]
     assert max(totals) - min(totals) <= 1
     for kind, made in kinds.items():
-        gates = {(prompt.gate or {}).get("name") for prompt in expand(suite)[kind]}
-        assert {(prompt.gate or {}).get("name") for prompt in made} == gates
+        gates = {prompt.gate and prompt.gate["name"] for prompt in expand(suite)[kind]}
+        assert {prompt.gate and prompt.gate["name"] for prompt in made} == gates
     asked = picked["kinds"][name]["prompts"]
     assert all(schema_problem(schema) is None for prompt in asked for _, schema in schemas_of(prompt))
     (note,) = picked["notes"]
@@ -86,7 +86,7 @@ def test_one_kind_alone_and_more_than_its_form_gives() -> None:
 def test_a_suite_of_ones_own_may_name_a_form_and_without_it_has_none() -> None:
     prompt = {"id": "calls-synthetic-001", "messages": [{"role": "user", "content": "x"}]}
     kinds: dict[str, Any] = {"calls": {"output_tokens": 5, "prompts": [prompt]}}
-    suite = {"name": "s", "description": "d", "kinds": kinds}
+    suite: Any = {"name": "s", "description": "d", "kinds": kinds}
     with pytest.raises(DrafthouseError, match="1 or fewer, as many as the suite has"):
         pick(suite, 2)
     kinds["calls"]["more"] = "chat"

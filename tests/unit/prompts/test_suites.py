@@ -21,7 +21,7 @@ def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def small() -> dict[str, Any]:
+def small() -> Any:
     return {
         "name": "small",
         "description": "two kinds",

@@ -76,7 +76,7 @@ def test_results_are_judged_again_as_they_were(reports: Path) -> None:
 def test_a_ladder_is_shown_with_its_crossover() -> None:
     ladder = read_ladder(KEPT / "report" / "ladder.json")
     assert len(ladder_lines(ladder)) > len(ladder["steps"])
-    assert sentences(ladder) == sentences({**ladder, "crossover": fill(ladder)})
+    assert sentences(dict(ladder)) == sentences({**ladder, "crossover": fill(ladder)})
 
 
 @pytest.mark.parametrize("inventory", ["local", "workstation", "vastai"])

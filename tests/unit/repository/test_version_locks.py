@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_what_the_catalogue_pins_by_itself_has_hashes() -> None:
     site = site_of_inventory("local")
     for name in ("cpu-smollm2-ngram", "cpu-smollm2-vllm-suffix"):
         resolved = resolved_profile(name, site)
-        install = resolved["engine"]["install"]
+        install: Any = resolved["engine"]["install"]
         lists = ("python_packages", "no_deps_packages", "build_packages", "source_packages")
         pins = [package for one in lists for package in install.get(one) or ()]
         assert pins
@@ -99,7 +100,7 @@ def test_hashes_are_part_of_the_stamp_where_there_are_some() -> None:
 
 
 def test_an_image_is_built_from_files_that_are_known() -> None:
-    install = {"source_packages": ["oak==1.0"], "build_packages": ["elm==1.0"]}
+    install: Any = {"source_packages": ["oak==1.0"], "build_packages": ["elm==1.0"]}
     derived = derived_from("base:1", "vllm", "1", "suffix", install, {"oak==1.0": [A], "elm==1.0": [B]})
     assert derived is not None
     assert derived.containerfile.count("--require-hashes") == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from drafthouse.core.procfs import command_of
 from drafthouse.serving.old_programs import remove_old
 
 NEW, OLD = "drafthouse-0123456789ab.pyz", "drafthouse-ba9876543210.pyz"
@@ -59,6 +61,9 @@ def test_what_runs_stays_until_it_has_ended(home: Path, name: str, words: list[s
     kept = home / name
     started = [sys.executable, "-c", "input()", *(word.format(home=home) for word in words)]
     with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        # The kernel shows a new program's words a moment after it has taken its place.
+        while command_of(process.pid) != started:
+            time.sleep(0.01)
         assert len(remove_old(home, NEW)) == 2
         assert kept.exists()
         process.communicate(b"\n")

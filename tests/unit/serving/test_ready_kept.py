@@ -68,7 +68,7 @@ def test_a_start_that_was_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     keep = ready_file(tmp_path, "baseline")
     with clock_server() as server:
         seconds = waited(Started(time.time() - 4), server.base_url, keep)
-    assert told_of_start(tmp_path, "baseline") == {"ready_s": pytest.approx(seconds, abs=0.01)}
+    assert dict(told_of_start(tmp_path, "baseline")) == {"ready_s": pytest.approx(seconds, abs=0.01)}
     assert 4.3 < seconds < 6
     assert [path.name for path in keep.parent.iterdir()] == ["baseline.ready.json"]
 

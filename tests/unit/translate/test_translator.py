@@ -131,7 +131,8 @@ def test_every_command_of_the_articles(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, wanted in EXPECTED.items() if wanted[1][0] in HOUSE.models])
 def test_the_printed_profile_resolves_where_the_catalogue_knows_everything(name: str) -> None:
     found = one(COMMANDS[name])
-    house = House(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": found.profile})
+    profile: Any = found.profile
+    house = House(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": profile})
     suites = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
     site = site_of_inventory(HOUSE.hardware[found.profile["hardware"]]["inventory"])
     # TensorRT-LLM comes as a container, ArcticInference as an environment.
@@ -141,7 +142,7 @@ def test_the_printed_profile_resolves_where_the_catalogue_knows_everything(name:
         with pytest.raises(DrafthouseError, match="trust_remote_code"):
             resolve(house, "pasted", site, suites)
         head = house.models[found.profile["speculation"]["draft"]]
-        pinned = {**head, "source": {"hub": {**head["source"]["hub"], "revision": "a" * 40}}}
+        pinned: Any = {**head, "source": {"hub": {**head["source"]["hub"], "revision": "a" * 40}}}
         house.models = {**house.models, found.profile["speculation"]["draft"]: pinned}
     resolved = resolve(house, "pasted", site, suites)
     assert resolved["engine"]["version"] == found.version

@@ -24,7 +24,7 @@ def house() -> House:
     return load_house(ROOT)
 
 
-def site_of(house: House, name: str) -> dict[str, Any]:
+def site_of(house: House, name: str) -> Any:
     profile = house.profiles[name]
     inventory = house.hardware[profile["hardware"]]["inventory"]
     return site_of_inventory(inventory)
@@ -107,7 +107,7 @@ def test_a_profile_narrows_and_widens_the_search(house: House) -> None:
         ({"serve": {"threads": ["two"]}}, "tunable: serve.threads", "correct it"),
     ],
 )
-def test_what_is_wrong_in_tunable_is_said(house: House, tunable: dict[str, Any], where: str, do: str) -> None:
+def test_what_is_wrong_in_tunable_is_said(house: House, tunable: Any, where: str, do: str) -> None:
     house.profiles["cpu-smollm2-draft"]["tunable"] = tunable
     with pytest.raises(DrafthouseError) as caught:
         reached(house, "cpu-smollm2-draft")

@@ -18,10 +18,10 @@ from tests.fakes.clock_server import clock_server
 
 pytestmark = pytest.mark.processes
 
-QUICK: dict[str, Any] = {"ttft_ms": 5, "interval_ms": 10, "tokens": 12, "tokens_per_chunk": 3}
+QUICK: Any = {"ttft_ms": 5, "interval_ms": 10, "tokens": 12, "tokens_per_chunk": 3}
 
 
-def asks(number: int, temperature: float = 0.0) -> list[dict[str, Any]]:
+def asks(number: int, temperature: float = 0.0) -> list[Any]:
     return [
         {
             "suite": "tune", "kind": "chat", "prompt_id": f"p{n}", "output_tokens": 12, "temperature": temperature,
@@ -31,7 +31,7 @@ def asks(number: int, temperature: float = 0.0) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def measured(server: Any, number: int = 4, temperature: float = 0.0, **options: Any) -> dict[str, Any]:
+def measured(server: Any, number: int = 4, temperature: float = 0.0, **options: Any) -> Any:
     endpoint = Endpoint("speculative", server.base_url, "clock", options.pop("key", None))
     return run_trial(endpoint, asks(number, temperature), TrialOptions(**options))
 
@@ -58,7 +58,7 @@ def test_a_server_that_does_not_draft() -> None:
 
 
 def test_a_loser_is_not_asked_the_rest() -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Any] = []
     with clock_server(**QUICK) as server:
         endpoint = Endpoint("speculative", server.base_url, "clock")
         options = TrialOptions(reference={f"tune/p{n}": 1.0 for n in range(12)}, label="loser")
@@ -146,8 +146,9 @@ def test_texts_come_only_where_they_are_asked_for_and_are_what_the_gate_reads() 
         assert "answers" not in measured(server, 2)
         assert measured(server, 2, 0.6, texts=True)["answers"] == []
         answers = measured(server, 6, texts=True)["answers"]
-    rounds = [{**answer, "round": number} for answer in answers for number in (1, 2)]
-    assert judge_outputs({"requests": rounds}, {"requests": rounds})["word"] == "passed"
+    rounds: Any = [{**answer, "round": number} for answer in answers for number in (1, 2)]
+    told: Any = {"requests": rounds}
+    assert judge_outputs(told, told)["word"] == "passed"
 
 
 def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:

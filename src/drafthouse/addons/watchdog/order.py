@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
@@ -18,6 +18,10 @@ from .decision import Rules
 from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
 
+if TYPE_CHECKING:
+    from ...bench.result_types import ArmResult
+    from ...profiles.resolved_types import File, Folder
+
 
 def door_of(resolved: Mapping[str, Any]) -> str:
     """Return the folder of the gateway's door, '' where no gateway stands in front."""
@@ -26,7 +30,7 @@ def door_of(resolved: Mapping[str, Any]) -> str:
 
 def order_of(
     resolved: Mapping[str, Any],
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, ArmResult],
     ladder: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the order for a box, from its profile, its site's settings and what was measured on it.
@@ -87,7 +91,7 @@ def schedule_overrides(
 
 def entries(
     templates: Path, resolved: Mapping[str, Any], order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
-) -> list[dict[str, str]]:
+) -> list[Folder | File]:
     """Return the watchdog's folders and files as `lay_out` takes them.
 
     The order is read at every look; another archive is another script, which whoever holds it running starts again.
@@ -95,12 +99,12 @@ def entries(
     home = resolved["site"]["home"]
     folder = f"{home}/{FOLDER}"
     data = {"home": home, "archive": archive_file(home)}
-    files = [
-        *({"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")),
+    folders: list[Folder] = [{"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")]
+    files: list[File] = [
         {"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"},
         render_file(templates, "watchdog/serve.sh.j2", f"{folder}/serve.sh", "0755", data),
     ]
     if order["mode"] == SCHEDULE and scheduled is not None:
         kept = {name: value for name, value in scheduled.items() if name not in ("suites", "extras")}
         files.append({"path": f"{folder}/{SCHEDULED}", "mode": "0600", "content": json.dumps(kept, indent=1) + "\n"})
-    return files
+    return [*folders, *files]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...bench.client import Endpoint, open_session
-from ...bench.spec_metrics import Snapshot, read_counters
+from ...bench.spec_metrics import read_counters
+
+if TYPE_CHECKING:
+    from ...bench.result_types import Snapshot
 
 _READ_S = 30.0
 

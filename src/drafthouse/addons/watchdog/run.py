@@ -25,10 +25,10 @@ import xmlrpc.client
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...analysis.break_even import Point
-from ...bench.spec_metrics import Snapshot, difference
+from ...bench.spec_metrics import difference
 from ...core.errors import DrafthouseError
 from ...core.locks import held, only_one
 from ...core.procfs import boot_id
@@ -39,6 +39,9 @@ from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, cha
 from .journal import FOLDER, STATE, State, elapsed, note, read_order, read_state, write_state
 from .reading import answered, read_now
 from .switch import Door, is_measured, phase_served, restore, serve
+
+if TYPE_CHECKING:
+    from ...bench.result_types import Snapshot
 
 #: A quiet moment is one that lasts from one look to the next, in seconds.
 LOOK_S = 1.0

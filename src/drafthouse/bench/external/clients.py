@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ...bench.client import Endpoint
 from ...bench.groups import Group, StepOptions, plan_groups
@@ -27,7 +27,12 @@ from ...bench.step import run_step
 from ...core.errors import DrafthouseError, NotHere, Problem, did_you_mean
 from ...core.format import DASH, count, number, whole
 from ...core.table import aligned
-from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Data, Tool, Work
+from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Tool, Work, number_in
+
+if TYPE_CHECKING:
+    from ...prompts.suite_types import Kind, Suite
+    from ..client import Ask
+    from ..result_types import ArmResult, Numbers
 
 #: How long a tool may take beside the time of its requests (imports, its own start), in seconds.
 START_S = 180.0
@@ -48,7 +53,18 @@ _TITLES = {
     "total_output_tokens": "output tokens",
 }
 
-Suites = Sequence[Mapping[str, Any]]
+Side = dict[str, float | str | None]
+"""Numbers under the names of `NUMBERS` and `COUNTS`, and ``raw_file``: where the tool's own result is kept."""
+
+
+class SecondOpinion(TypedDict):
+    """Ours, theirs and ours again, by group; ``left_out`` says why the tool cannot send a prompt, by its id."""
+
+    client: str
+    program: str
+    differs: list[str]
+    left_out: dict[str, str]
+    groups: dict[str, dict[str, Side]]
 
 
 def tool_named(name: str) -> Tool:
@@ -82,13 +98,13 @@ def find_program(tool: Tool, home: Path | None = None) -> Path:
 
 def works_of(groups: Sequence[Group], options: StepOptions) -> list[Work]:
     """Return what is to be sent: the requests of each group, those of all rounds one after the other."""
-    asks: dict[str, list[Any]] = {}
+    asks: dict[str, list[Ask]] = {}
     for group in groups:
         asks.setdefault(group.key, []).extend(group.asks)
     return [Work(key, found, options.concurrency, options.timeout_s) for key, found in asks.items()]
 
 
-def sendable(tool: Tool, suites: Suites, options: StepOptions) -> tuple[list[Data], dict[str, str]]:
+def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple[list[Suite], dict[str, str]]:
     """Return the suites with the prompts that the tool can send, and why it cannot send the others, by id.
 
     Raises DrafthouseError when it can send none of them.
@@ -99,9 +115,9 @@ def sendable(tool: Tool, suites: Suites, options: StepOptions) -> tuple[list[Dat
             reason = tool.cannot_send(ask)
             if reason:
                 why[ask.prompt_id] = reason
-    kept: list[Data] = []
+    kept: list[Suite] = []
     for suite in suites:
-        kinds = {}
+        kinds: dict[str, Kind] = {}
         for kind, entry in suite["kinds"].items():
             repeat = entry.get("repeat", 1)
             prompts = [one for one in entry["prompts"] if (f"{one['id']}#1" if repeat > 1 else one["id"]) not in why]
@@ -124,7 +140,7 @@ def sendable(tool: Tool, suites: Suites, options: StepOptions) -> tuple[list[Dat
 
 def run_tool(
     tool: Tool, program: Path, work: Work, endpoint: Endpoint, tokenizer: str | None = None, keep: Path | None = None
-) -> Data:
+) -> Side:
     """Send one group with the tool; return its numbers (`NUMBERS` and `COUNTS`), and its own file under `raw_file`.
 
     Everything it reads and writes lies in a folder of its own that is removed afterwards: a configuration may hold the
@@ -157,7 +173,7 @@ def run_tool(
                     f"--client {tool.name}",
                 )
             ) from error
-        numbers = tool.read(found)
+        numbers: Side = {**tool.read(found)}
         if not numbers.get("completed"):
             raise DrafthouseError(
                 Problem(
@@ -219,15 +235,15 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def second_opinion(
     tool: Tool,
     endpoint: Endpoint,
-    suites: Suites,
+    suites: Sequence[Suite],
     options: StepOptions,
-    first: Mapping[str, Any] | None = None,
+    first: ArmResult | None = None,
     *,
     home: Path | None = None,
     tokenizer: str | None = None,
     keep: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
-) -> Data:
+) -> SecondOpinion:
     """Measure with ours, with the tool, with ours again; return all of it by group.
 
     ``first`` is a result of ours of these very suites and options, just measured; it is used where the tool can send
@@ -242,7 +258,7 @@ def second_opinion(
     if before is None or left_out:
         tell(f"ours, {count(sum(len(work.asks) for work in works), 'request')}")
         before = assemble([run_step([endpoint], kept, options)], endpoint.arm)
-    theirs: dict[str, Data] = {}
+    theirs: dict[str, Side] = {}
     for work in works:
         tell(f"{tool.name}: {work.name}, {count(len(work.asks), 'request')}")
         theirs[work.name] = run_tool(tool, program, work, endpoint, tokenizer, keep)
@@ -264,19 +280,20 @@ def second_opinion(
     }
 
 
-def numbers_of(result: Mapping[str, Any]) -> Data:
+def numbers_of(result: Numbers) -> Side:
     """Return the numbers of a result or of one of its groups that are compared."""
-    return {name: result.get(name) for name in (*NUMBERS, *COUNTS)}
+    told: Mapping[str, object] = result
+    return {name: number_in(told.get(name)) for name in (*NUMBERS, *COUNTS)}
 
 
-def comparison_lines(opinion: Mapping[str, Any]) -> list[str]:
+def comparison_lines(opinion: SecondOpinion) -> list[str]:
     """Return a second opinion as lines for a terminal: a table for each group, the difference beside it."""
     name = str(opinion["client"])
     lines = [f"Second opinion: {name} beside ours, the same requests at the same concurrency", ""]
     for group, sides in opinion["groups"].items():
         table = [[str(group), OURS, name, AGAIN, "difference"]]
         for key, title in _TITLES.items():
-            values = [sides[side].get(key) for side in (OURS, name, AGAIN)]
+            values = [number_in(sides[side].get(key)) for side in (OURS, name, AGAIN)]
             if any(value is not None for value in values):
                 shown = _shown if key in NUMBERS else whole
                 table.append([title, *map(shown, values), _difference(values) if key in NUMBERS else ""])

@@ -11,12 +11,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...bench.client import Ask, Endpoint
 from ...core.errors import DrafthouseError, Problem
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ...prompts.suite_types import Message
+
+#: Numbers under the names of `NUMBERS` and `COUNTS`.
+Figures = dict[str, float | None]
 
 VLLM, GUIDELLM, AIPERF = "vllm-bench", "guidellm", "aiperf"
 #: What the numbers of both sides are called; the names are vLLM's, and so are the definitions.
@@ -93,7 +97,7 @@ class Tool:
     package: str
     """What to install, with the version that this was written for."""
     call: Callable[[Work, Endpoint, str | None], Call]
-    read: Callable[[Mapping[str, Any]], Data]
+    read: Callable[[Mapping[str, Any]], Figures]
     cannot_send: Callable[[Ask], str | None]
     """Why it cannot send a request; None where it can."""
     differs: Sequence[str]
@@ -112,11 +116,11 @@ def _files(tokenizer: str | None) -> dict[str, str]:
     return {} if tokenizer else dict(_TOKENIZER_FILES)
 
 
-def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
+def _lines(rows: Sequence[Mapping[str, object]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _text(message: Mapping[str, Any]) -> str | None:
+def _text(message: Message) -> str | None:
     content = message.get("content")
     return content if isinstance(content, str) else None
 
@@ -160,10 +164,8 @@ def _vllm_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Call:
     return Call(words, "result.json", {"prompts.jsonl": _lines(rows), **_files(tokenizer)}, environment)
 
 
-def _vllm_read(found: Mapping[str, Any]) -> Data:
-    numbers = {name: _number(found.get(name)) for name in NUMBERS}
-    counts = {name: _number(found.get(name)) for name in COUNTS}
-    return {**numbers, **counts}
+def _vllm_read(found: Mapping[str, Any]) -> Figures:
+    return {name: number_in(found.get(name)) for name in (*NUMBERS, *COUNTS)}
 
 
 # --- GuideLLM -----------------------------------------------------------------------------------------
@@ -188,10 +190,10 @@ def _guidellm_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Cal
         rows = [{name: value for name, value in row.items() if name != "system_prompt"} for row in rows]
     first = work.asks[0]
     # It sends ignore_eos with every length that it is given; what stands here is laid over that.
-    body: Data = {"temperature": work.temperature, "ignore_eos": first.ignore_eos}
+    body = {"temperature": work.temperature, "ignore_eos": first.ignore_eos}
     if first.seed is not None:
         body["seed"] = first.seed
-    backend: Data = {
+    backend = {
         "kind": "openai_http",
         "target": endpoint.root,
         "model": endpoint.model,
@@ -202,7 +204,7 @@ def _guidellm_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Cal
     }
     if endpoint.api_key:
         backend["api_key"] = endpoint.api_key
-    spec: Data = {
+    spec = {
         "backend": backend,
         "profile": {"kind": "concurrent", "streams": work.concurrency},
         "data": [{"kind": "json_file", "path": "prompts.jsonl", "load_kwargs": {"split": "train"}}],
@@ -216,7 +218,7 @@ def _guidellm_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Cal
     return Call(words, "result.json", files, _environment(endpoint, tokenizer))
 
 
-def _guidellm_read(found: Mapping[str, Any]) -> Data:
+def _guidellm_read(found: Mapping[str, Any]) -> Figures:
     runs = found.get("benchmarks") or []
     if not runs:
         raise _unread("no benchmark in it")
@@ -227,7 +229,7 @@ def _guidellm_read(found: Mapping[str, Any]) -> Data:
         value: Any = (metrics.get(name) or {}).get("successful") or {}
         for key in path:
             value = (value or {}).get(key)
-        known = _number(value)
+        known = number_in(value)
         return known * factor if known is not None else None
 
     return {
@@ -239,8 +241,8 @@ def _guidellm_read(found: Mapping[str, Any]) -> Data:
         "median_tpot_ms": of("inter_token_latency_ms", "median"),
         "p99_tpot_ms": of("inter_token_latency_ms", "percentiles", "p99"),
         "median_e2el_ms": of("request_latency", "median", factor=1000),
-        "completed": _number(totals.get("successful")),
-        "failed": (_number(totals.get("errored")) or 0) + (_number(totals.get("incomplete")) or 0),
+        "completed": number_in(totals.get("successful")),
+        "failed": (number_in(totals.get("errored")) or 0) + (number_in(totals.get("incomplete")) or 0),
         "total_output_tokens": of("output_token_count", "total_sum"),
     }
 
@@ -250,15 +252,19 @@ def _guidellm_read(found: Mapping[str, Any]) -> Data:
 
 def _aiperf_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Call:
     rows = [ask.body(endpoint.model) for ask in work.asks]
-    benchmark: Data = {
+    server = {
+        "url": endpoint.root,
+        "type": "chat",
+        "streaming": True,
+        "timeout": work.timeout_s,
+        "use_server_token_count": True,
+    }
+    if endpoint.api_key:
+        # It puts the variable's value in by itself: the key is in no file.
+        server["api_key"] = f"${{{_KEY}}}"
+    benchmark = {
         "model": endpoint.model,
-        "endpoint": {
-            "url": endpoint.root,
-            "type": "chat",
-            "streaming": True,
-            "timeout": work.timeout_s,
-            "use_server_token_count": True,
-        },
+        "endpoint": server,
         "dataset": {"type": "file", "format": "raw_payload", "path": "prompts.jsonl", "sampling": "sequential"},
         "phases": {"type": "concurrency", "concurrency": work.concurrency, "requests": len(rows)},
         "tokenizer": {"name": tokenizer or _TOKENIZER},
@@ -266,9 +272,6 @@ def _aiperf_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Call:
         "gpu_telemetry": {"enabled": False},
         "server_metrics": {"enabled": False},
     }
-    if endpoint.api_key:
-        # It puts the variable's value in by itself: the key is in no file.
-        benchmark["endpoint"]["api_key"] = f"${{{_KEY}}}"
     config = {"schemaVersion": "2.0", "benchmark": benchmark}
     files = {"prompts.jsonl": _lines(rows), "config.yaml": json.dumps(config, indent=1), **_files(tokenizer)}
     words = ["profile", "--config", "config.yaml", "--ui", "none"]
@@ -278,9 +281,9 @@ def _aiperf_call(work: Work, endpoint: Endpoint, tokenizer: str | None) -> Call:
     return Call(words, "artifacts/**/profile_export_aiperf.json", files, environment)
 
 
-def _aiperf_read(found: Mapping[str, Any]) -> Data:
+def _aiperf_read(found: Mapping[str, Any]) -> Figures:
     def of(name: str, field_name: str) -> float | None:
-        return _number((found.get(name) or {}).get(field_name))
+        return number_in((found.get(name) or {}).get(field_name))
 
     return {
         "output_throughput": of("output_token_throughput", "avg"),
@@ -296,7 +299,7 @@ def _aiperf_read(found: Mapping[str, Any]) -> Data:
     }
 
 
-def _number(value: object) -> float | None:
+def number_in(value: object) -> float | None:
     """Return a finite number, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...bench.client import Ask
 from ...bench.groups import StepOptions, plan_groups
 from ...core.format import shown_level
 from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
+
+if TYPE_CHECKING:
+    from ...prompts.load_levels import PlannedLadder
+    from ...prompts.suite_types import Message, Suite
+    from .ladder_types import Ladder
 
 SCHEMA = "drafthouse.ladder/1"
 
@@ -54,8 +59,8 @@ class Rung:
 
 
 def plan_of(
-    ladder: Mapping[str, Any],
-    suites: Sequence[Mapping[str, Any]],
+    ladder: PlannedLadder,
+    suites: Sequence[Suite],
     once: Sequence[str],
     rounds: Sequence[int],
     timeout_s: float,
@@ -70,12 +75,12 @@ def plan_of(
         of_rounds=ladder["rounds"],
         seconds=ladder["seconds"],
         narrow=ladder["narrow"],
-        limits=dict(ladder["limits"]),
+        limits=ladder["limits"],
         timeout_s=timeout_s,
     )
 
 
-def heading(plan: LadderPlan, profile: str | None, key: str) -> dict[str, Any]:
+def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
     """Return what stands at the head of ladder.json, before any step."""
     return {
         "schema": SCHEMA,
@@ -84,7 +89,7 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> dict[str, Any]:
         "load": plan.load,
         "unit": UNITS[plan.load],
         "levels": list(plan.levels),
-        "limits": dict(plan.limits),
+        "limits": {**plan.limits},
         "rounds": plan.of_rounds,
         "kinds": list(plan.kinds),
         "seconds": plan.seconds,
@@ -107,12 +112,12 @@ def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
     ]
 
 
-def asks_by_kind(plan: LadderPlan, suites: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Ask, ...]]:
+def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[Ask, ...]]:
     """Return the requests of each kind, once through its prompts.
 
     Raises DrafthouseError for a kind that no suite has.
     """
-    wanted = [
+    wanted: list[Suite] = [
         {**suite, "kinds": {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}}
         for suite in suites
     ]
@@ -147,7 +152,7 @@ def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
         number += 1
 
 
-def numbered(messages: Sequence[Mapping[str, Any]], number: str) -> list[Mapping[str, Any]]:
+def numbered(messages: Sequence[Message], number: str) -> list[Message]:
     """Return the messages with a number before their first text.
 
     The same prompt is sent many times. Behind a beginning of its own no prefix cache has it, and the time to the

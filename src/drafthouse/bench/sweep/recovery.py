@@ -10,8 +10,8 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...bench.client import Endpoint
 from ...core.errors import DrafthouseError, Problem
@@ -19,6 +19,9 @@ from ...core.http import opener
 from ...serving.oom_killer import read_kills, why_it_died
 from ...serving.readiness import wait_until_ready
 from ...serving.runtimes import Runtime, is_same_start
+
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import ResolvedEngine
 
 #: How long a server that somebody else runs may stay away, in seconds.
 AWAY_S = 120.0
@@ -29,8 +32,8 @@ _ANSWER_S = 5.0
 class RuntimeWatch:
     """Watches arms that we started ourselves."""
 
-    def __init__(self, runtime: Runtime, resolved: Mapping[str, Any], endpoints: Sequence[Endpoint]) -> None:
-        self._runtime, self._resolved = runtime, resolved
+    def __init__(self, runtime: Runtime, engine: ResolvedEngine, endpoints: Sequence[Endpoint]) -> None:
+        self._runtime, self._engine = runtime, engine
         self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self._states = {endpoint.arm: runtime.state(endpoint.arm) for endpoint in endpoints}
         self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
@@ -50,7 +53,7 @@ class RuntimeWatch:
         return await asyncio.to_thread(self._bring_back, arm)
 
     def _bring_back(self, arm: str) -> str:
-        endpoint, engine = self._endpoints[arm], self._resolved["engine"]
+        endpoint, engine = self._endpoints[arm], self._engine
         self._runtime.start(arm)
         seconds = wait_until_ready(
             self._runtime,

@@ -11,18 +11,18 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 
 from ...bench.client import OK as WELL
 from ...bench.client import Ask, Endpoint, Recording, open_session, raw_request
-from ...bench.foreign_traffic import Clocks, clock_jump, foreign, read_clocks, settled
+from ...bench.foreign_traffic import GIVEN_UP, Clocks, clock_jump, foreign, read_clocks, settled
 from ...bench.machine_state import MachineState, between, read_machine
 from ...bench.own_processes import engines_here, own_pids
 from ...bench.power import PowerBeside, shared_meter
 from ...bench.results import acceptance_of, percentile
-from ...bench.spec_metrics import Snapshot, read_counters
+from ...bench.spec_metrics import read_counters
 from ...bench.standstill import until_something_stands
 from ...bench.step import warm_up
 from ...core.errors import DrafthouseError
@@ -33,14 +33,19 @@ from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
 from .stats import step_numbers
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
 
+if TYPE_CHECKING:
+    from ...core.progress import Tell
+    from ...prompts.suite_types import Suite
+    from ..result_types import Acceptance, CounterPair, Drafting, Request, Snapshot
+    from .ladder_types import Beside as Laid
+    from .ladder_types import Ladder, LadderStep
+
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 1.0
 #: A dead engine may still be called alive by what holds it for a moment: how often and when that is asked again.
 ASK_AGAIN, ASK_AGAIN_S = 8, 0.25
 #: Requests before an open loop, whose level says nothing of how many run at once.
 _WARMUPS_OPEN = 4
-
-Progress = Callable[[dict[str, Any]], None]
 
 
 class Watch(Protocol):
@@ -65,7 +70,7 @@ class Beside(Protocol):
     async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         """Read after the last one, before anything else is done: what comes later is not the step's."""
 
-    def report(self, requests: Sequence[Mapping[str, Any]], unfinished: int) -> Mapping[str, Any]:
+    def report(self, requests: Sequence[Request], unfinished: int) -> Laid:
         """Return what is laid over the step."""
 
 
@@ -86,15 +91,15 @@ def beside_all() -> tuple[Callable[[], Beside], ...]:
 
 def run_ladder(
     endpoints: Sequence[Endpoint],
-    suites: Sequence[Mapping[str, Any]],
+    suites: Sequence[Suite],
     plan: LadderPlan,
     file: LadderFile,
     *,
     watch: Watch,
     beside: Sequence[Callable[[], Beside]] = (),
-    on_progress: Progress = lambda event: None,
-    on_step: Callable[[Mapping[str, Any]], None] = lambda step: None,
-) -> dict[str, Any]:
+    on_progress: Tell = lambda event: None,
+    on_step: Callable[[LadderStep], None] = lambda step: None,
+) -> Ladder:
     """Measure the steps that ``file`` has not, and return the ladder; see `LadderPlan` and `ladder_files`.
 
     ``on_progress`` gets {done, total, phase, text, eta_s} every second, ``on_step`` each step as it is kept.
@@ -117,8 +122,8 @@ class _Ladder:
         file: LadderFile,
         watch: Watch,
         beside: Sequence[Callable[[], Beside]],
-        on_progress: Progress,
-        on_step: Callable[[Mapping[str, Any]], None],
+        on_progress: Tell,
+        on_step: Callable[[LadderStep], None],
     ) -> None:
         self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self.asks, self.plan, self.file = asks, plan, file
@@ -175,7 +180,7 @@ class _Ladder:
                 lay_over(step, one.report(requests, run.unfinished))
             if watching.done():
                 lay_over(step, {"notes": [f"{watching.result()} while this step ran"], "status": POLLUTED})
-            self.lay_around(step, requests, before, await self.look(session, endpoint))
+            step = self.laid_around(step, requests, before, await self.look(session, endpoint))
             await self.see_to_death(step, rung, run)
         except asyncio.CancelledError:
             step, requests = self.measured(rung, run, started_unix_s)
@@ -217,12 +222,12 @@ class _Ladder:
         self.warmed.add((endpoint.arm, level))
         return None
 
-    def measured(self, rung: Rung, run: LoadRun, started_unix_s: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def measured(self, rung: Rung, run: LoadRun, started_unix_s: float) -> tuple[LadderStep, list[Request]]:
         """Return the step as its requests tell it, and these."""
         endpoint = self.endpoints[rung.arm]
         requests = [raw_request(record, endpoint, run.began_s) for record in run.records]
         late = percentile([1000 * late_s for late_s in run.late_s()], 99)
-        step: dict[str, Any] = {
+        step: LadderStep = {
             "level": rung.level,
             "arm": rung.arm,
             "round": rung.round,
@@ -239,6 +244,7 @@ class _Ladder:
             "machine": None,
             "counters": None,
             "notes": remarks(requests, run),
+            **_drafting(acceptance_of(requests, [], None)),
         }
         if step["without_tpot"]:
             step["notes"].append(
@@ -249,35 +255,34 @@ class _Ladder:
             step["notes"].append("its time was shorter than an answer of each stream: the rates are over all of it")
         if step["status"] == OK and not step["completed"]:
             step["status"] = BROKEN
-        return step | _acceptance(acceptance_of(requests, [], None)), requests
+        return step, requests
 
     async def look(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> Look:
         """Read what is read before and after a step, once the server has nothing to do."""
         counters = await settled(lambda: read_counters(session, endpoint))
-        return Look(dict(counters), await asyncio.to_thread(read_machine), read_clocks())
+        return Look(counters, await asyncio.to_thread(read_machine), read_clocks())
 
-    def lay_around(
-        self, step: dict[str, Any], requests: Sequence[Mapping[str, Any]], before: Look, after: Look
-    ) -> None:
-        """Lay over the step what the counters, the machine and its clocks say of the time it ran."""
+    def laid_around(self, step: LadderStep, requests: Sequence[Request], before: Look, after: Look) -> LadderStep:
+        """Return the step with what the counters, the machine and its clocks say of the time it ran."""
         endpoint = self.endpoints[step["arm"]]
-        pair = {"before": before.counters, "after": after.counters}
+        pair: CounterPair = {"before": before.counters, "after": after.counters}
         pids = own_pids([endpoint], before.machine) | own_pids([endpoint], after.machine)
-        # Of a request that was given up nothing is known, but that it can have cost what it asked for.
-        sent = [*requests, *({} for _ in range(step["unfinished"]))]
+        sent = [*requests, *[GIVEN_UP] * step["unfinished"]]
         most = max((ask.output_tokens for ask in self.asks[step["kind"]]), default=0)
         found = foreign(before.counters, after.counters, sent, most)
-        step |= {
+        step = {
+            **step,
+            **_drafting(acceptance_of(requests, [pair], None)),
             "machine": between(before.machine, after.machine, pids),
             "counters": pair,
             "foreign": found,
-            **_acceptance(acceptance_of(requests, [pair], None)),
         }
         for trouble in (found, clock_jump(before.clocks, after.clocks)):
             if trouble and trouble["said"]:
                 lay_over(step, {"notes": [trouble["said"]], "status": POLLUTED if trouble["polluted"] else OK})
+        return step
 
-    def keep(self, step: dict[str, Any], requests: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def keep(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
         self.file.add(step, requests)
         if step["arm"] not in self.given_up:
             # The ladder goes on where an earlier run gave it up: what that said is no longer so.
@@ -286,7 +291,7 @@ class _Ladder:
 
     # --- an engine that dies ----------------------------------------------------------------------
 
-    async def see_to_death(self, step: dict[str, Any], rung: Rung, run: LoadRun) -> None:
+    async def see_to_death(self, step: LadderStep, rung: Rung, run: LoadRun) -> None:
         """Mark the step when its engine died while it ran."""
         lost = [one for one in run.records if one.http_status != 200 or not one.whole]
         if not lost and run.ended_by != FAILED_IN_A_ROW:
@@ -300,7 +305,7 @@ class _Ladder:
                 step["notes"].append("the engine died while this step ran" + (f": {why}" if why else ""))
                 return
 
-    async def bring_back(self, step: dict[str, Any], rung: Rung) -> None:
+    async def bring_back(self, step: LadderStep, rung: Rung) -> None:
         """Have the arm started again, once; the second time it is given up."""
         if rung.arm in self.restarted:
             self.give_up(rung, "it died again after it was restarted")
@@ -361,7 +366,7 @@ def _of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
     )
 
 
-def remarks(requests: Sequence[Mapping[str, Any]], run: LoadRun) -> list[str]:
+def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
     """Return what a person must know of a step's requests."""
     bad = [request for request in requests if request["status"] != WELL]
     notes = []
@@ -374,18 +379,21 @@ def remarks(requests: Sequence[Mapping[str, Any]], run: LoadRun) -> list[str]:
     return notes
 
 
-def lay_over(step: dict[str, Any], more: Mapping[str, Any]) -> None:
+def lay_over(step: LadderStep, more: Laid) -> None:
     """Lay what was read beside a step over it: notes are added, and only a good step can become polluted."""
-    for name, value in more.items():
-        if name == "notes":
-            step["notes"] += list(value)
-        elif name == "status":
-            step["status"] = POLLUTED if value == POLLUTED and step["status"] == OK else step["status"]
-        else:
-            step[name] = value
+    step["notes"] += more.get("notes", [])
+    if more.get("status") == POLLUTED and step["status"] == OK:
+        step["status"] = POLLUTED
+    if "power" in more:
+        step["power"] = more["power"]
 
 
-def _acceptance(told: Mapping[str, Any]) -> dict[str, Any]:
+def _drafting(told: Acceptance) -> Drafting:
     """Return the rate (percent), the mean length and where they are from."""
-    names = ("acceptance_rate", "acceptance_length", "draft_tokens", "accepted_tokens", "source")
-    return {f"spec_decode_{name}": told[f"spec_decode_{name}"] for name in names}
+    return {
+        "spec_decode_acceptance_rate": told["spec_decode_acceptance_rate"],
+        "spec_decode_acceptance_length": told["spec_decode_acceptance_length"],
+        "spec_decode_draft_tokens": told["spec_decode_draft_tokens"],
+        "spec_decode_accepted_tokens": told["spec_decode_accepted_tokens"],
+        "spec_decode_source": told["spec_decode_source"],
+    }

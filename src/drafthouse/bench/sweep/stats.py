@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from ...bench.results import percentile
 from ...bench.samples import measured_tpot
 from ...bench.stats import CONFIDENCE, SEED, bootstrap_median
 
-Request = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ..result_types import Request
+    from ..stats import Interval
+    from .ladder_types import Spread, StepNumbers
 
 #: Share of a request's tokens that must have come under full load for its latencies to count.
 SHARE = 0.5
@@ -28,12 +31,11 @@ RESAMPLES = 2_000
 LEAST_FREEDOM = 3
 # The 97.5 % quantile of the normal distribution.
 _Z = 1.959964
-_PERCENTILES = {"median": 50.0, "p90": 90.0, "p99": 99.0}
 
 
 def noise_interval(
     by_prompt: Mapping[str, Sequence[float]], resamples: int = RESAMPLES, seed: int = SEED
-) -> dict[str, Any] | None:
+) -> Interval | None:
     """Return the median over prompts of each prompt's median, with its 95 % interval.
 
     Only the requests vary, never the prompts: this is the noise of the measurement, which more time makes smaller.
@@ -80,7 +82,7 @@ def noise_interval(
     }
 
 
-def is_narrow(interval: Mapping[str, Any] | None, narrow: float) -> bool:
+def is_narrow(interval: Interval | None, narrow: float) -> bool:
     """Return whether half the interval's width is at most the share ``narrow`` of its median."""
     return interval is not None and (interval["high"] - interval["low"]) / 2 <= narrow * interval["median"]
 
@@ -94,13 +96,16 @@ def inside(start: float, end: float, window: tuple[float, float]) -> float:
 
 def tokens_inside(request: Request, window: tuple[float, float]) -> float:
     """Return the share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
-    started = request["started_s"]
-    return inside(started + request["ttft_ms"] / 1000, started + request["e2el_ms"] / 1000, window)
+    return inside(request["started_s"] + (request["ttft_ms"] or 0.0) / 1000, _end_s(request), window)
+
+
+def _end_s(request: Request) -> float:
+    return request["started_s"] + (request["e2el_ms"] or 0.0) / 1000
 
 
 def step_numbers(
     requests: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float], streams: int = 1
-) -> dict[str, Any]:
+) -> StepNumbers:
     """Return what a step says of its requests; ``window`` is the time of full load in seconds.
 
     Throughput is tokens and requests over the window. TTFT is of all that ended well: each began under full load.
@@ -113,7 +118,7 @@ def step_numbers(
     before a token came: the window is then all the time until the last answer, and ``short`` is True.
     """
     good = [request for request in requests if request["status"] == OK]
-    ends = [request["started_s"] + request["e2el_ms"] / 1000 for request in good]
+    ends = [_end_s(request) for request in good]
     short = bool(good) and sum(end <= window[1] for end in ends) < streams
     if short:
         window = (window[0], max(window[1], *ends))
@@ -122,7 +127,8 @@ def step_numbers(
     counted = steady or good
     seconds = window[1] - window[0]
     lives = [inside(one["started_s"], end, window) for one, end in zip(good, ends, strict=True)]
-    tokens = math.fsum(request["output_tokens"] * share for request, share in zip(good, shares, strict=True))
+    made = [request["output_tokens"] or 0 for request in good]
+    tokens = math.fsum(number * share for number, share in zip(made, shares, strict=True))
     kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
     by_prompt: dict[str, list[float]] = {}
     for request in counted:
@@ -138,25 +144,26 @@ def step_numbers(
         "failed": len(requests) - len(good),
         "tail": len(good) - len(counted),
         "without_tpot": sum(measured_tpot(request) is None for request in good),
-        "mean_output_tokens": math.fsum(one["output_tokens"] for one in good) / len(good) if good else None,
+        "mean_output_tokens": math.fsum(made) / len(good) if good else None,
         "output_throughput": tokens / seconds if good and seconds > 0 else None,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
         "request_throughput": math.fsum(lives) / seconds if good and seconds > 0 else None,
         "goodput": kept / seconds if limits and good and seconds > 0 else None,
-        "ttft_ms": spread([one["ttft_ms"] for one in good]),
+        "ttft_ms": spread([one["ttft_ms"] or 0.0 for one in good]),
         "tpot_ms": spread(tpots),
         "itl_ms": spread([gap for one in counted for gap in one["itls_ms"]]),
-        "e2el_ms": spread([one["e2el_ms"] for one in counted]),
+        "e2el_ms": spread([one["e2el_ms"] or 0.0 for one in counted]),
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
+def spread(values: Sequence[float]) -> Spread:
     """Return median, p90 and p99 by linear interpolation; None of nothing."""
-    return {name: percentile(values, percent) for name, percent in _PERCENTILES.items()}
+    return {"median": percentile(values, 50), "p90": percentile(values, 90), "p99": percentile(values, 99)}
 
 
 def keeps(request: Request, limits: Mapping[str, float]) -> bool:
     """Return whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
-    return all(request[name] is None or request[name] <= limit for name, limit in limits.items())
+    told = (request["ttft_ms"], limits.get("ttft_ms")), (request["tpot_ms"], limits.get("tpot_ms"))
+    return all(value is None or limit is None or value <= limit for value, limit in told)

@@ -9,18 +9,25 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 from ...core.documents import read_json
 from ...core.errors import DrafthouseError, Problem
 from ...core.format import shown_level
 from ...core.kept_file import write_whole
-from ..kept_shapes import LADDER, checked
+from ..kept_shapes import checked_ladder
 from .plan import SCHEMA, Rung
 
-OK, POLLUTED, BROKEN, INCOMPLETE = "ok", "polluted", "broken", "incomplete"
+if TYPE_CHECKING:
+    from ..result_types import Request
+    from .ladder_types import Ladder, LadderStep, StepPlace
+
+OK: Final = "ok"
+POLLUTED: Final = "polluted"
+BROKEN: Final = "broken"
+INCOMPLETE: Final = "incomplete"
 #: How a step can stand there. One that is incomplete is measured again by the next run, the others stay; those that
 #: are bad are measured again where that is asked for.
 STATUSES = (OK, POLLUTED, BROKEN, INCOMPLETE)
@@ -33,14 +40,14 @@ _NOT_KEPT = ("text", "reasoning_text")
 class LadderFile:
     """A ladder and the file it is kept in. One process writes it; readers always find it whole."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any], again: Collection[str] = ()) -> None:
+    def __init__(self, path: Path, head: Ladder, again: Collection[str] = ()) -> None:
         """Take up the ladder at ``path`` where it has the key of ``head``, else begin one.
 
         Steps with a status of ``again`` are to be measured again; until that has been done they stay.
         Raises DrafthouseError for a file that is none of ours or belongs to other settings: it is never written over.
         """
         self.path = path
-        self.data: dict[str, Any] = dict(head)
+        self.data = head.copy()
         self._again: list[Rung] = []
         kept = read_ladder(path) if path.exists() else None
         if kept is None:
@@ -54,19 +61,19 @@ class LadderFile:
                     str(path),
                 )
             )
-        self.data = {**kept, "steps": [step for step in kept["steps"] if step["status"] != INCOMPLETE]}
+        self.data = kept | {"steps": [step for step in kept["steps"] if step["status"] != INCOMPLETE]}
         self._again = [_rung(step) for step in self.data["steps"] if step["status"] in again]
 
     def has(self, rung: Rung) -> bool:
         """Return whether a step was measured, well or not, and is not to be measured again."""
         return rung not in self._again and any(_same(step, rung) for step in self.data["steps"])
 
-    def add(self, step: Mapping[str, Any], requests: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def add(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
         """Keep a step, in place of what stands there of it, and its requests."""
         rung = _rung(step)
         if requests is not None:
             self._keep_requests(rung, requests)
-        self.data["steps"] = [one for one in self.data["steps"] if not _same(one, rung)] + [dict(step)]
+        self.data["steps"] = [one for one in self.data["steps"] if not _same(one, rung)] + [step]
         self.write()
 
     def note(self, text: str) -> None:
@@ -86,7 +93,7 @@ class LadderFile:
         """Write the ladder."""
         write_ladder(self.path, self.data)
 
-    def _keep_requests(self, rung: Rung, requests: Sequence[Mapping[str, Any]]) -> None:
+    def _keep_requests(self, rung: Rung, requests: Sequence[Request]) -> None:
         path = requests_file(self.path, rung)
         lines = (
             json.dumps({name: value for name, value in one.items() if name not in _NOT_KEPT}) + "\n" for one in requests
@@ -101,21 +108,21 @@ def requests_file(path: Path, rung: Rung) -> Path:
     return path.parent / path.stem / f"{rung.round}-{rung.arm}-{kind}-{shown_level(rung.level)}.jsonl.gz"
 
 
-def read_requests(path: Path) -> list[dict[str, Any]]:
+def read_requests(path: Path) -> list[Request]:
     """Return the raw requests that a step kept."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def read_ladder(path: Path) -> dict[str, Any]:
+def read_ladder(path: Path) -> Ladder:
     """Return the ladder at ``path``. Raises DrafthouseError for a file that holds none."""
     data = read_json(path, *_NEEDED)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise DrafthouseError(_unreadable(path, "another kind of file"))
-    return checked(data, LADDER, str(path))
+    return checked_ladder(data, str(path))
 
 
-def write_ladder(path: Path, data: Mapping[str, Any]) -> None:
+def write_ladder(path: Path, data: Ladder) -> None:
     """Write a ladder so that a reader finds all of it or nothing. Raises DrafthouseError."""
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
@@ -124,9 +131,9 @@ def _unreadable(path: Path, found: str) -> Problem:
     return Problem(found, *_NEEDED, str(path))
 
 
-def _rung(step: Mapping[str, Any]) -> Rung:
+def _rung(step: StepPlace) -> Rung:
     return Rung(step["level"], step["arm"], step["round"], step["kind"])
 
 
-def _same(step: Mapping[str, Any], rung: Rung) -> bool:
+def _same(step: StepPlace, rung: Rung) -> bool:
     return (step["level"], step["arm"], step["round"], step["kind"]) == (rung.level, rung.arm, rung.round, rung.kind)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...core.format import shown_level, shown_time
 from ...core.plain_text import printable
@@ -11,7 +11,10 @@ from ...core.table import aligned
 from ...prompts.load_levels import OPEN, UNITS
 from .store import BROKEN, INCOMPLETE, OK
 
-Step = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ...core.progress import Event
+    from ..stats import Interval
+    from .ladder_types import Ladder, LadderStep
 
 #: How a step ended, in words.
 ENDED = {
@@ -26,7 +29,7 @@ ENDED = {
 _NOTHING = "-"
 
 
-def step_line(step: Step, load: str) -> str:
+def step_line(step: LadderStep, load: str) -> str:
     """Return a step as one line for a log."""
     where = ", ".join(
         [
@@ -47,7 +50,7 @@ def step_line(step: Step, load: str) -> str:
     return f"{where}: {', '.join(numbers)}"
 
 
-def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
+def ladder_lines(ladder: Ladder) -> list[str]:
     """Return the whole ladder: the table, what its columns mean, and what a person must know of its steps."""
     if not ladder["steps"]:
         return ["No step was measured."]
@@ -61,7 +64,7 @@ def ladder_lines(ladder: Mapping[str, Any]) -> list[str]:
     return lines + notes + [printable(note) for note in ladder["notes"]]
 
 
-def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, height: int) -> list[str]:
+def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[str]:
     """Return what a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
 
     Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
@@ -75,7 +78,7 @@ def live_lines(ladder: Mapping[str, Any], event: Mapping[str, Any], width: int, 
     return [line[: max(1, width - 1)] for line in lines]
 
 
-def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
+def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
     """Return the steps as aligned lines; columns in which all steps are alike are left out."""
     columns = {
         "a second" if ladder["load"] == OPEN else "at once": [shown_level(one["level"]) for one in steps],
@@ -94,7 +97,8 @@ def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
         "accepted": [_share(one["spec_decode_acceptance_rate"]) for one in steps],
         "ended": [_ended(one) for one in steps],
     }
-    same = [name for name, of in {"kind": "kinds", "round": "rounds"}.items() if _count(ladder[of]) == 1]
+    same = ["kind"] if len(ladder["kinds"]) == 1 else []
+    same += ["round"] if ladder["rounds"] == 1 else []
     same += ["arm"] if len({one["arm"] for one in steps}) == 1 else []
     same += [name for name in ("good/s", "accepted") if set(columns[name]) == {_NOTHING}]
     kept = {name: cells for name, cells in columns.items() if name not in same}
@@ -102,7 +106,7 @@ def _table(ladder: Mapping[str, Any], steps: Sequence[Step]) -> list[str]:
     return aligned([[name.strip() for name in kept], *zip(*kept.values(), strict=True)], left)
 
 
-def _legend(ladder: Mapping[str, Any]) -> list[str]:
+def _legend(ladder: Ladder) -> list[str]:
     limits = ", ".join(
         f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
     )
@@ -113,18 +117,14 @@ def _legend(ladder: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _count(value: object) -> int:
-    return len(value) if isinstance(value, list) else int(str(value))
-
-
-def _ended(step: Step) -> str:
+def _ended(step: LadderStep) -> str:
     words = ENDED.get(step["ended_by"], str(step["ended_by"]))
     if step["status"] in (BROKEN, INCOMPLETE, OK):
         return words + (", restarted" if step["restarted"] else "")
     return f"{step['status']} ({words})"
 
 
-def _give_or_take(interval: Mapping[str, Any] | None) -> str:
+def _give_or_take(interval: Interval | None) -> str:
     if not interval or not interval["median"]:
         return ""
     return f"{50 * (interval['high'] - interval['low']) / interval['median']:.1f} %"
@@ -138,6 +138,6 @@ def _share(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.1f} %"
 
 
-def _plus_minus(interval: Mapping[str, Any] | None) -> str:
+def _plus_minus(interval: Interval | None) -> str:
     share = _give_or_take(interval)
     return f" (+- {share})" if share else ""

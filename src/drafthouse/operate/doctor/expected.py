@@ -1,12 +1,12 @@
 """What the doctor is told of a resolved profile: what shall hold on its box, and what the engine is asked. Pure.
 
-It travels to the box in place of the whole resolved profile, whose suites are long.
+It travels to the box in place of the whole resolved profile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...addons.gateway import certificate_file
 from ...addons.monitoring import jobs
@@ -16,6 +16,9 @@ from ...profiles.exposure import reach
 from ...profiles.monitoring_settings import near
 from ...profiles.watchdog_settings import REPORT
 from ...prompts.suites import expand
+
+if TYPE_CHECKING:
+    from ...prompts.suite_types import Suite
 
 Data = dict[str, Any]
 
@@ -83,17 +86,15 @@ def asks_of(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> list[D
     remembers what it answered, and a later measurement of the same prompts would look fast. Where it has none of the
     profile's kinds, any of its prompts will do.
     """
-    kinds = resolved["experiment"]["kinds"] or [
-        kind for suite in resolved["suites"].values() for kind in suite["kinds"]
-    ]
-    own = expand(own_suite)
+    kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
+    own = expand(cast("Suite", own_suite))
     prompts = [prompt for kind in kinds for prompt in own.get(kind, [])] or [
         one for each in own.values() for one in each
     ]
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:
-        fields = {**ask_fields(prompt), "output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
+        fields = ask_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
         body = Ask(**fields, group="doctor").body(model)
         # One answer in one piece: nothing is timed.
         bodies.append({key: value for key, value in body.items() if key not in ("stream", "stream_options")})

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...bench.spec_metrics import Snapshot, difference, parse_counters
+from ...bench.spec_metrics import difference, parse_counters
 from ...core.format import count
 from ...engines.registry import engine_of
 from ...profiles.exposure import NAMED, NOBODY, exposed, told
 from .addons import WATCHERS, watchers_checks
 from .check import Check, fail, not_here, of_problem, ok, warn
+
+if TYPE_CHECKING:
+    from ...bench.result_types import Counts
 
 Data = Mapping[str, Any]
 
@@ -196,7 +199,7 @@ def _speculation(wants: Data, asked: Data, arm: str) -> Check:
             return fail(name, f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not", _MAKE)
         return not_here(name, f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
     if drafted:
-        accepted = (moved or {}).get("accepted_tokens")
+        accepted = moved["accepted_tokens"] if moved else None
         said = f"{drafted:.0f} tokens drafted" + ("" if accepted is None else f", {accepted} accepted")
         if moved is None and all(chat["draft_n"] is None for chat in asked["chats"]):
             said = "several tokens a step, by its answers"
@@ -217,7 +220,7 @@ def _speculation(wants: Data, asked: Data, arm: str) -> Check:
     return fail(name, f"{said}, {requests}", needed, do)
 
 
-def _drafted(moved: Snapshot | None, chats: Sequence[Data]) -> float | None:
+def _drafted(moved: Counts | None, chats: Sequence[Data]) -> float | None:
     """Return how many tokens were drafted by the counters, else by the answers; None where neither tells.
 
     Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.

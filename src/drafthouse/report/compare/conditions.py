@@ -6,33 +6,25 @@ What the prompts were and how they were sent must be the same, or the numbers ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...analysis.verdict import INVALID
+from ...bench.result_types import ArmResult
+from ...bench.samples import Prompt, requests_of
 from ...core.format import count, listing
+from ...core.shell import Flag
 from ...report.archive import Kept
-from ...report.data.setup import ARMS
+from ...report.report_types import ARMS
+from .compared_types import Differing
 
 # Engines count the tokens of one text a little differently (a start token, the end of a template).
 TOKENS_APART = 2
 # Names of prompts in one sentence.
 MOST_SHOWN = 5
-_RESULT_CONDITIONS = (("backend", "the kind of request"), ("request_rate", "the request rate"))
-_SETTINGS = (
-    ("concurrency", "requests at a time"),
-    ("seed", "the seed"),
-    ("ignore_eos", "asking for the full output length"),
-    ("temperatures", "the temperatures"),
-)
-_EXPERIMENT = (("max_output_tokens", "the most output tokens of an answer"),)
-_LADDER = (("load", "how load is made"), ("limits", "the limits of goodput"))
-
-Fact = dict[str, Any]
 
 
-def subjects(one: Kept, two: Kept) -> list[Fact]:
-    """Return what the comparison is about: the facts that differ and may, as ``{"what", "a", "b"}``."""
+def subjects(one: Kept, two: Kept) -> list[Differing]:
+    """Return what the comparison is about: the facts that differ and may."""
     sides = [_subject(kept) for kept in (one, two)]
     names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
     return [
@@ -42,32 +34,34 @@ def subjects(one: Kept, two: Kept) -> list[Fact]:
     ]
 
 
-def _subject(kept: Kept) -> dict[str, Any]:
+def _subject(kept: Kept) -> dict[str, str | int | None]:
     resolved, result = kept.resolved, kept.results["speculative"]
-    engine = result.get("engine") or {}
-    machine = (result.get("machine") or {}).get("before") or {}
-    gpus = [str(gpu.get("name")) for gpu in machine.get("gpus") or [] if gpu.get("name")]
-    drivers = {str(gpu["driver_version"]) for gpu in machine.get("gpus") or [] if gpu.get("driver_version")}
-    method, draft = resolved.get("method") or {}, resolved.get("draft") or {}
+    engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
+    whole = result.get("machine")
+    machine = (whole.get("before") if whole else None) or {}
+    cpu, gpus = machine.get("cpu"), machine.get("gpus") or []
+    names = [gpu["name"] for gpu in gpus if gpu.get("name")]
+    drivers = {gpu["driver_version"] for gpu in gpus if gpu.get("driver_version")}
+    arms = resolved.get("arms") or {}
+    one, two = arms.get("baseline"), arms.get("speculative")
     return {
         "profile": kept.report.get("profile"),
         "box": kept.report.get("host"),
-        "CPU": (machine.get("cpu") or {}).get("model"),
-        "GPU": listing(gpus) or None,
+        "CPU": cpu.get("model") if cpu else None,
+        "GPU": listing(names) or None,
         "GPU driver": listing(sorted(drivers)) or None,
         "engine": engine.get("id"),
         "engine version": engine.get("version_answered") or engine.get("version"),
         "runtime": engine.get("runtime"),
-        "draft": draft.get("id"),
-        "method": method.get("id"),
-        "draft tokens": method.get("num_speculative_tokens"),
-        "flags": _flags(resolved, "baseline"),
-        "flags of speculation": _flags(resolved, "speculative", "speculation_flags"),
+        "draft": draft.get("id") if draft else None,
+        "method": method.get("id") if method else None,
+        "draft tokens": method.get("num_speculative_tokens") if method else None,
+        "flags": _flags(one.get("flags") if one else None),
+        "flags of speculation": _flags(two.get("speculation_flags") if two else None),
     }
 
 
-def _flags(resolved: Mapping[str, Any], arm: str, key: str = "flags") -> str | None:
-    flags = ((resolved.get("arms") or {}).get(arm) or {}).get(key)
+def _flags(flags: Sequence[Flag] | None) -> str | None:
     return " ".join(str(word) for flag in flags for word in flag) if flags else None
 
 
@@ -85,8 +79,8 @@ def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
 
 def _invalid(one: Kept, two: Kept) -> Iterator[str]:
     for name, kept in (("A", one), ("B", two)):
-        verdict = kept.report.get("verdict") or {}
-        if verdict.get("word") == INVALID:
+        verdict = kept.report["verdict"]
+        if verdict["word"] == INVALID:
             reason = next(iter(verdict.get("reasons") or []), "no reason is told")
             yield f"{name} is invalid, so its numbers prove nothing: {reason}"
 
@@ -100,32 +94,38 @@ def _conditions(one: Kept, two: Kept) -> Iterator[str]:
             values = names if what == "id" and names[0] != names[1] else [target.get(what) for target in targets]
             yield f"the target{suffix} is {values[0]} in A and {values[1]} in B"
     results = [kept.results["speculative"] for kept in (one, two)]
-    yield from _unequal(_RESULT_CONDITIONS, *results)
-    yield from _unequal(_SETTINGS, *((result.get("settings") or {}) for result in results))
-    yield from _unequal(_EXPERIMENT, *((kept.resolved.get("experiment") or {}) for kept in (one, two)))
+    settings = [result.get("settings") or {} for result in results]
+    experiments = [kept.resolved.get("experiment") or {} for kept in (one, two)]
+    yield from _unequal("the kind of request", [result.get("backend") for result in results])
+    yield from _unequal("the request rate", [result.get("request_rate") for result in results])
+    yield from _unequal("requests at a time", [side.get("concurrency") for side in settings])
+    yield from _unequal("the seed", [side.get("seed") for side in settings])
+    yield from _unequal("asking for the full output length", [side.get("ignore_eos") for side in settings])
+    yield from _unequal("the temperatures", [side.get("temperatures") for side in settings])
+    yield from _unequal("the most output tokens of an answer", [side.get("max_output_tokens") for side in experiments])
     thought = [_thinks(result) for result in results]
     if None not in thought and thought[0] != thought[1]:
         yield f"the model reasons before it answers in {'A' if thought[0] else 'B'} only"
-    loads = [kept.report["load"] for kept in (one, two) if kept.report.get("load")]
+    loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
     if len(loads) == 2:
-        yield from _unequal(_LADDER, *loads)
+        yield from _unequal("how load is made", [load.get("load") for load in loads])
+        yield from _unequal("the limits of goodput", [load.get("limits") for load in loads])
 
 
-def _unequal(names: Sequence[tuple[str, str]], one: Mapping[str, Any], two: Mapping[str, Any]) -> Iterator[str]:
-    for name, words in names:
-        if one.get(name) != two.get(name):
-            yield f"{words}: {one.get(name)!r} in A and {two.get(name)!r} in B"
+def _unequal(words: str, sides: Sequence[object]) -> Iterator[str]:
+    if sides[0] != sides[1]:
+        yield f"{words}: {sides[0]!r} in A and {sides[1]!r} in B"
 
 
-def _thinks(result: Mapping[str, Any]) -> bool | None:
+def _thinks(result: ArmResult) -> bool | None:
     """Return whether the answers of a result begin with thinking, None where nothing tells it."""
-    requests = [request for request in result.get("requests") or [] if request.get("status") == "ok"]
+    requests = [request for request in requests_of(result) if request.get("status") == "ok"]
     if not any("reasoning_text" in request for request in requests):
         return None
     return any(request.get("reasoning_text") for request in requests)
 
 
-def _prompts(arm: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _prompts(arm: str, one: ArmResult, two: ArmResult) -> tuple[list[str], list[str]]:
     """Return where the prompts of an arm, or what the servers made of them, are not the same."""
     sides = [_tokens(result) for result in (one, two)]
     both = [key for key in sides[0] if key in sides[1]]
@@ -150,10 +150,10 @@ def _prompts(arm: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[
     return refused, told
 
 
-def _tokens(result: Mapping[str, Any]) -> dict[tuple[str, Any], int]:
+def _tokens(result: ArmResult) -> dict[Prompt, int]:
     return {
-        (str(request.get("group")), request.get("prompt_id")): int(request.get("input_tokens") or 0)
-        for request in result.get("requests") or []
+        (str(request.get("group")), request.get("prompt_id")): request.get("input_tokens") or 0
+        for request in requests_of(result)
         if request.get("status") == "ok"
     }
 
@@ -202,7 +202,7 @@ def _marks(one: Kept, two: Kept) -> Iterator[str]:
         yield f"A was measured in {rounds[0]} rounds and B in {rounds[1]}"
     for name, kept in (("A", one), ("B", two)):
         for warning in kept.report.get("warnings") or []:
-            if "not steady" in str(warning) or "other work" in str(warning):
+            if "not steady" in warning or "other work" in warning:
                 yield f"{name}: {warning}"
     loads = [kept.report.get("load") is not None for kept in (one, two)]
     if loads[0] != loads[1]:

@@ -7,25 +7,40 @@ where B is better. The interval knows prompts, not days: what the box itself mov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
-from ...analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS, Prompt, Request, measured_tpot
+from ...analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from ...bench.result_types import Request
+from ...bench.samples import measured_tpot, requests_of
 from ...bench.stats import CONFIDENCE, estimate, median, paired_ratios
 from ...core.format import listing, percent, span
 from ...report.archive import Kept
-from ...report.data.setup import ARMS
+from ...report.report_types import ARMS, Arm, LoadKind, LoadRow
+from ..data.measures import Clock, by_prompt
+from .compared_types import (
+    ComparedCost,
+    ComparedGate,
+    ComparedKind,
+    ComparedLoad,
+    Comparison,
+    Facts,
+    MeasureName,
+    MeasureRow,
+    Numbers,
+    Side,
+    SpeedupRow,
+)
 from .conditions import differences, subjects
 
 SCHEMA = "drafthouse.comparison/1"
 FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
 # Name in the data, title, unit of the values that are shown.
-MEASURES = (("tpot_ms", "TPOT", "ms"), ("ttft_ms", "TTFT", "ms"))
+MEASURES: tuple[tuple[MeasureName, str, str], ...] = (("tpot_ms", "TPOT", "ms"), ("ttft_ms", "TTFT", "ms"))
 
 
-def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, Any]:
+def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
     """Return two reports side by side, as plain data.
 
     ``against`` lists why they may not be compared (empty where they may), ``marks`` what weakens it, ``differs``
@@ -35,7 +50,7 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, A
     """
     against, marks = differences(one, two)
     rows = [row for arm in ARMS for row in _rows(arm, one, two)]
-    found = {
+    found: Facts = {
         "schema": SCHEMA,
         "a": _identity(one),
         "b": _identity(two),
@@ -44,7 +59,7 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, A
         "marks": marks,
         "rows": rows,
         "speedups": _speedups(one, two),
-        "acceptance": {name: _acceptance(kept) for name, kept in (("a", one), ("b", two))},
+        "acceptance": {"a": _acceptance(one), "b": _acceptance(two)},
         "load": _load(one, two),
         "gates": _gates(one, two),
         "cost": _cost(one, two),
@@ -59,8 +74,8 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> dict[str, A
     }
 
 
-def _identity(kept: Kept) -> dict[str, Any]:
-    verdict = kept.report.get("verdict") or {}
+def _identity(kept: Kept) -> Side:
+    verdict = kept.report["verdict"]
     return {
         "label": kept.label,
         "folder": str(kept.path),
@@ -75,32 +90,24 @@ def _identity(kept: Kept) -> dict[str, Any]:
 # --- prompt by prompt -----------------------------------------------------------------------------------
 
 
-def _value(request: Request, name: str) -> float | None:
-    if name == "tpot_ms":
-        return measured_tpot(request)
-    value = request.get(name)
-    return float(value) if request.get("status") == "ok" and isinstance(value, int | float) and value > 0 else None
+def _ttft(request: Request) -> float | None:
+    value = request.get("ttft_ms")
+    return value if request.get("status") == "ok" and value is not None and value > 0 else None
 
 
-def _by_prompt(requests: Iterable[Request], name: str) -> dict[Prompt, list[float]]:
-    found: dict[Prompt, list[float]] = {}
-    for request in requests:
-        value = _value(request, name)
-        if value is not None:
-            found.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
-    return found
+_CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
-def _rows(arm: str, one: Kept, two: Kept) -> list[dict[str, Any]]:
+def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     """Return a row for each kind and measure of an arm, over the prompts that both reports have."""
-    requests = [list(kept.results[arm].get("requests") or []) for kept in (one, two)]
+    requests = [requests_of(kept.results[arm]) for kept in (one, two)]
     groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
     declared = {*_declared(one), *_declared(two)}
-    rows = []
+    rows: list[MeasureRow] = []
     for group in groups:
         own = [[request for request in side if str(request.get("group")) == group] for side in requests]
         for name, _, unit in MEASURES:
-            sides = [_by_prompt(side, name) for side in own]
+            sides = [by_prompt(side, _CLOCKS[name]) for side in own]
             shared = [key for key in sides[0] if key in sides[1]]
             change = estimate(list(paired_ratios(*sides).values()))
             if not shared or change is None:
@@ -123,7 +130,8 @@ def _rows(arm: str, one: Kept, two: Kept) -> list[dict[str, Any]]:
 
 def _declared(kept: Kept) -> list[str]:
     """Return the groups that the verdict of a report is about."""
-    return [str(group) for group in (kept.report.get("verdict") or {}).get("scope", {}).get("groups") or []]
+    scope = kept.report["verdict"].get("scope")
+    return (scope.get("groups") if scope else None) or []
 
 
 def _word(low: float, high: float, reach: float) -> str:
@@ -132,18 +140,18 @@ def _word(low: float, high: float, reach: float) -> str:
     return FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _name(row: MeasureRow) -> str:
     return _place(row["arm"], row["kind"], row["measure"])
 
 
-def _place(arm: str, kind: str, measure: str) -> str:
+def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
     return f"{arm}, {kind}: {next(title for name, title, _ in MEASURES if name == measure)}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
 
 
-def _speedups(one: Kept, two: Kept) -> list[dict[str, Any]]:
+def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
     """Return what speculation gained in each report, by kind."""
     sides = [{row["group"]: row["speedup"] for row in kept.report.get("kinds") or []} for kept in (one, two)]
     names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
@@ -151,71 +159,77 @@ def _speedups(one: Kept, two: Kept) -> list[dict[str, Any]]:
 
 
 def _acceptance(kept: Kept) -> float | None:
-    rate = ((kept.report.get("acceptance") or {}).get("overall") or {}).get("rate")
-    return float(rate) if rate is not None else None
+    acceptance = kept.report.get("acceptance") or {}
+    overall = acceptance.get("overall")
+    return overall.get("rate") if overall else None
 
 
-def _load(one: Kept, two: Kept) -> dict[str, Any] | None:
+def _load(one: Kept, two: Kept) -> ComparedLoad | None:
     """Return until which load speculation pays in both, and the server's speed at the levels that both have."""
-    loads = [kept.report["load"] for kept in (one, two) if kept.report.get("load")]
+    loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
     if len(loads) < 2:
         return None
     kinds = [{kind["kind"]: kind for kind in load["kinds"]} for load in loads]
     levels = [{(row["kind"], row["level"]): row for row in load["rows"]} for load in loads]
+    both = [key for key in levels[0] if key in levels[1]]
+    # Those of which both can say whether speculation pays there.
+    told = [key for key in both if all(side[key].get("speedup") for side in levels)]
     return {
         "unit": loads[0]["unit"],
         "kinds": [
             {
                 "kind": name,
-                "a": kinds[0][name],
+                "a": kind,
                 "b": kinds[1][name],
-                # Those of which both can say whether speculation pays there.
-                "levels": [
-                    key[1]
-                    for key, row in levels[0].items()
-                    if key[0] == name and row.get("speedup") and (levels[1].get(key) or {}).get("speedup")
-                ],
+                "levels": [level for own, level in told if own == name],
             }
-            for name in kinds[0]
+            for name, kind in kinds[0].items()
             if name in kinds[1]
         ],
         "rows": [
             {
-                "kind": key[0],
-                "level": key[1],
-                **{
-                    arm: {
-                        side: (row.get(arm) or {}).get("output_throughput")
-                        for side, row in (("a", levels[0][key]), ("b", levels[1][key]))
-                    }
-                    for arm in ARMS
-                },
+                "kind": kind,
+                "level": level,
+                "baseline": _speeds(levels[0][kind, level], levels[1][kind, level], "baseline"),
+                "speculative": _speeds(levels[0][kind, level], levels[1][kind, level], "speculative"),
             }
-            for key in levels[0]
-            if key in levels[1]
+            for kind, level in both
         ],
     }
 
 
-def _gates(one: Kept, two: Kept) -> list[dict[str, Any]]:
+def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
+    a, b = one.get(arm), two.get(arm)
+    return {"a": a.get("output_throughput") if a else None, "b": b.get("output_throughput") if b else None}
+
+
+def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
     sides = [{gate["name"]: gate for gate in kept.report.get("gates") or []} for kept in (one, two)]
     names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
     return [
         {
             "name": name,
             "title": (sides[0].get(name) or sides[1][name])["title"],
-            "a": (sides[0].get(name) or {}).get("word"),
-            "b": (sides[1].get(name) or {}).get("word"),
+            "a": sides[0][name].get("word") if name in sides[0] else None,
+            "b": sides[1][name].get("word") if name in sides[1] else None,
         }
         for name in names
     ]
 
 
-def _cost(one: Kept, two: Kept) -> list[dict[str, Any]]:
+def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     """Return the rows of cost that both reports have, for the speculative arm and its baseline."""
-    sides = [{row["what"]: row for row in (kept.report.get("cost") or {}).get("rows") or []} for kept in (one, two)]
+    sides = [
+        {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
+        for cost in (kept.report.get("cost") for kept in (one, two))
+    ]
     return [
-        {"what": name, "unit": row["unit"], **{arm: {"a": row[arm], "b": sides[1][name][arm]} for arm in ARMS}}
+        {
+            "what": name,
+            "unit": row["unit"],
+            "baseline": {"a": row["baseline"], "b": sides[1][name]["baseline"]},
+            "speculative": {"a": row["speculative"], "b": sides[1][name]["speculative"]},
+        }
         for name, row in sides[0].items()
         if name in sides[1] and all(isinstance(side[name][arm], int | float) for side in sides for arm in ARMS)
     ]
@@ -224,7 +238,7 @@ def _cost(one: Kept, two: Kept) -> list[dict[str, Any]]:
 # --- regressions ----------------------------------------------------------------------------------------
 
 
-def _regressions(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], threshold: float) -> list[str]:
+def _regressions(found: Facts, judged: Sequence[MeasureRow], threshold: float) -> list[str]:
     """Return what is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
     worse = [
         f"{_name(row)} is {percent(1 / row['change']['median'] - 1)} longer "
@@ -240,15 +254,17 @@ def _regressions(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], 
         for gate in found["gates"]
         if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
     ]
-    return worse + [line for kind in (found["load"] or {}).get("kinds") or [] for line in _earlier(kind, found["load"])]
+    if load := found["load"]:
+        worse += [line for kind in load["kinds"] for line in _earlier(kind, load["unit"])]
+    return worse
 
 
-def _earlier(kind: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[str]:
+def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
     """Yield that a kind stops paying at a lower load in B, where the two intervals are apart."""
-    before, after = (_ends(kind[side], kind["levels"]) for side in ("a", "b"))
+    before, after = _ends(kind["a"], kind["levels"]), _ends(kind["b"], kind["levels"])
     if before is None or after is None:
         return
-    said = f"{kind['kind']}: speculation paid until {about(before[0])} {load['unit']} or more"
+    said = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
         # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
         if min(kind["levels"]) <= before[0]:
@@ -257,7 +273,7 @@ def _earlier(kind: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[str]:
         yield f"{said}, and pays until {about(after[1])} or fewer"
 
 
-def _ends(kind: Mapping[str, Any], levels: Sequence[float]) -> tuple[float, float] | None:
+def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
     """Return between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
 
     ``levels`` are those that both reports judge. None where a ladder does not tell it.
@@ -279,7 +295,7 @@ def _ends(kind: Mapping[str, Any], levels: Sequence[float]) -> tuple[float, floa
 # --- what cannot be judged ------------------------------------------------------------------------------
 
 
-def _unjudged(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> list[str]:
+def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) -> list[str]:
     """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
     return [
         *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
@@ -298,26 +314,27 @@ def _unjudged(found: Mapping[str, Any], judged: Sequence[Mapping[str, Any]], one
     ]
 
 
-def _no_longer(judged: Sequence[Mapping[str, Any]], one: Kept, two: Kept) -> Iterator[str]:
+def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[str]:
     """Yield the measures of A's declared kinds for which B has not one prompt in common."""
     rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
     for arm in ARMS:
         for group in _declared(one):
-            own = [r for r in one.results[arm].get("requests") or [] if str(r.get("group")) == group]
-            there = any(str(r.get("group")) == group for r in two.results[arm].get("requests") or [])
+            own = [r for r in requests_of(one.results[arm]) if str(r.get("group")) == group]
+            there = any(str(r.get("group")) == group for r in requests_of(two.results[arm]))
             for name, _, _ in MEASURES:
-                if (arm, group, name) not in rows and _by_prompt(own, name):
+                if (arm, group, name) not in rows and by_prompt(own, _CLOCKS[name]):
                     why = "no prompt in common with A" if there else "not in B"
                     yield f"{_place(arm, group, name)}: {why}"
 
 
-def _untold_loads(found: Mapping[str, Any], one: Kept, two: Kept) -> Iterator[str]:
+def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
     """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
-    paid = [kind for kind in (one.report.get("load") or {}).get("kinds") or [] if kind.get("word") == PAYS]
+    before, load = one.report.get("load"), found["load"]
+    paid = [kind for kind in (before.get("kinds") if before else None) or [] if kind.get("word") == PAYS]
     if paid and not two.report.get("load"):
         yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no ladder of loads"
         return
-    both = {kind["kind"]: kind for kind in (found["load"] or {}).get("kinds") or []}
+    both = {kind["kind"]: kind for kind in (load["kinds"] if load else [])}
     for kind in paid:
         name = kind["kind"]
         if name not in both:

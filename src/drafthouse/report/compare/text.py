@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ...core.format import NOTHING, number, percent, shown_level, times, times_span
 from ...core.plain_text import printable
 from ...core.table import table
-from ...report.data.setup import ARMS
+from ...report.report_types import ARMS
+from .compared_types import ComparedCost, ComparedLevel, ComparedLoad, Comparison, Numbers
 from .diff import MEASURES
 
 TITLES = {name: f"{title} {unit}" for name, title, unit in MEASURES}
 Rows = list[list[str]]
 
 
-def compared_text(found: Mapping[str, Any], width: int = 100) -> str:
+def compared_text(found: Comparison, width: int = 100) -> str:
     """Return a comparison for a terminal of ``width`` columns."""
     lines = [f"A  {printable(found['a']['label'])}", *_wrapped(found["a"]["sentence"], width)]
     lines += [f"B  {printable(found['b']['label'])}", *_wrapped(found["b"]["sentence"], width)]
@@ -29,18 +29,17 @@ def compared_text(found: Mapping[str, Any], width: int = 100) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _wrapped(text: object, width: int) -> list[str]:
+def _wrapped(text: str | None, width: int) -> list[str]:
     return textwrap.wrap(printable(text or NOTHING), width, initial_indent="   ", subsequent_indent="   ")
 
 
-def compared_markdown(found: Mapping[str, Any]) -> str:
+def compared_markdown(found: Comparison) -> str:
     """Return a comparison as Markdown, for an issue or the summary of a CI run."""
     # The page's module brings Jinja along, which a table in a terminal does not need.
     from ...report.writer import cell  # noqa: PLC0415
 
     lines = ["# A against B", ""]
-    for name in ("a", "b"):
-        side = found[name]
+    for name, side in (("a", found["a"]), ("b", found["b"])):
         lines.append(f"- **{name.upper()}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
     for title, sentences in _sentences(found):
         lines += ["", f"## {title}", "", *(f"- {cell(sentence)}" for sentence in sentences)]
@@ -51,7 +50,7 @@ def compared_markdown(found: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sentences(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
     """Return the lists of sentences that are not empty, the gravest first."""
     lists = (
         ("Not comparable", found["against"]),
@@ -62,10 +61,10 @@ def _sentences(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
     return [(title, sentences) for title, sentences in lists if sentences]
 
 
-def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
+def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
     """Return the tables that have a row: title, head, rows."""
-    load = found["load"] or {"unit": "", "kinds": [], "rows": []}
-    overall = [found["acceptance"][name] for name in ("a", "b")]
+    nothing: ComparedLoad = {"unit": "", "kinds": [], "rows": []}
+    load, accepted = found["load"] or nothing, found["acceptance"]
     tables: list[tuple[str, list[str], Rows]] = [
         (
             "What differs",
@@ -92,7 +91,7 @@ def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
             "What speculation gains",
             ["kind", "A", "B"],
             [[row["kind"], times_span(row["a"]), times_span(row["b"])] for row in found["speedups"]]
-            + ([["drafts accepted", percent(overall[0]), percent(overall[1])]] if any(overall) else []),
+            + ([["drafts accepted", percent(accepted["a"]), percent(accepted["b"])]] if any(accepted.values()) else []),
         ),
         (
             "Until which load it pays",
@@ -105,14 +104,7 @@ def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
         (
             "Speed of the server under load, tok/s",
             ["kind", load["unit"] or "load", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B"))],
-            [
-                [
-                    row["kind"],
-                    shown_level(row["level"]),
-                    *(number(row[arm][side]) for arm in ARMS for side in ("a", "b")),
-                ]
-                for row in load["rows"]
-            ],
+            [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]],
         ),
         (
             "Gates",
@@ -126,8 +118,8 @@ def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
                 [
                     row["what"],
                     row["unit"] or "",
-                    *(number(row[arm][side]) for arm in ARMS for side in ("a", "b")),
-                    times(row["speculative"]["b"] / row["speculative"]["a"]) if row["speculative"]["a"] else NOTHING,
+                    *_numbers(row),
+                    _ratio(row["speculative"]),
                 ]
                 for row in found["cost"]
             ],
@@ -136,5 +128,13 @@ def _tables(found: Mapping[str, Any]) -> list[tuple[str, list[str], Rows]]:
     return [entry for entry in tables if entry[2]]
 
 
-def _text(value: object) -> str:
+def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:
+    return [number(value) for arm in ARMS for value in (row[arm]["a"], row[arm]["b"])]
+
+
+def _ratio(sides: Numbers) -> str:
+    return times(sides["b"] / sides["a"]) if sides["a"] and sides["b"] is not None else NOTHING
+
+
+def _text(value: str | int | None) -> str:
     return NOTHING if value is None else str(value)

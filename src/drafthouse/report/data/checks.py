@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 from ...analysis.cost import cost_rows, cost_table
+from ...analysis.gates import NOT_MEASURED
 from ...analysis.legacy_metrics import LLMPERF, SPEED, old_tables
-from ...analysis.verdict import Result
-from .setup import ARMS
+from ...bench.result_types import ArmResult
+from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRow, OtherTools
+from ..verdict_types import ArmCost, CostRow, Judgement
 
-# What a gate is called where it does not say so itself.
-TITLES = {
-    "outputs": "Equal outputs",
-    "scores": "Scored by the baseline",
-    "texts": "Degenerate text",
-    "json": "JSON by schema",
-    "tools": "Tool calls",
-    "needle": "Long context",
-}
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
     "outputs": "Whether the outputs of both arms are equal, token by token.",
@@ -28,48 +21,33 @@ NOT_TRIED = {
     "tools": "Whether tool calls have the right names and types: no such prompt was sent.",
     "needle": "Whether a fact is found in a long context: no such prompt was sent.",
 }
-FAILED, NOT_MEASURED = "failed", "not measured"
+# What of an older tool's column is shown, by its name in the report and in the column.
+FIGURES: tuple[tuple[Figure, str], ...] = (("median", "median"), ("mean", "mean"), ("whole run", "value"))
 
 
-def gates_of(verdict: Mapping[str, Any]) -> list[dict[str, Any]]:
+def gates_of(verdict: Judgement) -> list[GateRow]:
     """Return a row for each gate of a verdict: its word, what each arm did, the rule, the first failures by name."""
-    rows = []
-    for gate in verdict.get("gates") or []:
-        name = str(gate.get("name"))
-        rows.append(
-            {
-                "name": name,
-                "title": str(gate.get("title") or TITLES.get(name, name)),
-                "word": str(gate.get("word")),
-                "said": str(gate.get("said") or ""),
-                "rule": str(gate.get("rule") or ""),
-                **{arm: _told(gate.get(arm)) for arm in ARMS},
-                "examples": {
-                    arm: [str(example) for example in (gate.get(arm) or {}).get("examples") or []] for arm in ARMS
-                },
-            }
-        )
-    return rows
-
-
-def _told(block: Mapping[str, Any] | None) -> str | None:
-    """Return what one arm did at a gate, None where it was not asked."""
-    if not block:
-        return None
-    if block.get("said"):
-        return str(block["said"])
-    return f"{block['passed']} of {block['total']}" if block.get("total") else None
-
-
-def gates_not_measured(verdict: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each gate that was not tried; all of them for a result without gates."""
-    tried = {str(gate.get("name")): str(gate.get("word")) for gate in verdict.get("gates") or []}
-    # One whose prompts were sent, and whose answers tell nothing, says why itself.
-    asked = {
-        str(gate["name"]): f"{gate['title']}: {gate['said']}."
+    return [
+        {
+            "name": gate["name"],
+            "title": gate["title"],
+            "word": gate["word"],
+            "said": gate["said"],
+            "rule": gate["rule"],
+            "baseline": gate["baseline"]["said"],
+            "speculative": gate["speculative"]["said"],
+            "examples": {arm: gate[arm]["examples"] for arm in ARMS},
+        }
         for gate in verdict.get("gates") or []
-        if gate.get("said") and gate.get("title") and (gate.get("speculative") or {}).get("total")
-    }
+    ]
+
+
+def gates_not_measured(verdict: Judgement) -> list[str]:
+    """Return a sentence for each gate that was not tried; all of them for a result without gates."""
+    gates = verdict.get("gates") or []
+    tried = {gate["name"]: gate["word"] for gate in gates}
+    # One whose prompts were sent, and whose answers tell nothing, says why itself.
+    asked = {gate["name"]: f"{gate['title']}: {gate['said']}." for gate in gates if gate["speculative"]["total"]}
     return [
         asked.get(name, sentence)
         for name, sentence in NOT_TRIED.items()
@@ -79,59 +57,50 @@ def gates_not_measured(verdict: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def cost_of(results: Mapping[str, Result], resolved: Mapping[str, Any]) -> dict[str, Any] | None:
+def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
     """Return cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
 
     Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
     """
-    arms = cost_table(results, resolved)
-    rows = [dict(row) for row in cost_rows(arms)]
-    known = any(row.get(arm) is not None for row in rows for arm in ARMS)
-    return {"arms": arms, "rows": rows, "why": _why(arms)} if known or _why(arms) else None
+    arms = cast("dict[str, ArmCost]", cost_table(results, resolved))
+    rows = cast("list[CostRow]", cost_rows(arms))
+    why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
+    known = any(row[arm] is not None for row in rows for arm in ARMS)
+    return {"arms": arms, "rows": rows, "why": why} if known or why else None
 
 
-def _why(arms: Mapping[str, Any]) -> list[str]:
-    """Return why parts of the cost are not known, each reason once."""
-    found: list[str] = []
-    for arm in ARMS:
-        told = (arms.get(arm) or {}).get("why") or []
-        found += [str(reason) for reason in ([told] if isinstance(told, str) else told)]
-    return list(dict.fromkeys(found))
-
-
-def cost_not_measured(cost: Mapping[str, Any] | None) -> list[str]:
+def cost_not_measured(cost: Cost | None) -> list[str]:
     """Return what of the cost is not known, and why where that was told."""
-    arms = (cost or {}).get("arms") or {}
+    arms = list(cost["arms"].values()) if cost else []
     lacking = [
-        words
-        for key, words in (("energy", "energy per token"), ("money", "money per token"))
-        if not any((arms.get(arm) or {}).get(key) for arm in ARMS)
+        *([] if any(arm["energy"] for arm in arms) else ["energy per token"]),
+        *([] if any(arm["money"] for arm in arms) else ["money per token"]),
     ]
     if not lacking:
         return []
-    why = "; ".join((cost or {}).get("why") or [])
+    why = "; ".join(cost["why"] if cost else [])
     text = " and ".join(lacking)
     return [f"{text[0].upper()}{text[1:]}{': ' + why if why else ''}."]
 
 
-def other_tools(results: Mapping[str, Result]) -> dict[str, Any] | None:
+def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
     """Return the columns of older tools, computed from our requests as they compute them; None without any.
 
     ``of`` is what of a column is shown: the mean, the median, or the value of the whole run. Units are the tools' own.
     """
     tables = {arm: old_tables(results[arm]) for arm in ARMS}
-    rows = []
+    rows: list[OtherToolRow] = []
     for tool in (SPEED, LLMPERF):
         for one, two in zip(*(tables[arm][tool]["columns"] for arm in ARMS), strict=True):
-            of = next(name for name in ("median", "mean", "value") if name in one["values"])
+            of, figure = next((of, figure) for of, figure in FIGURES if figure in one["values"])
             rows.append(
                 {
                     "tool": tool,
                     "name": one["name"],
                     "unit": one["unit"],
-                    "of": "whole run" if of == "value" else of,
-                    "baseline": one["values"][of],
-                    "speculative": two["values"][of],
+                    "of": of,
+                    "baseline": one["values"][figure],
+                    "speculative": two["values"][figure],
                     "error": one["error"],
                 }
             )

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ...analysis.verdict import CANNOT_SAY, INVALID
 from ...bench.stats import median
+from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, Spread
 from ...core.format import NOTHING, count, listing, shown_level
+from ..report_types import (
+    ARMS,
+    KeptProfile,
+    Load,
+    LoadedArm,
+    LoadKind,
+    LoadPower,
+    LoadRow,
+    Verdict,
+)
+from ..verdict_types import Judgement
 
 SCHEMA = "drafthouse.ladder/1"
-ARMS = ("baseline", "speculative")
-OK = "ok"
+OK: Final = "ok"
 UNIT = "concurrent requests"
-NUMBERS = ("output_throughput", "per_user_tok_s", "request_throughput", "goodput")
-LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
-PARTS = ("median", "p90", "p99")
 # Why a step enters no number, for people.
 TROUBLES = {
     # By another client or by a machine that was suspended: the step's notes say which.
@@ -41,17 +49,15 @@ ENDED_BY = {
 # More kinds than this make no sentence; the table has them all.
 MOST_KINDS = 3
 
-Step = Mapping[str, Any]
 
-
-def load_of(ladder: Mapping[str, Any] | None, declared: Sequence[str] = ()) -> dict[str, Any] | None:
+def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
     """Return what a report shows of a ladder; None for none, one it cannot read, or one never begun.
 
     ``declared`` are the verdict's kinds, which come first. In ``rows`` speeds are in tokens per second,
     ``goodput`` in requests per second within the limits, latencies in ms, rates fractions; ``speedup`` and
     ``word`` are those of the crossover. ``kinds`` says of each kind until which load speculation pays.
     """
-    steps: list[Step] = list((ladder or {}).get("steps") or [])
+    steps = (ladder.get("steps") if ladder else None) or []
     if not ladder or not steps or ladder.get("schema") != SCHEMA:
         return None
     seen = list(dict.fromkeys(str(step.get("kind")) for step in steps))
@@ -64,15 +70,15 @@ def load_of(ladder: Mapping[str, Any] | None, declared: Sequence[str] = ()) -> d
         "levels": levels,
         "limits": ladder.get("limits") or None,
         "rounds": ladder.get("rounds"),
-        "kinds": [_kind(name, crossover.get(name) or {}, name in declared) for name in names],
-        "rows": [row for name in names for row in _rows(name, levels, steps, crossover.get(name) or {})],
+        "kinds": [_kind(name, crossover.get(name), name in declared) for name in names],
+        "rows": [row for name in names for row in _rows(name, levels, steps, crossover.get(name))],
         "schedule": ladder.get("schedule") or None,
         "troubles": troubles(steps),
         "remarks": remarks(ladder),
     }
 
 
-def load_warnings(ladder: Mapping[str, Any] | None, resolved: Mapping[str, Any]) -> list[str]:
+def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
     """Return what a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
     if ladder and ladder.get("schema") != SCHEMA:
         return [
@@ -83,7 +89,20 @@ def load_warnings(ladder: Mapping[str, Any] | None, resolved: Mapping[str, Any])
     return []
 
 
-def _kind(name: str, found: Mapping[str, Any], declared: bool) -> dict[str, Any]:
+def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
+    if not found:
+        return {
+            "kind": name,
+            "declared": declared,
+            "word": None,
+            "pays_from": None,
+            "pays_until": None,
+            "reaches_top": False,
+            "interval": None,
+            "beyond": None,
+            "sentence": None,
+            "reasons": [],
+        }
     return {
         "kind": name,
         "declared": declared,
@@ -91,59 +110,64 @@ def _kind(name: str, found: Mapping[str, Any], declared: bool) -> dict[str, Any]
         "pays_from": found.get("pays_from"),
         "pays_until": found.get("pays_until"),
         "reaches_top": bool(found.get("reaches_top")),
-        "interval": list(found["interval"]) if found.get("interval") else None,
+        "interval": list(ends) if (ends := found.get("interval")) else None,
         "beyond": found.get("beyond") or None,
-        "sentence": str(found["sentence"]) if found.get("sentence") else None,
-        "reasons": [str(reason) for reason in found.get("reasons") or []],
+        "sentence": found.get("sentence") or None,
+        "reasons": list(found.get("reasons") or []),
     }
 
 
-def _rows(name: str, levels: Sequence[float], steps: Sequence[Step], found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    judged = {entry.get("level"): entry for entry in found.get("levels") or []}
-    rows = []
+def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found: Crossover | None) -> list[LoadRow]:
+    judged = {entry.get("level"): entry for entry in (found.get("levels") if found else None) or []}
+    rows: list[LoadRow] = []
     for level in levels:
         own = [step for step in steps if str(step.get("kind")) == name and step.get("level") == level]
         if not own:
             continue
         arms = {arm: _arm([step for step in own if step.get("arm") == arm]) for arm in ARMS}
+        said = judged.get(level)
         rows.append(
             {
                 "kind": name,
                 "level": level,
-                "speedup": (judged.get(level) or {}).get("speedup"),
-                "word": (judged.get(level) or {}).get("word"),
-                **arms,
+                "speedup": said.get("speedup") if said else None,
+                "word": said.get("word") if said else None,
+                "baseline": arms["baseline"],
+                "speculative": arms["speculative"],
                 "ended": _ended([arm for arm in arms.values() if arm]),
             }
         )
     return rows
 
 
-def _ended(arms: Sequence[Mapping[str, Any]]) -> str:
+def _ended(arms: Sequence[LoadedArm]) -> str:
     """Return what ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
     words = [listing([ENDED_BY.get(code, code) for code in arm["ended_by"]]) or NOTHING for arm in arms]
     return " / ".join(dict.fromkeys(words))
 
 
-def _arm(steps: Sequence[Step]) -> dict[str, Any] | None:
+def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
     """Return what an arm's steps at one level gave, the median over its rounds; None where none was begun."""
     if not steps:
         return None
     whole = [step for step in steps if step.get("status") == OK]
     acceptance = _middle(step.get("spec_decode_acceptance_rate") for step in whole)
     return {
-        "status": OK if whole else str(steps[-1].get("status")),
+        "status": OK if whole else steps[-1]["status"],
         "steps": len(steps),
         "kept": len(whole),
         "ended_by": sorted({str(step["ended_by"]) for step in whole if step.get("ended_by")}),
         "seconds": math.fsum(step.get("duration_s") or 0.0 for step in whole),
         "completed": sum(step.get("completed") or 0 for step in whole),
         "failed": sum(step.get("failed") or 0 for step in steps),
-        **{name: _middle(step.get(name) for step in whole) for name in NUMBERS},
-        **{
-            name: {part: _middle((step.get(name) or {}).get(part) for step in whole) for part in PARTS}
-            for name in LATENCIES
-        },
+        "output_throughput": _middle(step.get("output_throughput") for step in whole),
+        "per_user_tok_s": _middle(step.get("per_user_tok_s") for step in whole),
+        "request_throughput": _middle(step.get("request_throughput") for step in whole),
+        "goodput": _middle(step.get("goodput") for step in whole),
+        "ttft_ms": _percentiles([step.get("ttft_ms") for step in whole]),
+        "tpot_ms": _percentiles([step.get("tpot_ms") for step in whole]),
+        "itl_ms": _percentiles([step.get("itl_ms") for step in whole]),
+        "e2el_ms": _percentiles([step.get("e2el_ms") for step in whole]),
         # As in a result: percent there, a fraction here.
         "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
         "acceptance_length": _middle(step.get("spec_decode_acceptance_length") for step in whole),
@@ -151,22 +175,33 @@ def _arm(steps: Sequence[Step]) -> dict[str, Any] | None:
     }
 
 
-def _power(steps: Sequence[Step]) -> dict[str, float | None]:
+def _percentiles(steps: Sequence[Spread | None]) -> Spread:
+    """Return the median over the rounds of each percentile."""
+    known = [step for step in steps if step]
+    return {
+        "median": _middle(step.get("median") for step in known),
+        "p90": _middle(step.get("p90") for step in known),
+        "p99": _middle(step.get("p99") for step in known),
+    }
+
+
+def _power(steps: Sequence[LadderStep]) -> LoadPower:
     """Return mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
 
     Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
     """
     watts, joules, above = [], [], []
     for step in steps:
-        power = step.get("power") or {}
-        mean, tokens = power.get("mean_w"), power.get("output_tokens")
-        if mean is None:
+        power = step.get("power")
+        mean = power.get("mean_w") if power else None
+        if not power or mean is None:
             continue
-        watts.append(float(mean))
-        if tokens:
-            joules.append(power["energy_j"] / tokens)
-            if power.get("energy_above_idle_j") is not None:
-                above.append(power["energy_above_idle_j"] / tokens)
+        watts.append(mean)
+        tokens, whole, net = power.get("output_tokens"), power["energy_j"], power.get("energy_above_idle_j")
+        if tokens and whole is not None:
+            joules.append(whole / tokens)
+            if net is not None:
+                above.append(net / tokens)
     return {
         "mean_w": _middle(watts),
         "joules_per_token": _middle(joules),
@@ -174,15 +209,15 @@ def _power(steps: Sequence[Step]) -> dict[str, float | None]:
     }
 
 
-def _middle(values: Iterable[Any]) -> float | None:
-    known = [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
     return median(known) if known else None
 
 
 # --- in words ---------------------------------------------------------------------------------------
 
 
-def troubles(steps: Iterable[Step]) -> list[str]:
+def troubles(steps: Iterable[LadderStep]) -> list[str]:
     """Return a sentence for each step that was disturbed, restarted or not answered in full."""
     found: list[str] = []
     for step in steps:
@@ -199,14 +234,14 @@ def troubles(steps: Iterable[Step]) -> list[str]:
     return found
 
 
-def remarks(ladder: Mapping[str, Any]) -> list[str]:
+def remarks(ladder: Ladder) -> list[str]:
     """Return what is to be known of steps that count: the ladder's own notes, and each step's with how often."""
     told = [str(note) for step in ladder["steps"] if step.get("status") == OK for note in step.get("notes") or []]
     own = [str(note) for note in ladder.get("notes") or []]
     return own + [f"{note} ({count(times, 'step')})" for note, times in Counter(told).items()]
 
 
-def with_load(verdict: Mapping[str, Any], load: Mapping[str, Any] | None) -> dict[str, Any]:
+def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     """Return a verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
 
     The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
@@ -221,25 +256,17 @@ def with_load(verdict: Mapping[str, Any], load: Mapping[str, Any] | None) -> dic
     known = len(chosen) == 1 and chosen[0]["declared"]
     same: dict[str, list[str]] = {}
     for kind in chosen:
-        same.setdefault(kind["sentence"], []).append(kind["kind"])
+        same.setdefault(kind["sentence"] or "", []).append(kind["kind"])
     told = [sentence if known else f"on {listing(kinds)}: {sentence}" for sentence, kinds in same.items()]
     tail = f"under load{':' if known else ','} {'; '.join(told)}"
     return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
 
 
-def without_claims(load: Mapping[str, Any]) -> dict[str, Any]:
+def without_claims(load: Load) -> Load:
     """Return a load with its speeds and without saying where it pays: for an arm whose output is wrong."""
-    silent: dict[str, Any] = {
-        "word": None,
-        "pays_from": None,
-        "pays_until": None,
-        "reaches_top": False,
-        "interval": None,
-    }
-    silent |= {"beyond": None, "sentence": None, "reasons": []}
     return {
         **load,
-        "kinds": [{**kind, **silent} for kind in load["kinds"]],
+        "kinds": [_kind(kind["kind"], None, kind["declared"]) for kind in load["kinds"]],
         "rows": [{**row, "word": None} for row in load["rows"]],
         "schedule": None,
     }

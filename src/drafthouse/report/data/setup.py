@@ -5,23 +5,41 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from importlib import metadata
-from typing import Any
+from typing import Literal
 
-from ...analysis.verdict import Result, busy_processes
+from ...analysis.verdict import busy_processes
+from ...bench.machine_types import StepMachine
+from ...bench.result_types import ArmResult
 from ...bench.stats import median
 from ...core.format import at_a_time, listing
 from ...core.pins import commit_words, image_of
+from ..report_types import (
+    ARMS,
+    Arm,
+    CommandFile,
+    Commands,
+    KeptProfile,
+    Leaf,
+    MachineRow,
+    Moments,
+    SetupRow,
+    SideBySide,
+)
 
-ARMS = ("baseline", "speculative")
+# What the machine tells of the time between two of its states.
+BUSY: tuple[Literal["cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent", "cpu_package_power_w"], ...] = (
+    "cpu_busy_percent",
+    "cpu_steal_percent",
+    "other_cpu_percent",
+    "cpu_package_power_w",
+)
 MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
-def setup(resolved: Mapping[str, Any], rounds: int = 0) -> list[dict[str, str]]:
+def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     """Return what was compared, in a few lines: what, and which; ``rounds`` were measured (0: as many as planned)."""
-    site = resolved.get("site") or {}
-    engine = resolved.get("engine") or {}
-    method = resolved.get("method") or {}
-    experiment = resolved.get("experiment") or {}
+    site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
+    method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
     tokens = method.get("num_speculative_tokens")
     rows = {
         "Hardware": _named(resolved.get("hardware")),
@@ -32,7 +50,7 @@ def setup(resolved: Mapping[str, Any], rounds: int = 0) -> list[dict[str, str]]:
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
-        "Box": ", ".join(str(site[name]) for name in ("box_kind", "runtime") if site.get(name)),
+        "Box": ", ".join(part for part in (site.get("box_kind"), site.get("runtime")) if part),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
@@ -40,23 +58,23 @@ def setup(resolved: Mapping[str, Any], rounds: int = 0) -> list[dict[str, str]]:
     return [{"what": what, "which": which} for what, which in rows.items() if which]
 
 
-def _image(resolved: Mapping[str, Any]) -> str:
+def _image(resolved: KeptProfile) -> str:
     """Return the image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
     name = image_of(resolved) if resolved.get("site") and resolved.get("engine") else None
     digest = resolved.get("image_digest")
     return f"{name}, {digest}" if name and digest else name or ""
 
 
-def _weights(resolved: Mapping[str, Any]) -> list[str]:
+def _weights(resolved: KeptProfile) -> list[str]:
     """Return repository and commit of the weights that came from the hub."""
     items = [item for item in resolved.get("weights") or [] if item.get("source") == "hub"]
     return [f"{item['details']['repo']} at {commit_words(item)}" for item in items]
 
 
-def _remote_code(resolved: Mapping[str, Any]) -> list[str]:
+def _remote_code(resolved: KeptProfile) -> list[str]:
     """Return whose code the engine ran (trust_remote_code)."""
     rows = resolved.get("remote_code") or []
-    return [f"{row['repo']} at {row['commit']}" if row["commit"] else str(row["repo"]) for row in rows]
+    return [f"{row['repo']} at {row['commit']}" if row["commit"] else row["repo"] for row in rows]
 
 
 def _named(entry: object) -> str:
@@ -65,24 +83,24 @@ def _named(entry: object) -> str:
     return str(entry.get("name") or entry.get("id") or "")
 
 
-def commands(resolved: Mapping[str, Any]) -> dict[str, Any]:
+def commands(resolved: KeptProfile) -> Commands:
     """Return the rendered files of both arms and their difference, as ``diff -u`` shows it."""
-    files = {
-        arm: [
-            {"path": str(f.get("path")), "content": str(f.get("content", ""))}
-            for f in ((resolved.get("arms") or {}).get(arm) or {}).get("files") or []
-        ]
-        for arm in ARMS
-    }
+    files = {arm: _files(resolved, arm) for arm in ARMS}
     texts = {arm: {f["path"]: f["content"] for f in files[arm]} for arm in ARMS}
     diff: list[str] = []
     for path in sorted(texts["baseline"].keys() | texts["speculative"].keys()):
         one, two = (texts[arm].get(path, "").splitlines() for arm in ARMS)
         diff += difflib.unified_diff(one, two, f"baseline/{path}", f"speculative/{path}", lineterm="")
-    return {**files, "diff": "\n".join(diff)}
+    return {"baseline": files["baseline"], "speculative": files["speculative"], "diff": "\n".join(diff)}
 
 
-def flatten(data: object, path: str = "") -> dict[str, Any]:
+def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
+    found = (resolved.get("arms") or {}).get(arm)
+    files = (found.get("files") if found else None) or []
+    return [{"path": str(f.get("path")), "content": f.get("content") or ""} for f in files]
+
+
+def flatten(data: object, path: str = "") -> dict[str, Leaf]:
     """Return nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
     if isinstance(data, Mapping):
         parts = [(f"{path}.{key}" if path else str(key), value) for key, value in data.items()]
@@ -91,25 +109,23 @@ def flatten(data: object, path: str = "") -> dict[str, Any]:
     elif isinstance(data, list):
         return {path: ", ".join(str(item) for item in data)} if data else {}
     else:
-        return {path: data}
-    found: dict[str, Any] = {}
+        return {path: data if isinstance(data, str | int | float | None) else str(data)}
+    found: dict[str, Leaf] = {}
     for where, value in parts:
         found |= flatten(value, where)
     return found
 
 
-def _side_by_side(one: object, two: object) -> list[dict[str, Any]]:
+def _side_by_side(one: object, two: object) -> list[SideBySide]:
     flat = [flatten(side or {}) for side in (one, two)]
     names = list(flat[0]) + [name for name in flat[1] if name not in flat[0]]
     return [{"what": name, "baseline": flat[0].get(name), "speculative": flat[1].get(name)} for name in names]
 
 
-def versions(results: Mapping[str, Result]) -> list[dict[str, Any]]:
+def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """Return what the engine says of itself and what made this report, side by side for the two arms."""
-    rows: list[dict[str, Any]] = []
-    for part in ("engine",):
-        sides = [{part: results[arm].get(part)} if results[arm].get(part) else {} for arm in ARMS]
-        rows += _side_by_side(*sides)
+    sides = [{"engine": results[arm].get("engine")} if results[arm].get("engine") else {} for arm in ARMS]
+    rows = _side_by_side(*sides)
     for name in MADE_WITH:
         try:
             found: str | None = metadata.version(name)
@@ -123,31 +139,38 @@ def versions(results: Mapping[str, Result]) -> list[dict[str, Any]]:
 NEVER_EQUAL = ("ready_s", "ready_at_most")
 
 
-def engine_changes(results: Mapping[str, Result]) -> list[dict[str, Any]]:
+def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """Return what the engine itself set differently in the two arms, as far as it says (model runner, …)."""
     rows = _side_by_side(*(results[arm].get("engine") for arm in ARMS))
     return [row for row in rows if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL]
 
 
-def machine_table(results: Mapping[str, Result]) -> list[dict[str, Any]]:
+def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
     """Return machine and state of both arms, a row a fact: before and after the arm, and while it ran."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, MachineRow] = {}
+
+    def of_arm(path: str, arm: Arm) -> Moments:
+        return rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm]
+
     for arm in ARMS:
-        machine = results[arm].get("machine") or {}
-        for moment in ("before", "after"):
-            for path, value in flatten(machine.get(moment) or {}).items():
-                rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm][moment] = value
+        machine = results[arm].get("machine")
+        if not machine:
+            continue
+        for path, value in flatten(machine.get("before") or {}).items():
+            of_arm(path, arm)["before"] = value
+        for path, value in flatten(machine.get("after") or {}).items():
+            of_arm(path, arm)["after"] = value
         for path, value in _while_measuring(machine).items():
-            rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm]["value"] = value
+            of_arm(path, arm)["value"] = value
     return list(rows.values())
 
 
-def _while_measuring(machine: Mapping[str, Any]) -> dict[str, Any]:
+def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
     """Return what the machine did while the groups of an arm ran: medians, and who else was busy."""
     between = [group.get("between") or {} for group in machine.get("groups") or []]
-    found: dict[str, Any] = {}
-    for name in ("cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent", "cpu_package_power_w"):
-        values = [one[name] for one in between if isinstance(one.get(name), int | float)]
+    found: dict[str, Leaf] = {}
+    for name in BUSY:
+        values = [value for one in between if isinstance(value := one.get(name), int | float)]
         if values:
             found[f"while measuring: {name}, median"] = median(values)
             found[f"while measuring: {name}, highest"] = max(values)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from ...analysis.verdict import THRESHOLD
+from ...bench.stats import Estimated
 from ...core.format import count, number, percent, times, times_span
 from ...profiles.workspace import ROOT
-from .load import load_plots
+from ..report_types import ARMS, Arm, Report
+from .load import Plot, load_plots
 from .style import ACCENT, BASELINE, COLOURS, INK, LINES, MUTED, NAMES, SPECULATIVE, STYLE, new_axes, short, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+class Drawing(TypedDict):
+    """A plot for the page; ``text`` says in words what it shows."""
+
+    title: str
+    text: str
+    svg: str
+
+
+def draw(report: Report) -> dict[str, Drawing]:
     """Return the plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
 
     ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
@@ -44,27 +53,43 @@ def draw(report: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         }
 
 
-def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [row for row in report["kinds"] if row["speedup"]]
+class _Row(NamedTuple):
+    """A kind with a speed-up; ``speed`` is in tok/s, ``control`` the baseline against itself."""
+
+    group: str
+    declared: bool
+    speed: dict[Arm, Estimated]
+    speedup: Estimated
+    control: Estimated | None
 
 
-def _labels(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    axes.set_yticks(range(len(rows)), [short(row["group"]) + (" *" if row["declared"] else "") for row in rows])
+def _rows(report: Report) -> list[_Row]:
+    rows = []
+    for row in report["kinds"]:
+        one, two = row["tok_s"]["baseline"], row["tok_s"]["speculative"]
+        if row["speedup"] and one and two:
+            speed: dict[Arm, Estimated] = {"baseline": one, "speculative": two}
+            rows.append(_Row(row["group"], row["declared"], speed, row["speedup"], row["control"]))
+    return rows
+
+
+def _labels(axes: Axes, rows: Sequence[_Row]) -> None:
+    axes.set_yticks(range(len(rows)), [short(row.group) + (" *" if row.declared else "") for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
-def _speed(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+def _speed(report: Report) -> Plot | None:
     rows = _rows(report)
     if not rows:
         return None
     figure, axes = new_axes(0.9 + 0.62 * len(rows))
-    top = max(row["tok_s"][arm]["high"] for row in rows for arm in NAMES)
-    for arm, offset, colour in (("baseline", -0.19, BASELINE), ("speculative", 0.19, SPECULATIVE)):
-        found = [row["tok_s"][arm] for row in rows]
+    top = max(row.speed[arm]["high"] for row in rows for arm in NAMES)
+    for arm, offset in zip(ARMS, (-0.19, 0.19), strict=True):
+        found = [row.speed[arm] for row in rows]
         places = [position + offset for position in range(len(rows))]
-        axes.barh(places, [f["median"] for f in found], height=0.34, color=colour, label=NAMES[arm])
+        axes.barh(places, [f["median"] for f in found], height=0.34, color=COLOURS[arm], label=NAMES[arm])
         axes.hlines(places, [f["low"] for f in found], [f["high"] for f in found], colors=INK, linewidth=1.4)
         for place, f in zip(places, found, strict=True):
             axes.text(f["high"] + top * 0.015, place, number(f["median"]), va="center", fontsize=9)
@@ -73,26 +98,26 @@ def _speed(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     _labels(axes, rows)
     figure.legend(loc="outside upper left", ncols=2)
     text = "; ".join(
-        f"{row['group']}: {number(row['tok_s']['baseline']['median'])} tokens per second normal, "
-        f"{number(row['tok_s']['speculative']['median'])} speculative"
+        f"{row.group}: {number(row.speed['baseline']['median'])} tokens per second normal, "
+        f"{number(row.speed['speculative']['median'])} speculative"
         for row in rows
     )
     return figure, "Speed by kind of prompt", f"{text}."
 
 
-def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+def _speedup(report: Report) -> Plot | None:
     rows = _rows(report)
     if not rows:
         return None
     figure, axes = new_axes(0.95 + 0.52 * len(rows))
-    lowest = min(1.0, *(row["speedup"]["low"] for row in rows), *_controls(rows, "low"))
-    highest = max(THRESHOLD, *(row["speedup"]["high"] for row in rows), *_controls(rows, "high"))
+    lowest = min(1.0, *(row.speedup["low"] for row in rows), *_controls(rows, "low"))
+    highest = max(THRESHOLD, *(row.speedup["high"] for row in rows), *_controls(rows, "high"))
     room = highest - lowest
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
     axes.text(THRESHOLD + room * 0.012, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", fontsize=9)
     for position, row in enumerate(rows):
-        found, control = row["speedup"], row["control"]
+        found, control = row.speedup, row.control
         axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
         axes.plot(found["median"], position, "o", color=SPECULATIVE, markersize=7)
         if control:
@@ -103,15 +128,15 @@ def _speedup(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     axes.set_xlabel("speed-up per token; grey is the baseline against itself")
     _labels(axes, rows)
     axes.set_ylim(len(rows) - 0.5, -0.9)
-    text = "; ".join(f"{row['group']}: {times_span(row['speedup'])}" for row in rows)
+    text = "; ".join(f"{row.group}: {times_span(row.speedup)}" for row in rows)
     return figure, "Speed-up by kind of prompt", f"{text}. Speculation pays above {THRESHOLD}."
 
 
-def _controls(rows: Sequence[Mapping[str, Any]], end: str) -> list[float]:
-    return [row["control"][end] for row in rows if row["control"]]
+def _controls(rows: Sequence[_Row], end: Literal["low", "high"]) -> list[float]:
+    return [row.control[end] for row in rows if row.control]
 
 
-def _acceptance(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
+def _acceptance(report: Report) -> Plot | None:
     rates = report["acceptance"]["overall"]["by_position"]
     if not rates:
         return None
@@ -133,7 +158,7 @@ def _acceptance(report: Mapping[str, Any]) -> tuple[Figure, str, str] | None:
     return figure, "Acceptance by position in the draft", f"Accepted share of the drafts by position, {text}."
 
 
-def _distribution(report: Mapping[str, Any], measure: str, title: str) -> tuple[Figure, str, str] | None:
+def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title: str) -> Plot | None:
     values = report["distributions"][measure]
     if not all(values[arm] for arm in NAMES):
         return None

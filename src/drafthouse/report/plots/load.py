@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 from ...analysis.crossover_text import load
 from ...core.format import number, shown_level, times
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..report_types import Arm, LoadKind, LoadRow, Report
+
 Plot = tuple["Figure", str, str]
-Row = Mapping[str, Any]
+Speed = Literal["output_throughput", "per_user_tok_s"]
 # Values of the two panels: name in a row's arm, label of the axis.
-PANELS = (
+PANELS: tuple[tuple[Speed, str], ...] = (
     ("output_throughput", "the server, tok/s"),
     ("per_user_tok_s", "one user, tok/s"),
 )
 
 
-def load_plots(report: Mapping[str, Any]) -> dict[str, Plot | None]:
+def load_plots(report: Report) -> dict[str, Plot | None]:
     """Return a plot for each kind under load: ``load-0``, ``load-1``, … in the order of the report's kinds."""
     found = report.get("load")
     if not found:
@@ -34,7 +36,7 @@ def load_plots(report: Mapping[str, Any]) -> dict[str, Plot | None]:
     }
 
 
-def _over_load(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> Plot | None:
+def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
     rows = [row for row in rows if any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)]
     if not rows:
         return None
@@ -66,9 +68,9 @@ def _over_load(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> Plot 
     return figure, f"Speed over load: {kind['kind']}", _in_words(kind, rows, unit)
 
 
-def _value(row: Row, arm: str, name: str) -> float | None:
-    value = (row[arm] or {}).get(name)
-    return None if value is None else float(value)
+def _value(row: LoadRow, arm: Arm, name: Speed) -> float | None:
+    found = row[arm]
+    return found[name] if found else None
 
 
 def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
@@ -84,7 +86,7 @@ def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
     axes.set_xlabel(plain(unit))
 
 
-def _crossover(upper: Axes, lower: Axes, kind: Mapping[str, Any], levels: Sequence[float]) -> None:
+def _crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]) -> None:
     """Mark where speculation stops paying: a line, its interval as a band, and the number in words."""
     end = kind["pays_until"]
     if end is None:
@@ -110,7 +112,7 @@ def _crossover(upper: Axes, lower: Axes, kind: Mapping[str, Any], levels: Sequen
     )
 
 
-def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
+def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
     """Write each level's speed-up above the plot."""
     for row in rows:
         if row["speedup"]:
@@ -128,7 +130,7 @@ def _speedups(axes: Axes, rows: Sequence[Row]) -> None:
             )
 
 
-def _in_words(kind: Mapping[str, Any], rows: Sequence[Row], unit: str) -> str:
+def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
     told = []
     for row in rows:
         speeds = ", ".join(

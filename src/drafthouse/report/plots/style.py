@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..report_types import Arm
+
 # Colours nothing else uses, by the CSS variable that takes their place in the finished drawing.
 INK, MUTED, GRID, BASELINE, SPECULATIVE, ACCENT = (
     "#010203",
@@ -33,10 +35,10 @@ VARIABLES = {
     SPECULATIVE: "var(--speculative)",
     ACCENT: "var(--threshold)",
 }
-NAMES = {"baseline": "Normal", "speculative": "Speculative"}
+NAMES: dict[Arm, str] = {"baseline": "Normal", "speculative": "Speculative"}
 # A dashed line tells the arms apart where a printer or an eye shows no colours.
-LINES: dict[str, Any] = {"baseline": (0, (5, 2)), "speculative": "solid"}
-COLOURS = {"baseline": BASELINE, "speculative": SPECULATIVE}
+LINES: dict[Arm, Any] = {"baseline": (0, (5, 2)), "speculative": "solid"}
+COLOURS: dict[Arm, str] = {"baseline": BASELINE, "speculative": SPECULATIVE}
 # A phone shows a page 360 px wide: at 5 inches a drawing shrinks little there, and its text stays readable.
 WIDTH = 5.0
 STYLE: dict[Any, Any] = {

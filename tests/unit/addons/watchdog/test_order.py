@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 RESULTS = {"baseline": result(15.0), "speculative": result(10.0, 4000, 2000)}
 
 
-def resolved(profile: str = "cpu-smollm2-ngram", inventory: str = "local", **site: Any) -> dict[str, Any]:
+def resolved(profile: str = "cpu-smollm2-ngram", inventory: str = "local", **site: Any) -> Any:
     return resolved_profile(profile, {**site_of_inventory(inventory), **site})
 
 
@@ -55,7 +55,7 @@ def test_the_gateway_holds_requests_where_servers_are_changed_and_only_there() -
     data = resolved(gateway=True, watchdog={"mode": "restart", "drain_s": 30})
     assert data["gateway"]["hold_s"] == 30 + 2 * data["engine"]["ready_timeout_s"] + 60
     assert resolved(watchdog={"mode": "restart"})["gateway"] is None
-    assert hold_s({}, 100) == 0
+    assert hold_s(site_of_inventory("workstation"), 100) == 0
 
 
 def test_the_order_has_what_was_measured_and_what_was_set() -> None:

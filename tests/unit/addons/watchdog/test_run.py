@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -42,7 +42,7 @@ class Box:
     def __init__(self, home: Path, mode: str = "restart", door: str = "") -> None:
         self.home, self.folder = home, home / "watchdog"
         self.folder.mkdir()
-        self.clock: dict[str, Any] = {"wall": 1000.0, "up": 50.0, "boot": "first"}
+        self.clock: Any = {"wall": 1000.0, "up": 50.0, "boot": "first"}
         self.drafts = self.drafted = self.accepted = self.tokens = 0
         self.running = 0
         self.dead = False
@@ -50,7 +50,7 @@ class Box:
         self.changes: list[str] = []
         self.refuses: list[Problem] = []
         self.closed_while_changed: list[bool] = []
-        self.order: dict[str, Any] = {
+        self.order: Any = {
             "mode": mode, "rules": RULES, "points": [asdict(Point(1, 0.2, 0.1, 0.3, 1))], "tokens": K, "every_s": 10,
             "drain_s": 0.01, "again_s": 20, "patience_s": 100, "runtime": "process", "door": door,
         }  # fmt: skip
@@ -76,7 +76,7 @@ class Box:
     def state(self, arm: str) -> Running:
         return Running(arm == self.arm and not self.dead, self.started)
 
-    def read(self, order: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, order: Any) -> Any:
         if self.dead:
             return unreadable("nobody is there")
         lines = [
@@ -266,8 +266,8 @@ def test_an_engine_that_does_not_say_what_runs_is_never_changed_and_holds_nobody
 ) -> None:
     with gate(tmp_path / "d") as folder:
         box = Box(tmp_path, door=str(folder))
-        told = box.read
-        box.watchdog.read = lambda order: {**told(order), "traffic": {"requests": 5.0}}
+        told: Any = box.read
+        box.watchdog.read = lambda order: told(order) | {"traffic": {"requests": 5.0}}
         monkeypatch.setattr(Door, "close", lambda self: pytest.fail("it held requests"))
         box.goes_on(300)
         assert box.changes == []

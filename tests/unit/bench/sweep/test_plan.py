@@ -18,7 +18,7 @@ PROFILE = "cpu-smollm2-vllm-ngram"
 LLAMA = "cpu-smollm2-ngram"
 
 
-def resolved(ladder: dict[str, Any] | None, profile: str = PROFILE, **overrides: Any) -> dict[str, Any]:
+def resolved(ladder: Any | None, profile: str = PROFILE, **overrides: Any) -> Any:
     experiment = {} if ladder is None else {"experiment": {"ladder": ladder}}
     return resolved_profile(profile, site_of_inventory("local"), {**experiment, **overrides})
 
@@ -29,7 +29,7 @@ def problems(ladder: Any, profile: str = PROFILE, **overrides: Any) -> list[tupl
     return [(one.where.partition(": ")[2], one.found) for one in caught.value.problems]
 
 
-def suite(name: str, **kinds: int) -> dict[str, Any]:
+def suite(name: str, **kinds: int) -> Any:
     return {
         "name": name,
         "description": "for tests",
@@ -144,7 +144,7 @@ def test_the_plan_says_what_the_ladder_takes() -> None:
         ({"too": 4}, "experiment.ladder.too", "the unknown key 'too'"),
     ],
 )
-def test_what_is_wrong_with_a_ladder(ladder: dict[str, Any], where: str, found: str) -> None:
+def test_what_is_wrong_with_a_ladder(ladder: Any, where: str, found: str) -> None:
     assert (where, found) in problems(ladder)
 
 
@@ -220,7 +220,7 @@ def test_a_number_before_the_first_text() -> None:
     assert numbered([{"role": "user", "content": parts}], "7")[0]["content"] == [
         {"type": "text", "text": "[7] "}, *parts,
     ]  # fmt: skip
-    without: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": []}]
+    without: list[Any] = [{"role": "assistant", "content": None, "tool_calls": []}]
     assert numbered(without, "7") == without
 
 

@@ -13,7 +13,7 @@ from drafthouse.core.plain_text import printable
 from drafthouse.core.progress import shown_together
 
 
-def step(level: float = 4, **given: Any) -> dict[str, Any]:
+def step(level: float = 4, **given: Any) -> Any:
     spread = {"median": 50.0, "p90": 60.0, "p99": 71.25}
     return {
         "level": level, "arm": "single", "round": 1, "kind": "chat", "status": "ok", "ended_by": "narrow",
@@ -26,12 +26,12 @@ def step(level: float = 4, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ladder(*steps: dict[str, Any], load: str = "closed", **given: Any) -> dict[str, Any]:
+def ladder(*steps: Any, load: str = "closed", **given: Any) -> Any:
     plan = LadderPlan(load, (4, 8), ("chat", "code"), rounds=(1,), of_rounds=1)
     return {**heading(plan, None, "k"), "steps": list(steps), **given}
 
 
-EVENT = {"done": 1, "total": 4, "phase": "ladder", "text": "8, chat, single, round 1: 17 requests", "eta_s": 95.0}
+EVENT: Any = {"done": 1, "total": 4, "phase": "ladder", "text": "8, chat, single, round 1: 17 requests", "eta_s": 95.0}
 
 
 def test_a_step_in_a_line() -> None:
@@ -98,7 +98,7 @@ def test_the_live_table_never_outgrows_the_terminal(width: int, height: int) -> 
 
 
 def test_before_the_first_step_there_is_no_table() -> None:
-    assert live_lines(ladder(), {**EVENT, "eta_s": None}, 80, 24) == [
+    assert live_lines(ladder(), EVENT | {"eta_s": None}, 80, 24) == [
         "1 of 4 steps",
         "now: 8, chat, single, round 1: 17 requests",
     ]

@@ -74,7 +74,7 @@ def test_every_profile_that_runs_on_a_rental_has_a_disk_for_it() -> None:
 
 
 def test_the_name_at_a_shop_is_no_new_measurement(resolved: Any) -> None:
-    renamed = {**resolved, "hardware": {**resolved["hardware"], "vast_names": ["another"]}}
+    renamed: Any = {**resolved, "hardware": {**resolved["hardware"], "vast_names": ["another"]}}
     assert measured_key(renamed) == measured_key(resolved)
 
 
@@ -246,14 +246,19 @@ def test_the_request_is_on_demand_and_holds_no_secret(resolved: Any, monkeypatch
 
 
 def test_only_what_is_to_be_reached_has_a_port(resolved: Any) -> None:
-    assert ports_of({**resolved, "gateway": None}) == []
-    assert ports_of({**resolved, "gateway": {"port": 8443, "name": ""}}) == [8443]
-    assert ports_of({**resolved, "gateway": None, "site": {**resolved["site"], "host": "0.0.0.0"}}) == [8000]
+    def ports(**changed: Any) -> list[int]:
+        changed_profile: Any = {**resolved, **changed}
+        return ports_of(changed_profile)
+
+    assert ports(gateway=None) == []
+    assert ports(gateway={"port": 8443, "name": ""}) == [8443]
+    assert ports(gateway=None, site={**resolved["site"], "host": "0.0.0.0"}) == [8000]
 
 
 def test_an_engine_without_an_image_to_rent_with_is_said(resolved: Any) -> None:
+    imageless: Any = {**resolved, "rental": {**resolved["rental"], "image": ""}}
     with pytest.raises(DrafthouseError, match="no image for vLLM"):
-        body_of({**resolved, "rental": {**resolved["rental"], "image": ""}}, "x", 1, 1, "https://console.vast.ai")
+        body_of(imageless, "x", 1, 1, "https://console.vast.ai")
 
 
 def test_a_container_that_starts_again_serves_what_served(tmp_path: Path) -> None:

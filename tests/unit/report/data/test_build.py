@@ -18,7 +18,7 @@ from drafthouse.report.data.build import build_report, failures, lasting
 from drafthouse.report.data.setup import flatten, machine_table
 from drafthouse.report.terminal import verdict_table
 from drafthouse.report.writer import cell, fence, moments, render_html, render_markdown, to_json, write_report
-from tests.support.builders import make_pair, make_resolved
+from tests.support.builders import NOTHING, make_pair, make_resolved
 
 pytestmark = pytest.mark.processes
 
@@ -27,16 +27,16 @@ HOSTILE = "<script>alert('x')</script> | `code` ``` \"quoted\" $x^2$ \x1b[31m"
 
 
 @pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
+def report() -> Any:
     return build_report(*make_pair(articles=True), make_resolved(suites=["mixed", "articles"]))
 
 
-def test_the_report_round_trips_as_json(report: dict[str, Any]) -> None:
+def test_the_report_round_trips_as_json(report: Any) -> None:
     assert report["schema"] == "drafthouse.report/1"
     assert json.loads(to_json(report)) == report
 
 
-def test_the_same_results_give_the_same_report(report: dict[str, Any]) -> None:
+def test_the_same_results_give_the_same_report(report: Any) -> None:
     assert build_report(*make_pair(articles=True), make_resolved(suites=["mixed", "articles"])) == report
 
 
@@ -67,7 +67,7 @@ def test_without_their_suite_the_articles_rows_are_over_all_requests_and_say_so(
         assert "own prompt was not sent" in text
 
 
-def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report: dict[str, Any]) -> None:
+def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report: Any) -> None:
     rows = {row["group"]: row for row in report["kinds"]}
     assert list(rows) == ["copy-edit", "chat", "creative", "vacation"]
     row = rows["copy-edit"]
@@ -86,7 +86,7 @@ def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report
     assert rows["vacation"]["ttft_ms"]["speculative"]["median"] < 60
 
 
-def test_acceptance_is_overall_per_group_and_by_position(report: dict[str, Any]) -> None:
+def test_acceptance_is_overall_per_group_and_by_position(report: Any) -> None:
     found = report["acceptance"]
     assert found["source"] == "metrics"
     assert found["overall"]["draft_tokens"] == 6400
@@ -107,7 +107,7 @@ def test_failures_stand_before_everything_but_the_verdict() -> None:
         assert text.index("invalid") < text.index(first) < text.index(second)
 
 
-def test_commands_hold_both_arms_and_only_speculation_differs(report: dict[str, Any]) -> None:
+def test_commands_hold_both_arms_and_only_speculation_differs(report: Any) -> None:
     changed = [
         line
         for line in report["commands"]["diff"].splitlines()
@@ -117,11 +117,11 @@ def test_commands_hold_both_arms_and_only_speculation_differs(report: dict[str, 
     assert "llama-server" in report["commands"]["baseline"][0]["content"]
 
 
-def test_what_the_engine_changed_by_itself_is_listed(report: dict[str, Any]) -> None:
+def test_what_the_engine_changed_by_itself_is_listed(report: Any) -> None:
     assert report["engine_changes"] == [{"what": "model_runner", "baseline": "V2", "speculative": "V1"}]
 
 
-def test_versions_and_machine_are_side_by_side(report: dict[str, Any]) -> None:
+def test_versions_and_machine_are_side_by_side(report: Any) -> None:
     versions = {row["what"]: row for row in report["versions"]}
     assert versions["engine.version"]["baseline"] == "11549"
     assert versions["report.matplotlib"]["baseline"]
@@ -134,11 +134,11 @@ def test_versions_and_machine_are_side_by_side(report: dict[str, Any]) -> None:
 
 
 def test_a_state_of_several_gpus_keeps_them_apart() -> None:
-    machine = {
+    machine: Any = {
         "before": {"gpus": [{"clock": 1}, {"clock": 2}]},
         "after": {"gpus": [{"clock": 3}, {"clock": 2}]},
     }
-    rows = machine_table({"baseline": {"machine": machine}, "speculative": {}})
+    rows = machine_table({"baseline": NOTHING | {"machine": machine}, "speculative": NOTHING})
     assert [(row["what"], moments(row["baseline"])) for row in rows] == [
         ("gpus[0].clock", "1 → 3"),
         ("gpus[1].clock", "2"),
@@ -179,7 +179,7 @@ class Page(HTMLParser):
                 self.references += value.split()
 
 
-def test_the_page_loads_nothing_and_its_ids_are_its_own(report: dict[str, Any]) -> None:
+def test_the_page_loads_nothing_and_its_ids_are_its_own(report: Any) -> None:
     text = render_html(report, TEMPLATES)
     page = Page(text)
     assert [load for load in page.loads if not load.startswith("#")] == []
@@ -238,7 +238,7 @@ def test_too_few_prompts_are_marked_in_the_tables() -> None:
 
 
 def test_a_report_of_nothing_is_still_a_page() -> None:
-    report = build_report({}, {}, {})
+    report = build_report(NOTHING, NOTHING, NOTHING)
     assert report["verdict"]["word"] == "invalid"
     assert "invalid" in render_html(report, TEMPLATES)
     assert "invalid" in render_markdown(report, TEMPLATES)
@@ -250,7 +250,7 @@ def test_a_report_of_nothing_is_still_a_page() -> None:
 ASKED = {"id": "c1", "messages": [{"role": "user", "content": "Say hello"}]}
 
 
-def with_suite(kind: dict[str, Any] | None = None, **prompt: Any) -> dict[str, Any]:
+def with_suite(kind: Any | None = None, **prompt: Any) -> Any:
     kinds = {"chat": {"output_tokens": 20, "prompts": [{**ASKED, **prompt}, {**ASKED, "id": "c2"}], **(kind or {})}}
     suites = {"small": {"name": "small", "description": "one kind", "kinds": kinds}}
     return {**make_resolved(), "suites": suites, "box": {"free": 1}, "lease": {"time": 1.0}}
@@ -285,7 +285,7 @@ def test_a_report_keeps_hashes_of_the_prompts_and_not_their_text() -> None:
         {"request": {"top_p": 0.9}},
     ],
 )
-def test_what_a_prompt_asks_for_changes_its_hash_and_no_other(edit: dict[str, Any]) -> None:
+def test_what_a_prompt_asks_for_changes_its_hash_and_no_other(edit: Any) -> None:
     before, after = (lasting(resolved)["prompts"]["chat"] for resolved in (with_suite(), with_suite(**edit)))
     assert before["c1"] != after["c1"]
     assert before["c2"] == after["c2"]
@@ -406,7 +406,7 @@ def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
 
 
 def test_a_nightly_build_is_marked_on_every_page() -> None:
-    resolved = {**make_resolved(), "unpinned": "another version every day"}
+    resolved: Any = {**make_resolved(), "unpinned": "another version every day"}
     report = build_report(*make_pair(), resolved)
     assert report["marks"] == {"unpinned": "another version every day"}
     for page in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)):
@@ -420,9 +420,9 @@ def test_the_engine_as_an_article_starts_it_stands_beside_the_arms(tmp_path: Pat
     for request in stock["requests"]:
         request["tpot_ms"] *= 0.8
     resolved = make_resolved()
-    written = write_report(tmp_path, baseline, speculative, resolved, TEMPLATES, stock={**stock, "arm": "stock"})
+    written = write_report(tmp_path, baseline, speculative, resolved, TEMPLATES, stock=stock | {"arm": "stock"})
     assert (written.path / "stock.json").is_file()
-    found = written.report["stock"]
+    found: Any = written.report["stock"]
     assert found["baseline"]["median"] == pytest.approx(0.8, rel=0.01)
     assert found["speculative"]["median"] == pytest.approx(1.6, rel=0.05)
     for text in ((written.path / "report.html").read_text(), (written.path / "report.md").read_text()):

@@ -28,22 +28,23 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[4]
 TEMPLATES = ROOT / "templates"
 SVG = "{http://www.w3.org/2000/svg}"
+PAYS: Any = {"word": "pays", "sentence": "pays: x"}
 HOSTILE = "<img src=x onerror=alert(1)>|`x`$y$"
 
 
 @pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
+def report() -> Any:
     return build_report(*full_report_input())
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "docs" / "report.schema.json").read_text("utf-8"))
+def schema() -> Any:
+    found: Any = json.loads((ROOT / "docs" / "report.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 
 
-def row_of(load: dict[str, Any], kind: str, level: int) -> dict[str, Any]:
+def row_of(load: Any, kind: str, level: int) -> Any:
     (row,) = [row for row in load["rows"] if (row["kind"], row["level"]) == (kind, level)]
     return dict(row)
 
@@ -56,7 +57,7 @@ def run_report(*words: object) -> subprocess.CompletedProcess[str]:
 # --- the numbers ------------------------------------------------------------------------------------------
 
 
-def test_a_row_is_the_median_over_the_rounds_of_either_arm(report: dict[str, Any]) -> None:
+def test_a_row_is_the_median_over_the_rounds_of_either_arm(report: Any) -> None:
     ladder = make_ladder(limits=LIMITS)
     row = row_of(report["load"], "copy-edit", 8)
     steps = [s for s in ladder["steps"] if (s["arm"], s["kind"], s["level"]) == ("speculative", "copy-edit", 8)]
@@ -126,7 +127,7 @@ def test_notes_of_good_steps_are_told_once_with_their_number() -> None:
     for step in ladder["steps"][:3]:
         step["notes"] = ["its time was short"]
     ladder["notes"] = ["the clock jumped"]
-    report = build_report(*make_pair(), make_resolved(), ladder=ladder)
+    report: Any = build_report(*make_pair(), make_resolved(), ladder=ladder)
     assert report["load"]["remarks"] == ["the clock jumped", "its time was short (3 steps)"]
     for text in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)):
         assert "its time was short (3 steps)" in text
@@ -138,7 +139,7 @@ def test_energy_of_a_token_follows_from_power_and_speed() -> None:
         # 6,000 tokens under full load and after it, in the 10 s that the energy was read for.
         step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": 6000}
         step["output_throughput"] = 900.0
-    load = load_of(ladder, [])
+    load: Any = load_of(ladder, [])
     assert load
     arm = load["rows"][0]["baseline"]
     assert arm["mean_w"] == pytest.approx(300.0)
@@ -150,7 +151,7 @@ def test_no_energy_of_a_token_where_not_all_tokens_are_known() -> None:
     ladder = make_ladder()
     for step in ladder["steps"]:
         step["power"] = {"mean_w": 300.0, "energy_j": 3000.0, "energy_above_idle_j": 2400.0, "output_tokens": None}
-    load = load_of(ladder, [])
+    load: Any = load_of(ladder, [])
     assert load
     arm = load["rows"][0]["baseline"]
     assert (arm["mean_w"], arm["joules_per_token"], arm["joules_per_token_above_idle"]) == (300.0, None, None)
@@ -165,7 +166,7 @@ def test_the_verdicts_kind_comes_first() -> None:
 # --- the sentence -----------------------------------------------------------------------------------------
 
 
-def test_the_verdict_says_until_which_load_it_pays(report: dict[str, Any]) -> None:
+def test_the_verdict_says_until_which_load_it_pays(report: Any) -> None:
     verdict, kind = report["verdict"], report["load"]["kinds"][0]
     assert verdict["word"] == "pays"
     assert 8 <= kind["pays_until"] <= 32
@@ -177,30 +178,30 @@ def test_the_verdict_says_until_which_load_it_pays(report: dict[str, Any]) -> No
 
 
 def test_kinds_that_the_verdict_does_not_know_are_named_in_its_sentence() -> None:
-    verdict = with_load({"word": "pays", "sentence": "pays: x"}, load_of(make_ladder(), ["chat"]))
+    verdict = with_load(PAYS, load_of(make_ladder(), ["chat"]))
     assert verdict["sentence"].startswith("pays: x; under load, on copy-edit: pays ")
     assert "; on creative: does not pay" in verdict["sentence"]
 
 
 def test_kinds_of_which_the_same_is_said_are_named_together() -> None:
-    load = load_of(make_ladder(), [])
+    load: Any = load_of(make_ladder(), [])
     assert load is not None
     kinds = [{**kind, "sentence": "cannot say up to which load it pays"} for kind in load["kinds"]]
-    verdict = with_load({"word": "pays", "sentence": "pays: x"}, {**load, "kinds": kinds})
+    verdict = with_load(PAYS, load | {"kinds": kinds})
     assert verdict["sentence"] == "pays: x; under load, on copy-edit and creative: cannot say up to which load it pays"
 
 
 @pytest.mark.parametrize(
     "verdict", [{"word": "invalid"}, {"word": "cannot say"}, {"word": "does not pay", "wrong_output": True}]
 )
-def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: dict[str, Any]) -> None:
-    found = with_load({**verdict, "sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
+def test_an_invalid_comparison_and_wrong_output_claim_nothing_about_loads(verdict: Any) -> None:
+    found = with_load(verdict | {"sentence": "x"}, load_of(make_ladder(), ["copy-edit"]))
     assert (found["sentence"], found["load"]) == ("x", None)
 
 
 def test_wrong_output_keeps_the_speeds_and_no_word_about_them() -> None:
     pair = make_pair(text=lambda arm, prompt, number: f"{'Yes' if arm == 'baseline' else 'No'}, {prompt} " * 30)
-    report = build_report(*pair, make_resolved(), ladder=make_ladder())
+    report: Any = build_report(*pair, make_resolved(), ladder=make_ladder())
     assert report["verdict"]["sentence"].startswith("does not pay: wrong output: ")
     assert [gate["word"] for gate in report["gates"] if gate["name"] == "outputs"] == ["failed"]
     assert {row["word"] for row in report["load"]["rows"]} == {None}
@@ -240,14 +241,15 @@ def test_a_ladder_that_is_lacking_or_unknown_is_a_warning(ladder: Any, found: st
 
 
 def test_a_ladder_that_was_never_begun_is_none() -> None:
-    assert load_of({"schema": "drafthouse.ladder/1", "levels": [1, 2], "steps": []}) is None
+    ladder: Any = {"schema": "drafthouse.ladder/1", "levels": [1, 2], "steps": []}
+    assert load_of(ladder) is None
 
 
 def test_a_ladder_of_one_arm_and_without_a_crossover_is_still_shown() -> None:
     ladder = make_ladder()
     ladder["steps"] = [step for step in ladder["steps"] if step["arm"] == "baseline"]
     ladder["crossover"] = None
-    report = build_report(*make_pair(), make_resolved(), ladder=ladder)
+    report: Any = build_report(*make_pair(), make_resolved(), ladder=ladder)
     assert report["verdict"]["load"] is None
     assert report["load"]["rows"][0]["speculative"] is None
     assert render_html(report, TEMPLATES)
@@ -258,7 +260,7 @@ def test_a_ladder_of_one_arm_and_without_a_crossover_is_still_shown() -> None:
 # --- plots ------------------------------------------------------------------------------------------------
 
 
-def test_each_kind_has_a_plot_with_its_crossover_marked(report: dict[str, Any]) -> None:
+def test_each_kind_has_a_plot_with_its_crossover_marked(report: Any) -> None:
     plots = draw(report)
     assert [name for name in plots if name.startswith("load-")] == ["load-0", "load-1"]
     first, second = plots["load-0"], plots["load-1"]
@@ -271,11 +273,11 @@ def test_each_kind_has_a_plot_with_its_crossover_marked(report: dict[str, Any]) 
     assert report["load"]["kinds"][0]["sentence"] in first["text"]
 
 
-def test_the_drawings_are_the_same_bytes_twice(report: dict[str, Any]) -> None:
+def test_the_drawings_are_the_same_bytes_twice(report: Any) -> None:
     assert draw(copy.deepcopy(report)) == draw(report)
 
 
-def test_open_ends_of_the_interval_and_gaps_are_drawn(report: dict[str, Any]) -> None:
+def test_open_ends_of_the_interval_and_gaps_are_drawn(report: Any) -> None:
     changed = copy.deepcopy(report)
     changed["load"]["kinds"][0]["interval"] = [None, None]
     changed["load"]["rows"][2]["speculative"] = None
@@ -295,7 +297,7 @@ def test_one_level_and_rates_below_one_are_drawn() -> None:
 # --- the page, the schema, the files ------------------------------------------------------------------------
 
 
-def test_gates_and_cost_are_on_the_page(report: dict[str, Any]) -> None:
+def test_gates_and_cost_are_on_the_page(report: Any) -> None:
     assert {gate["name"] for gate in report["gates"]} == {"outputs", "json", "tools", "needle", "scores", "texts"}
     rows = {(row["what"], row["unit"]): row for row in report["cost"]["rows"]}
     assert rows["Mean power", "W"]["baseline"] == pytest.approx(310.0)
@@ -312,20 +314,20 @@ def test_what_no_gate_tried_and_no_meter_read_is_said() -> None:
         assert words in told
 
 
-def test_start_up_seconds_are_no_change_of_the_engine(report: dict[str, Any]) -> None:
+def test_start_up_seconds_are_no_change_of_the_engine(report: Any) -> None:
     assert [row["what"] for row in report["engine_changes"]] == ["model_runner"]
 
 
 @pytest.mark.parametrize("what", ["full", "plain", "nothing"])
-def test_the_published_schema_describes_the_report(what: str, schema: dict[str, Any]) -> None:
+def test_the_published_schema_describes_the_report(what: str, schema: Any) -> None:
     given = {"full": full_report_input(), "plain": (*make_pair(), make_resolved()), "nothing": ({}, {}, {})}[what]
     report = json.loads(to_json({**build_report(*given), "resolved": given[2]}))
     jsonschema.validate(report, schema, cls=jsonschema.Draft202012Validator)
 
 
-def test_the_schema_refuses_what_is_no_report(report: dict[str, Any], schema: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_is_no_report(report: Any, schema: Any) -> None:
     validator = jsonschema.Draft202012Validator(schema)
-    spoilt: list[dict[str, Any]] = [{key: value for key, value in report.items() if key != name} for name in report]
+    spoilt: list[Any] = [{key: value for key, value in report.items() if key != name} for name in report]
     spoilt += [{**report, "other": 1}, {**report, "schema": "drafthouse.report/2"}]
     for path, value in (
         (("verdict", "word"), "perhaps"),
@@ -380,7 +382,7 @@ def test_the_script_takes_a_ladder_beside_two_results_alone(tmp_path: Path) -> N
     assert run_report("--again", tmp_path, "--ladder", tmp_path / "ladder.json").returncode == 2
 
 
-def test_no_line_of_the_terminal_is_wider_than_it(report: dict[str, Any]) -> None:
+def test_no_line_of_the_terminal_is_wider_than_it(report: Any) -> None:
     text = verdict_table(report, width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert "under load" in text

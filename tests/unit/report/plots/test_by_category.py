@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from drafthouse.report.data.build import build_report
-from drafthouse.report.plots.by_category import draw
+from drafthouse.report.plots.by_category import Drawing, draw
 from drafthouse.report.plots.style import VARIABLES
-from tests.support.builders import make_pair, make_resolved
+from tests.support.builders import NOTHING, make_pair, make_resolved
 
 pytestmark = pytest.mark.processes
 
@@ -22,12 +22,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
+def report() -> Any:
     return build_report(*make_pair(), make_resolved())
 
 
 @pytest.fixture(scope="module")
-def plots(report: dict[str, Any]) -> dict[str, dict[str, str]]:
+def plots(report: Any) -> dict[str, Drawing]:
     return draw(report)
 
 
@@ -55,9 +55,7 @@ def test_text_is_text_and_colours_are_the_pages(plots: dict[str, dict[str, str]]
         assert "DejaVu" not in plot["svg"]
 
 
-def test_the_speed_up_shows_the_threshold_and_the_values(
-    plots: dict[str, dict[str, str]], report: dict[str, Any]
-) -> None:
+def test_the_speed_up_shows_the_threshold_and_the_values(plots: dict[str, dict[str, str]], report: Any) -> None:
     shown = words(plots["speedup"]["svg"])
     assert "pays above 1.03" in shown
     for row in report["kinds"]:
@@ -73,7 +71,7 @@ def test_a_distribution_says_its_median(plots: dict[str, dict[str, str]]) -> Non
     assert re.search(r"Normal: median 1[0-9]\.\d ms", plots["tpot"]["text"])
 
 
-def test_the_same_data_gives_the_same_bytes(plots: dict[str, dict[str, str]], report: dict[str, Any]) -> None:
+def test_the_same_data_gives_the_same_bytes(plots: dict[str, dict[str, str]], report: Any) -> None:
     assert draw(report) == plots
 
 
@@ -83,7 +81,7 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     for request in spec["requests"]:
         request["ttft_ms"] = None
     assert list(draw(build_report(base, spec, make_resolved()))) == ["speed", "speedup", "tpot"]
-    assert draw(build_report({}, {}, {})) == {}
+    assert draw(build_report(NOTHING, NOTHING, NOTHING)) == {}
 
 
 def test_a_kind_measured_in_one_arm_alone_does_not_stop_the_others() -> None:

@@ -16,7 +16,9 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.guarded`: ``resolved`` is the fact of this run. Nothing happens where nothing served before.
+    """`drafthouse.core.guarded`: ``resolved`` is the profile with its run and its box.
+
+    Nothing happens where nothing served before.
 
     Starts the guard on the box, and a process here that tells it every few seconds that ansible-playbook lives. It ends
     with that, however that ends; the guard then looks once whether what should serve serves.

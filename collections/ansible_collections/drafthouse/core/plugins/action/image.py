@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
             pins = read_pins(pins_file(ROOT))
         except DrafthouseError as error:
             return failure(error)
-        fact = self._variables.get("drafthouse") or {}
+        fact = self._variables.get("drafthouse_profile") or {}
         moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
         free = again or moving
         wanted = "" if free else pins.images.get(name, "")
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
         except DrafthouseError as error:
             return failure(error)
         if fact and name == image_of(fact):
-            found["ansible_facts"] = {"drafthouse": {**fact, "image_digest": found["digest"]}}
+            found["ansible_facts"] = {"drafthouse_profile": {**fact, "image_digest": found["digest"]}}
         return found
 
     def _asked(self, **arguments: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(KeptResultsAction):
-    """`drafthouse.core.judge_rounds`: ``resolved`` is the fact of this run, ``last`` the last round that was measured.
+    """`drafthouse.core.judge_rounds`: ``resolved`` is the profile with its run, ``last`` the last round measured.
 
     The box puts the rounds together, they are judged here as the report will judge them, and the box keeps what was
     decided. Returns ``last`` and ``steps``, what is to be measured now, and the interim verdict for people.

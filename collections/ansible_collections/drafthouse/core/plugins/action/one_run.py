@@ -32,7 +32,7 @@ _LOOK_S = 1.0
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.one_run`: ``resolved`` is the fact of this run, ``phase`` what it is at, for who is refused.
+    """`drafthouse.core.one_run`: ``resolved`` is the profile, ``phase`` what it is at, for who is refused.
 
     A home that is not there yet is made where ``make`` says so, otherwise nothing is done. In check mode it is only
     looked. A process of its own then says every few seconds that ansible-playbook lives, and ends with that.

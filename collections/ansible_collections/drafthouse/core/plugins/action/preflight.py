@@ -24,7 +24,7 @@ def tell_remote_code(resolved: Mapping[str, Any]) -> None:
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.preflight`: ``resolved`` is the fact that `drafthouse.core.resolve` set.
+    """`drafthouse.core.preflight`: ``resolved`` is the profile with its box.
 
     ``after_host`` asks only what the host phase should have made true.
     """

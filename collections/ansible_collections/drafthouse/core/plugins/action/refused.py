@@ -11,7 +11,7 @@ from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.refused`: ``resolved`` is the fact of this run, ``failed`` the result that ended it.
+    """`drafthouse.core.refused`: ``resolved`` is the profile with its run and its box, ``failed`` what ended it.
 
     Where nothing served before, a newer run ended this one, or in check mode, nothing is brought back: it fails as it
     had.

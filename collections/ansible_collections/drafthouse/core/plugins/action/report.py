@@ -29,7 +29,7 @@ def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
 
 
 class ActionModule(KeptResultsAction):
-    """`drafthouse.core.report`: ``resolved`` is the fact that `drafthouse.core.resolve` set.
+    """`drafthouse.core.report`: ``resolved`` is the profile with its run and its box.
 
     Reports go below ``folder``, which is relative to the clone.
 

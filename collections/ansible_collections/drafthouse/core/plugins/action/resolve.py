@@ -1,14 +1,15 @@
 """Resolve the profile for a box: the first task of every play, and the only data that passes between phases.
 
-Sets the fact `drafthouse`: the resolved profile with its rendered files, the box's facts, the prompts'
-suites, and the key under which results of this profile on this box are kept.
+Sets three facts: `drafthouse_profile` is the resolver's answer with the rendered files of both arms, `drafthouse_box`
+what the box is, and `drafthouse_run` what is this run's own: the key under which results of this profile on this box
+are kept, their folder, the file of the prompts, until when the box may live. Who needs two of them combines them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -23,10 +24,17 @@ from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
+from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
 from ..plugin_utils.words import Answer, TaskVars, failure
 
+if TYPE_CHECKING:
+    from ..module_utils.profiles.resolved_types import ResolvedProfile
+
 _display = Display()
+# The prompts are long, and travel as a file; what `make render` shows beside the arms runs nowhere.
+_NOT_FOR_A_RUN = ("suites", "extras")
+_FACTS = ("drafthouse_profile", "drafthouse_box", "drafthouse_run")
 _READ = ("profile", "overrides", "engine_version")
 # What makes two boxes different for a measurement; the free memory of the moment does not.
 _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
@@ -41,7 +49,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the fact, or every problem of the profile."""
         super().run(tmp, task_vars)
-        if "drafthouse" in (task_vars or {}) and not self._task.args.get("again"):
+        if "drafthouse_profile" in (task_vars or {}) and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
         variables = self._ours(task_vars or {})
@@ -63,27 +71,36 @@ class ActionModule(ActionBase):
                 resolved = resolved_profile(resolved["profile"], vm, self._overrides(variables))
             except DrafthouseError as error:
                 return failure(error)
-        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
-        fact = {**resolved, "box": box["box"], "key": key}
         if served := box["box"].get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
-        fact["rented_vm"] = bool(vm)
-        fact["rented"] = box["box"]["first_process"] if fact["site"]["box_kind"] == "rental" and not local else None
-        fact["deadline"] = deadline or (fact["rented"] or {}).get("deadline")
-        fact["lease"] = _lease(variables, fact["deadline"])
-        fact["result_dir"] = f"{resolved['site']['home']}/results/{resolved['profile']}/{key}"
-        return {"changed": False, "ansible_facts": {"drafthouse": fact}}
+        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
+        home = resolved["site"]["home"]
+        rented = box["box"]["first_process"] if resolved["site"]["box_kind"] == "rental" and not local else None
+        deadline = deadline or (rented or {}).get("deadline")
+        run = {
+            "key": key,
+            "result_dir": f"{home}/results/{resolved['profile']}/{key}",
+            "suites_file": suites_file(home, resolved["suites"]),
+            "overrides": self._overrides(variables),
+            "rented": rented,
+            "rented_vm": bool(vm),
+            "deadline": deadline,
+            "lease": _lease(variables, deadline),
+        }
+        profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
+        facts = {"drafthouse_profile": profile, "drafthouse_box": box["box"], "drafthouse_run": run}
+        return {"changed": False, "ansible_facts": facts}
 
     def _ours(self, task_vars: TaskVars) -> dict[str, Any]:
         """Return the variables that are ours, templates filled in; an inventory may hold keys of any type."""
         return {
             key: self._templar.template(value)
             for key, value in task_vars.items()
-            if isinstance(key, str) and (key.startswith("drafthouse_") or key in _READ)
+            if isinstance(key, str) and key not in _FACTS and (key.startswith("drafthouse_") or key in _READ)
         }
 
-    def _resolve(self, variables: TaskVars) -> dict[str, Any]:
+    def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
             raise DrafthouseError(
@@ -111,7 +128,7 @@ class ActionModule(ActionBase):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: dict[str, Any], task_vars: TaskVars) -> dict[str, Any]:
+    def _look_at_the_box(self, resolved: ResolvedProfile, task_vars: TaskVars) -> dict[str, Any]:
         site = resolved["site"]
         ours = [
             script_of(site["home"]),

@@ -12,7 +12,8 @@ from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.redact import known_secrets, redactor
 from ..module_utils.operate.support_bundle import contents, write
 from ..module_utils.operate.support_facts import key_files
-from ..module_utils.profiles.workspace import ROOT
+from ..module_utils.profiles.resolved_types import Run
+from ..module_utils.profiles.workspace import ROOT, resolved_profile
 from ..plugin_utils.words import Answer, TaskVars
 
 
@@ -26,14 +27,17 @@ class ActionModule(ActionBase):
         """Return the path of the bundle; in check mode nothing is written."""
         super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
-        resolved = given["resolved"]
+        resolved: Run = given["resolved"]
         arguments = {"home": resolved["site"]["home"], "engine_home": resolved["engine"]["home"]}
         answer = self._execute_module(module_name="drafthouse.core.support", module_args=arguments, task_vars=variables)
         if answer.get("failed") or self._task.check_mode:
             return dict(answer)
         host = str(variables.get("inventory_hostname", "box"))
         reports = ROOT / str(given.get("reports") or "reports")
-        texts = contents(resolved, host, given.get("checks") or [], answer["texts"], reports, ROOT)
+        # The plan counts the prompts, which are in no fact.
+        suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
+        whole: Run = {**resolved, "suites": suites}
+        texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports, ROOT)
         redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))
         path: Path = write(ROOT / str(given["folder"]), host, texts, redact, time.time())
         said = f"support bundle of {host}: {path} ({len(texts)} files; look into it before you hand it on)"

@@ -11,7 +11,7 @@ from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(KeptResultsAction):
-    """`drafthouse.core.watchdog`: ``resolved`` is the fact of `drafthouse.core.resolve`, ``overrides`` the run's own.
+    """`drafthouse.core.watchdog`: ``resolved`` is the profile with its run, ``overrides`` the run's own.
 
     It returns what `laid_out` says, and ``points``: what a drafted token costs at each load, in target steps.
     """

@@ -59,12 +59,12 @@ class ActionModule(FollowingAction):
             remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
         except DrafthouseError as error:
             return failure(error)
-        if moving and (fact := variables.get("drafthouse")):
+        if moving and (fact := variables.get("drafthouse_profile")):
             of = {item["id"] for item in moving}
             weights = [
                 {**item, "pinned": commits[item["id"]]} if item["id"] in of else item for item in fact["weights"]
             ]
-            done = {**done, "ansible_facts": {"drafthouse": {**fact, "weights": weights}}}
+            done = {**done, "ansible_facts": {"drafthouse_profile": {**fact, "weights": weights}}}
         return done
 
 

@@ -22,8 +22,8 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Measure the first step
   drafthouse.core.benchmark:
-    resolved: "{{ drafthouse }}"
-    step: "{{ drafthouse.experiment.steps[0] }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
+    step: "{{ drafthouse_profile.experiment.steps[0] }}"
 """
 RETURN = r"""
 files: {description: What was written., returned: always, type: list}

@@ -33,7 +33,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Look at the box
   drafthouse.core.doctor:
-    resolved: "{{ drafthouse }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
 """
 RETURN = r"""
 facts: {description: What was read., returned: always, type: dict}

@@ -21,7 +21,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Fetch the engine's image
   drafthouse.core.image:
-    name: "{{ drafthouse.engine.image }}"
+    name: "{{ drafthouse_profile.engine.image }}"
 """
 RETURN = r"""
 present: {description: Whether the box has it., returned: success, type: bool}

@@ -22,7 +22,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Judge the rounds so far
   drafthouse.core.judge_rounds:
-    resolved: "{{ drafthouse }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
     last: 2
 """
 RETURN = r"""

@@ -18,7 +18,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Look for kept results
   drafthouse.core.kept_rounds:
-    resolved: "{{ drafthouse }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
 """
 RETURN = r"""
 over: {description: The experiment ended and nothing is missing., returned: always, type: bool}

@@ -20,7 +20,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Gather
   drafthouse.core.support:
-    resolved: "{{ drafthouse }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run, {'box': drafthouse_box}) }}"
     checks: "{{ checks }}"
     folder: build/support
 """

@@ -39,7 +39,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Measure the candidate
   drafthouse.core.trial:
-    resolved: "{{ drafthouse }}"
+    resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
     arm: speculative
     seconds: 300
     task: build/tune/task.json

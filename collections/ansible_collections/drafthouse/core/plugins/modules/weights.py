@@ -49,10 +49,10 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Put the weights in place
   drafthouse.core.weights:
-    items: "{{ drafthouse.weights }}"
-    engine_python: "{{ drafthouse.engine.home }}/bin/python"
-    uv: "{{ drafthouse.site.home }}/uv/bin/uv"
-    lock: "{{ drafthouse.site.home }}/weights.lock"
+    items: "{{ drafthouse_profile.weights }}"
+    engine_python: "{{ drafthouse_profile.engine.home }}/bin/python"
+    uv: "{{ drafthouse_profile.site.home }}/uv/bin/uv"
+    lock: "{{ drafthouse_profile.site.home }}/weights.lock"
 """
 RETURN = r"""
 placed:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from .words import TaskVars
+
+if TYPE_CHECKING:
+    from ..module_utils.bench.result_types import ArmResult
+    from ..module_utils.bench.sweep.ladder_types import Ladder
 
 
 class KeptResultsAction(ActionBase):
@@ -17,9 +21,12 @@ class KeptResultsAction(ActionBase):
 
     needed = "both arms measured"
 
-    def result(self, resolved: dict[str, Any], name: str, variables: TaskVars) -> dict[str, Any]:
+    def result(self, resolved: dict[str, Any], name: str, variables: TaskVars) -> ArmResult:
         """Fetch ``name``.json of a resolved profile. Raises DrafthouseError where there is none."""
-        path = f"{resolved['result_dir']}/{name}.json"
+        result: ArmResult = self._fetched(f"{resolved['result_dir']}/{name}.json", variables)
+        return result
+
+    def _fetched(self, path: str, variables: TaskVars) -> Any:
         answer = self._execute_module(
             module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables
         )
@@ -27,14 +34,14 @@ class KeptResultsAction(ActionBase):
             raise DrafthouseError(
                 Problem(f"no result at {path}", self.needed, "run playbooks/experiment.yml, or the whole site.yml")
             )
-        data: dict[str, Any] = json.loads(base64.b64decode(answer["content"]))
-        return data
+        return json.loads(base64.b64decode(answer["content"]))
 
-    def ladder(self, resolved: dict[str, Any], variables: TaskVars) -> dict[str, Any] | None:
+    def ladder(self, resolved: dict[str, Any], variables: TaskVars) -> Ladder | None:
         """Fetch the loads that were tried, None where the profile asks for none or they were never begun."""
         if not (resolved.get("experiment") or {}).get("ladder"):
             return None
         try:
-            return self.result(resolved, "ladder", variables)
+            ladder: Ladder = self._fetched(f"{resolved['result_dir']}/ladder.json", variables)
         except DrafthouseError:
             return None
+        return ladder

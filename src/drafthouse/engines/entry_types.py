@@ -1,20 +1,22 @@
-"""An engine's entry in the catalogue, as types; `schemas.py` checks the files against the same keys."""
+"""An engine's entry in the catalogue, as types; `profiles/schemas.py` checks the files against the same keys."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
 #: Options of a profile by the names they have there; an engine's entry says how each is given.
 Options = dict[str, Any]
+#: Settings in an engine's own words, as its configuration file or a command has them.
+Settings = dict[str, Any]
 
 
 class Metrics(TypedDict):
     """The engine's counters: their dialect, their path, and whether the key guards them."""
 
-    dialect: Literal["vllm", "trtllm", "llamacpp"]
+    dialect: str
     path: NotRequired[str]
     key: bool
 
@@ -99,6 +101,17 @@ class Image(TypedDict):
     name: str
     tag: str
     digest: NotRequired[str]
+
+
+class MethodPackages(TypedDict, total=False):
+    """What a method adds to an environment: built there from source, with what the build needs."""
+
+    source_packages: list[str]
+    build_packages: list[str]
+
+
+class EngineInstall(Install, MethodPackages):
+    """What an environment consists of for one method."""
 
 
 class EngineRelease(TypedDict):
@@ -193,6 +206,7 @@ class RefusedOn(TypedDict):
     reason: str
 
 
+@final
 class Option(Versioned):
     """An option of profiles in the words of an engine."""
 
@@ -230,6 +244,7 @@ class MethodRequires(TypedDict):
     reason: str
 
 
+@final
 class MethodOption(Versioned):
     """An option of a method."""
 
@@ -239,7 +254,7 @@ class MethodOption(Versioned):
     reason: NotRequired[str]
 
 
-class Method(Versioned):
+class Method(Versioned, MethodPackages):
     """A method of speculation, as an engine has it."""
 
     draft: Literal["model", "head", "lookup"]
@@ -249,8 +264,6 @@ class Method(Versioned):
     usual_tokens: NotRequired[int]
     all_heads: NotRequired[bool]
     requires: NotRequired[MethodRequires]
-    source_packages: NotRequired[list[str]]
-    build_packages: NotRequired[list[str]]
     names: dict[str, str]
     spelled: NotRequired[dict[str, list[Spelling]]]
     options: NotRequired[dict[str, MethodOption]]
@@ -295,3 +308,15 @@ class EngineEntry(TypedDict):
     devices_option: NotRequired[str]
     speculation: SpeculationForm
     methods: dict[str, Method]
+
+
+class CatalogEngine(EngineEntry):
+    """An engine with its name in the catalogue."""
+
+    id: str
+
+
+class CatalogMethod(Method):
+    """A method with its name in the catalogue."""
+
+    id: str

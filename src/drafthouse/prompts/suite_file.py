@@ -1,0 +1,44 @@
+"""The prompts of a run as one file on the box: written once, named by the hash of what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from .suite_types import Suite
+
+FOLDER = "suites"
+
+
+def suites_text(suites: Mapping[str, Any]) -> str:
+    """Return what the file of these suites, by name, holds."""
+    return json.dumps(suites, sort_keys=True)
+
+
+def suites_file(home: str, suites: Mapping[str, Any]) -> str:
+    """Return where it lies on a box whose folder of ours is ``home``."""
+    return f"{home}/{FOLDER}/{_hash(suites_text(suites))}.json"
+
+
+def read_suites(path: str) -> dict[str, Suite]:
+    """Return the suites of a file, by name. Raises DrafthouseError where it is not what its name says."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = f"no prompts that can be read: {error}"
+    else:
+        if _hash(text) == Path(path).stem:
+            suites: dict[str, Suite] = json.loads(text)
+            return suites
+        found = "prompts that were changed"
+    raise DrafthouseError(Problem(found, "the prompts of this run", "run it again: they are laid down anew", path))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,84 @@
+"""The facts of a run: three of them, small, and the key under which results were kept before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.drafthouse.core.plugins.action import resolve as resolve_action
+
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.profile_types import Site
+from drafthouse.profiles.result_key import measured_key
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.prompts.suite_file import read_suites, suites_file, suites_text
+
+INVENTORIES = ("local", "workstation", "vastai")
+# Bytes: every task of a run carries the facts.
+LARGEST = 20 * 1024
+BOX: dict[str, Any] = {
+    "hostname": "box", "machine": "x86_64", "cpu": "Xeon", "cores": 2, "memory_total": 1, "gpus": [],
+    "first_process": None, "served": None,
+}  # fmt: skip
+
+
+def facts_of(profile: str, site: Site) -> dict[str, Any]:
+    """What the action sets for a profile of a site, on a box whose facts are `BOX`."""
+    action = object.__new__(resolve_action.ActionModule)
+    action._task = SimpleNamespace(args={}, check_mode=False)
+    action._templar = SimpleNamespace(template=lambda value: value)
+    action._loader = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+        patch.setattr(resolve_action, "load_extra_vars", lambda loader: {})
+        patch.setattr(action, "_look_at_the_box", lambda resolved, task_vars: {"box": dict(BOX)}, raising=False)
+        variables = {f"drafthouse_{name}": value for name, value in site.items()}
+        found = action.run(task_vars={"profile": profile, "ansible_connection": "ssh", **variables})
+    assert not found.get("failed"), found
+    facts: dict[str, Any] = found["ansible_facts"]
+    return facts
+
+
+@pytest.mark.parametrize("profile", sorted(load_house(ROOT).profiles))
+def test_the_facts_of_every_profile_are_small(profile: str) -> None:
+    resolvable = 0
+    for inventory in INVENTORIES:
+        site = site_of_inventory(inventory)
+        try:
+            resolved_profile(profile, site)
+        except DrafthouseError:
+            continue
+        resolvable += 1
+        facts = facts_of(profile, site)
+        assert set(facts) == {"drafthouse_profile", "drafthouse_box", "drafthouse_run"}
+        sizes = {name: len(json.dumps(fact)) for name, fact in facts.items()}
+        assert max(sizes.values()) < LARGEST, (profile, inventory, sizes)
+        assert not {"suites", "extras", "box", "key"} & set(facts["drafthouse_profile"])
+    assert resolvable
+
+
+@pytest.mark.parametrize(
+    ("profile", "inventory", "key"),
+    [("cpu-smollm2-ngram", "local", "8fae76ad31d21e72"), ("rtx6000-qwen-eagle3", "workstation", "8826f092627a21b6")],
+)
+def test_kept_results_are_still_found(profile: str, inventory: str, key: str) -> None:
+    site = {**site_of_inventory(inventory), "home": "/opt/drafthouse", "models_dir": "/opt/drafthouse/models"}
+    assert measured_key(resolved_profile(profile, site), {"hostname": "box"}) == key
+
+
+def test_the_prompts_are_the_file_that_its_hash_names(tmp_path: Path) -> None:
+    suites = resolved_profile("cpu-smollm2-ngram", site_of_inventory("local"))["suites"]
+    file = suites_file(str(tmp_path), suites)
+    (tmp_path / "suites").mkdir()
+    with pytest.raises(DrafthouseError, match="no prompts that can be read"):
+        read_suites(file)
+    Path(file).write_text(suites_text(suites), "utf-8")
+    assert read_suites(file) == suites
+    Path(file).write_text(suites_text(suites) + " ", "utf-8")
+    with pytest.raises(DrafthouseError, match="prompts that were changed"):
+        read_suites(file)
