@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Bench:
 
     vast: Running
     ledger: Path
-    resolved: Mapping[str, Any]
+    resolved: Any
     now: float = field(default_factory=time.time)
     begun: float = field(default_factory=time.time)
     raised: bool = False  # a price goes up between search and request
@@ -119,7 +119,7 @@ def environment(bench: Bench) -> dict[str, str]:
     return {**os.environ, "VAST_URL": bench.vast.url, "VAST_API_KEY": KEY, "DRAFTHOUSE_STATE": state, "HOME": state}
 
 
-def made(vast: Running, folder: Path, resolved: dict[str, Any]) -> Bench:
+def made(vast: Running, folder: Path, resolved: Any) -> Bench:
     folder.chmod(0o700)
     bench = Bench(vast, folder / "ledger.jsonl", resolved, before=others(vast))
     vast.market.clock = lambda: bench.now  # what is waited for passes at the provider, too

@@ -33,7 +33,7 @@ SIZE = 2_000_008
 SOON = Settings(limits=Limits(stall_s=1, patience=Patience(tries=3, first_s=0.01, longest_s=0.02)), margin=1 << 20)
 
 
-def put(hub: Hub, path: Path, check_mode: bool = False, settings: Settings = SOON, **wish: Any) -> dict[str, Any]:
+def put(hub: Hub, path: Path, check_mode: bool = False, settings: Settings = SOON, **wish: Any) -> Any:
     given = {"repo": hub.repo, "revision": COMMIT, "path": path, "endpoint": hub.url, **wish}
     (done,) = place([Wish(**given)], lambda event: None, settings, check_mode)
     return done

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import Problem
+from ..profiles.resolved_types import PairMethod
 from .gguf_header import check_gguf
 from .headers import AGAIN, Tensor, read_header
 from .tokenizer_files import Vocabulary, config_of, vocabulary_of
@@ -44,10 +45,10 @@ def remarks(path: Path) -> list[str]:
     return _Folder(path).remarks() if path.is_dir() else []
 
 
-def check_pair(target: Path, draft: Path, method: Mapping[str, Any]) -> list[Problem]:
+def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
     """Return what keeps the files at ``draft`` from drafting for those at ``target``.
 
-    ``method``: {id, kind: model|head|lookup, vocab_difference}. A draft model must give every ordinary token the
+    A draft model must give every ordinary token the
     target's number, and its matrices may have ``vocab_difference`` rows more or less (llama.cpp allows 128, vLLM
     none). A head has no tokenizer of its own: it must not propose numbers that the target doesn't have.
     """

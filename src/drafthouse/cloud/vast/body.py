@@ -7,11 +7,13 @@ and to every process of the box. Keys and tokens come later, over SSH, into file
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ...cloud.deadline import onstart as deadline_onstart
 from ...core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import ResolvedProfile
 
 # SSH directly where the machine has ports, and through vast.ai's proxy besides (the first word is spelled so).
 RUNTYPE = "ssh_direc ssh_proxy"
@@ -31,7 +33,20 @@ mkdir -p /workspace
 """  # noqa: E501 (one pattern)
 
 
-def body_of(resolved: Mapping[str, Any], label: str, deadline: int, hours: float, url: str) -> dict[str, Any]:
+class RentRequest(TypedDict):
+    """What is sent to rent an offer."""
+
+    client_id: str
+    image: str
+    disk: int
+    label: str
+    runtype: str
+    env: dict[str, str]
+    onstart: str
+    cancel_unavail: bool
+
+
+def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, url: str) -> RentRequest:
     """Return what is sent to rent an offer; on demand, so without a price of its own.
 
     Raises DrafthouseError where the catalogue has no image to rent with.
@@ -59,7 +74,7 @@ def body_of(resolved: Mapping[str, Any], label: str, deadline: int, hours: float
     }
 
 
-def ports_of(resolved: Mapping[str, Any]) -> list[int]:
+def ports_of(resolved: ResolvedProfile) -> list[int]:
     """Return the ports of the box that the internet is to reach besides SSH's: the gateway's, else an open engine's."""
     gateway = resolved.get("gateway")
     if gateway:

@@ -23,7 +23,7 @@ from ...core.errors import DrafthouseError, Problem
 from ...core.retry import PASSING, Patience, asked_to_wait
 from .clock import ProviderClock
 from .errors import KeyRefused, NotWhole, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
-from .http import Answer, NotSent, Unanswered, checked_url, send
+from .http import Answer, NotSent, Query, Row, Unanswered, checked_url, send
 from .ledger import CONSOLE
 
 DEFAULT_URL = "https://console.vast.ai"
@@ -102,11 +102,11 @@ class VastClient:
 
     # --- offers and instances ------------------------------------------------------------------------
 
-    def offers(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def offers(self, query: Query) -> list[Row]:
         """Return what a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
         return self._rows(self._read("POST", "/api/v0/bundles/", dict(query)), "offers")
 
-    def create(self, offer: int, body: Mapping[str, Any]) -> int:
+    def create(self, offer: int, body: Mapping[str, object]) -> int:
         """Rent an offer and return the new instance's number.
 
         Raises OfferGone, OutcomeUnknown where a machine may have been rented, and VastError where surely none was.
@@ -126,7 +126,7 @@ class VastClient:
             self._wait(pause, answer, path)
         raise AssertionError("the last try has no pause")
 
-    def instances(self) -> list[dict[str, Any]]:
+    def instances(self) -> list[Row]:
         """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
 
         What is rented or ended between two pages changes the count, so a list that does not agree is read again.
@@ -145,13 +145,13 @@ class VastClient:
             )
         )
 
-    def _listed(self) -> tuple[list[dict[str, Any]], str]:
+    def _listed(self) -> tuple[list[Row], str]:
         """Return what all pages list, and why that is not the whole of it ('' where it is).
 
         Each page says `success`, and in `total_instances` how many the account has in all
         (https://docs.vast.ai/api-reference/instances/show-instances-v1).
         """
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, Row] = {}
         order = json.dumps([{"col": "id", "dir": "asc"}])
         query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE)}
         seen: set[str] = set()
@@ -173,7 +173,7 @@ class VastClient:
             query["after_token"] = str(token)
         raise VastError(self._malformed("a list of instances that does not end"))
 
-    def instance(self, number: int) -> dict[str, Any] | None:
+    def instance(self, number: int) -> Row | None:
         """Return one instance, or None where there is none (any more)."""
         answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
         if answer.status == 404:
@@ -224,7 +224,7 @@ class VastClient:
 
     # --- SSH keys ------------------------------------------------------------------------------------
 
-    def ssh_keys(self) -> list[dict[str, Any]]:
+    def ssh_keys(self) -> list[Row]:
         """Return the account's public keys: `id` and `key`."""
         answer = self._read("GET", "/api/v0/ssh/", missing=True)
         if answer.status == 404:  # how the API says that there is none
@@ -295,7 +295,7 @@ class VastClient:
 
     # --- what answers mean ---------------------------------------------------------------------------
 
-    def _rows(self, answer: Answer, name: str) -> list[dict[str, Any]]:
+    def _rows(self, answer: Answer, name: str) -> list[Row]:
         data = answer.data
         rows = data.get(name) if isinstance(data, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 from ...cloud.deadline import Clocks, clocks
+from .http import Row
 
 
 class Heard(NamedTuple):
@@ -61,9 +62,7 @@ class ProviderClock:
         return Heard(now.wall if said is None else said, now.up, now.boot)
 
 
-def ends_at(
-    row: Mapping[str, Any], deadline: float | None, facts: Mapping[str, Any], begun: float | None
-) -> float | None:
+def ends_at(row: Row, deadline: float | None, facts: Mapping[str, Any], begun: float | None) -> float | None:
     """Return when an instance is due, by the provider's clock: so long after its start as it was rented for.
 
     For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line

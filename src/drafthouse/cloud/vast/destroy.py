@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import DrafthouseError, Problem
-from .account import ANYONES, THEIRS, Row, Stray, instances_of, is_instance_of, price_of, strays
+from .account import ANYONES, THEIRS, Stray, instances_of, is_instance_of, price_of, strays
 from .client import VastClient
 from .errors import KeyRefused, VastError
+from .http import Row
 from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten, Rental, mark_of, read, record
 
 SETTLE_S = 60.0
@@ -146,12 +147,12 @@ def _is_unanswered(rental: Rental) -> bool:
 def _settled(
     client: VastClient,
     rental: Rental,
-    rows: list[dict[str, Any]],
+    rows: list[Row],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
     settle_s: float,
     tell: Callable[[str], None],
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Read the list again until it has an unanswered rental, or the request is so old that it never will."""
     if not _is_unanswered(rental):
         return rows

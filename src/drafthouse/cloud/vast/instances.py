@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...cloud.deadline import deadline_of
+from .http import Row
 from .ledger import id_of
 
 RUNNING = "running"
@@ -25,7 +26,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 
 
 def host_of(
-    instance: Mapping[str, Any],
+    instance: Row,
     *,
     account: str = "",
     url: str = "",
@@ -77,22 +78,22 @@ def host_of(
     return {name: value for name, value in found.items() if value is not None and value != ""}
 
 
-def name_of(instance: Mapping[str, Any]) -> str:
+def name_of(instance: Row) -> str:
     """Return the name of the host: numbers are unique over all accounts, and never come back."""
     return f"vast-{int(instance['id'])}"
 
 
-def status_of(instance: Mapping[str, Any]) -> str:
+def status_of(instance: Row) -> str:
     """Return what an instance does; one that nothing is known of yet is being created."""
     return _text(instance.get("actual_status")) or "created"
 
 
-def is_vm(instance: Mapping[str, Any]) -> bool:
+def is_vm(instance: Row) -> bool:
     """Tell whether an instance is a whole machine (systemd, Docker) and no container: vast.ai's VMs have its image."""
     return "vastai/kvm" in _text(instance.get("image_uuid"))
 
 
-def ssh_address(instance: Mapping[str, Any]) -> tuple[str, int] | None:
+def ssh_address(instance: Row) -> tuple[str, int] | None:
     """Return address and port for SSH: direct where it is mapped, otherwise vast.ai's proxy, which VMs do not have."""
     ports = outer_ports(instance)
     if "22/tcp" in ports:
@@ -104,7 +105,7 @@ def ssh_address(instance: Mapping[str, Any]) -> tuple[str, int] | None:
     return address, port + ("jupyter" in _text(instance.get("image_runtype")))
 
 
-def outer_ports(instance: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
+def outer_ports(instance: Row) -> dict[str, tuple[str, int]]:
     """Return where each port (`8000/tcp`) is reached from outside; nothing while the API does not know it."""
     address, ports = _address(instance.get("public_ipaddr")), instance.get("ports")
     if isinstance(ports, str):
@@ -125,7 +126,7 @@ def chosen(
     labels: Sequence[str],
     statuses: Collection[str],
     known: Collection[str] | None,
-) -> list[Mapping[str, Any]]:
+) -> list[Row]:
     """Return the hosts with one of the labels (patterns) and statuses; with ``known`` only rentals of those ids."""
     found = []
     for host in hosts:

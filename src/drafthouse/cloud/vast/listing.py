@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 from ...cloud.deadline import deadline_of
-from .account import THEIRS, Row, instances_of, strays
+from .account import THEIRS, instances_of, strays
 from .client import VastClient
 from .clock import ends_at
 from .destroy import OVERDUE_S
+from .http import Row
 from .ledger import Rental, id_of, mark_of, read
 
 

@@ -14,13 +14,15 @@ The price of an hour, the only one that is compared with the cap:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.table import table
 from ...profiles.rental_spec import MEMORY_TOLERANCE
+from ...profiles.resolved_types import Rental, ResolvedProfile
+from .http import Query, Row
 
 HOURS_OF_A_MONTH = 720
 # A search answers with no more than this, whatever is asked for.
@@ -66,7 +68,7 @@ class Price:
 class Choice:
     """An offer that fits, with its price."""
 
-    offer: Mapping[str, Any]
+    offer: Row
     price: Price
 
     @property
@@ -75,7 +77,7 @@ class Choice:
         return int(self.offer["id"])
 
 
-def query_of(resolved: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
     """Return the search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
     rental = resolved["rental"]
     if not rental["vast_names"]:
@@ -87,7 +89,7 @@ def query_of(resolved: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
                 f"profiles/{resolved['profile']}.yml: hardware",
             )
         )
-    query: dict[str, Any] = {
+    query: Query = {
         "type": "on-demand",
         "rentable": {"eq": True},
         "rented": {"eq": False},
@@ -121,7 +123,7 @@ def driver_number(version: str) -> int:
     return (major * 1000 + minor) * 1000 + patch
 
 
-def priced(offer: Mapping[str, Any], rental: Mapping[str, Any], hours: float) -> Price:
+def priced(offer: Row, rental: Rental, hours: float) -> Price:
     """Return the price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
 
     Where the answer has no price of the bare box, its total counts as one: the disk is then counted twice rather
@@ -134,12 +136,12 @@ def priced(offer: Mapping[str, Any], rental: Mapping[str, Any], hours: float) ->
     return Price(max(base, whole - disk), disk, traffic, hours)
 
 
-def figures_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(row: Row) -> dict[str, Any]:
     """Return the prices that an instance shows; an answer may leave some out."""
     return {key: row[key] for key in (*_PRICES, "dph_base") if _is_figure(row.get(key))}
 
 
-def unfit(offer: Mapping[str, Any], resolved: Mapping[str, Any], limits: Limits) -> list[str]:
+def unfit(offer: Row, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     """Return why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
     rental = resolved["rental"]
     least = {
@@ -179,7 +181,7 @@ def unfit(offer: Mapping[str, Any], resolved: Mapping[str, Any], limits: Limits)
     return why
 
 
-def choices(offers: Iterable[Mapping[str, Any]], resolved: Mapping[str, Any], limits: Limits) -> list[Choice]:
+def choices(offers: Iterable[Row], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
     """Return the offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
     fitting = [
         Choice(offer, priced(offer, resolved["rental"], limits.hours))
@@ -197,7 +199,7 @@ def choices(offers: Iterable[Mapping[str, Any]], resolved: Mapping[str, Any], li
     )
 
 
-def none_fits(offers: Sequence[Mapping[str, Any]], resolved: Mapping[str, Any], limits: Limits) -> DrafthouseError:
+def none_fits(offers: Sequence[Row], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
     """Return what to say where no offer fits: the cheapest price there is, or what each offer lacks."""
     rental = resolved["rental"]
     needed = (
@@ -243,11 +245,11 @@ def _row(one: Choice) -> list[str]:
     ]
 
 
-def _is_verified(offer: Mapping[str, Any]) -> bool:
+def _is_verified(offer: Row) -> bool:
     return offer.get("verified") is True or offer.get("verification") == "verified"
 
 
-def _number(offer: Mapping[str, Any], key: str) -> float:
+def _number(offer: Row, key: str) -> float:
     """Return a figure of an answer; 0 where it is missing or none, which every least value is above."""
     value = offer.get(key)
     return float(value) if _is_figure(value) else 0.0  # type: ignore[arg-type]  # _is_figure has looked

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import DrafthouseError, Problem
+from ...profiles.resolved_types import ResolvedProfile
 from .account import compared
 from .body import body_of, ports_of
 from .client import VastClient
 from .destroy import StillBilling, end
 from .errors import OfferGone, OutcomeUnknown, OutOfReach, VastError
+from .http import Row
 from .instances import RUNNING as IS_RUNNING
 from .instances import TERMINAL, outer_ports, ssh_address
 from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, NotWritten, label_of, mark_of, new_id, record
 from .offers import Choice, Limits, Price, choices, figures_of, none_fits, offers_table, priced, query_of
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class NotThisOne(Exception):
 
 
 def rent(
-    world: World, resolved: Mapping[str, Any], limits: Limits, public_key: str, waits: Waits | None = None
+    world: World, resolved: ResolvedProfile, limits: Limits, public_key: str, waits: Waits | None = None
 ) -> Rented | None:
     """Rent a box for ``resolved`` and wait until it runs; None where the person said no.
 
@@ -117,7 +117,7 @@ def rent(
     )
 
 
-def summary(found: list[Choice], resolved: Mapping[str, Any], limits: Limits) -> str:
+def summary(found: list[Choice], resolved: ResolvedProfile, limits: Limits) -> str:
     """Return the table of offers with what stands behind its figures."""
     rental, first = resolved["rental"], found[0].price
     once = first.traffic * limits.hours
@@ -148,7 +148,7 @@ class _Attempt:
     def __init__(
         self,
         world: World,
-        resolved: Mapping[str, Any],
+        resolved: ResolvedProfile,
         limits: Limits,
         public_key: str,
         waits: Waits,
@@ -202,7 +202,7 @@ class _Attempt:
         # Each line can do without the first one, should that be damaged.
         record(self.world.ledger, event, self.id, instance=self.number, **self.terms, **facts)
 
-    def _create(self, body: Mapping[str, Any]) -> None:
+    def _create(self, body: Mapping[str, object]) -> None:
         """Send the request; where its answer is lost, look for the label."""
         world = self.world
         world.tell(f"renting offer {self.choice.number} as {self.label}")

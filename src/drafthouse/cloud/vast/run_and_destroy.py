@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
@@ -20,6 +19,7 @@ from .account import OURS, compared
 from .client import VastClient
 from .destroy import StillBilling, end
 from .errors import KeyRefused, VastError
+from .http import Row
 from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 
 POLICIES = ("always", "on-success", "never")
@@ -196,7 +196,7 @@ def fate_of(client: VastClient, number: int) -> str:
     return words_of(row, number)
 
 
-def words_of(row: Mapping[str, Any] | None, number: int) -> str:
+def words_of(row: Row | None, number: int) -> str:
     """Return the same of what it answered."""
     if row is None:
         return "it is gone at vast.ai, and bills nothing"

@@ -43,7 +43,7 @@ def resolved() -> Any:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, resolved: dict[str, Any]) -> Iterator[Bench]:
+def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
     with vast_server() as vast:
         yield made(vast, tmp_path, resolved)
 
@@ -141,7 +141,7 @@ def test_a_partial_list_is_not_believed(bench: Bench, body: bytes) -> None:
     check_end(bench, destroyed)
 
 
-def test_a_list_that_changes_between_two_pages_is_read_again(tmp_path: Path, resolved: dict[str, Any]) -> None:
+def test_a_list_that_changes_between_two_pages_is_read_again(tmp_path: Path, resolved: Any) -> None:
     with vast_server(page=2) as vast:
         bench = made(vast, tmp_path, resolved)
         assert bench.rent()

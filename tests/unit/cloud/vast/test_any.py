@@ -64,7 +64,7 @@ def some_life(dice: random.Random) -> Life:
     return Life(**dice.choice(ways))
 
 
-def one_run(seed: int, folder: Path, resolved: dict[str, Any]) -> str:
+def one_run(seed: int, folder: Path, resolved: Any) -> str:
     """Rent in a market, with faults and lives that the seed makes; return what came of it."""
     dice = random.Random(seed)
     folder.mkdir(parents=True)
@@ -106,7 +106,7 @@ def one_run(seed: int, folder: Path, resolved: dict[str, Any]) -> str:
     return outcome
 
 
-def run_seeds(seeds: range, folder: Path, resolved: dict[str, Any]) -> dict[str, int]:
+def run_seeds(seeds: range, folder: Path, resolved: Any) -> dict[str, int]:
     outcomes: dict[str, int] = {}
     for seed in seeds:
         try:
@@ -117,9 +117,7 @@ def run_seeds(seeds: range, folder: Path, resolved: dict[str, Any]) -> dict[str,
     return outcomes
 
 
-def test_whatever_the_market_and_the_faults(
-    tmp_path: Path, resolved: dict[str, Any], figure: Callable[[str], None]
-) -> None:
+def test_whatever_the_market_and_the_faults(tmp_path: Path, resolved: Any, figure: Callable[[str], None]) -> None:
     outcomes = run_seeds(range(60), tmp_path, resolved)
     figure(f"rent, 60 markets with random faults: {outcomes}")
     assert outcomes["box"] > 10 and outcomes["none"] > 10
@@ -127,7 +125,7 @@ def test_whatever_the_market_and_the_faults(
 
 @pytest.mark.soak
 def test_whatever_the_market_and_the_faults_for_long(
-    tmp_path: Path, resolved: dict[str, Any], figure: Callable[[str], None]
+    tmp_path: Path, resolved: Any, figure: Callable[[str], None]
 ) -> None:
     outcomes = run_seeds(range(1000, 2500), tmp_path, resolved)
     figure(f"rent, 1500 markets with random faults: {outcomes}")

@@ -62,7 +62,7 @@ class Desk:
 
     vast: Running
     folder: Path
-    resolved: dict[str, Any]
+    resolved: Any
     now: float = 1_790_000_000.0
     off: float = 0.0  # the wall clock's
     slept: float = 0.0
@@ -123,7 +123,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(tmp_path: Path, resolved: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     tmp_path.chmod(0o700)
     with vast_server() as vast:
         desk = Desk(vast, tmp_path, resolved)

@@ -40,7 +40,7 @@ def resolved() -> Any:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, resolved: dict[str, Any]) -> Iterator[Bench]:
+def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
     with vast_server() as vast:
         yield made(vast, tmp_path, resolved)
 
@@ -199,7 +199,7 @@ def test_an_end_that_has_no_effect_is_noticed(bench: Bench) -> None:
     check_end(bench, destroyed)
 
 
-def test_many_pages_of_instances_hide_nothing(tmp_path: Path, resolved: dict[str, Any]) -> None:
+def test_many_pages_of_instances_hide_nothing(tmp_path: Path, resolved: Any) -> None:
     with vast_server(page=2) as vast:
         bench = made(vast, tmp_path, resolved)
         boxes = [bench.rent(), bench.rent()]

@@ -39,7 +39,7 @@ def resolved() -> Any:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, resolved: dict[str, Any]) -> Iterator[Bench]:
+def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
     with vast_server() as vast:
         yield made(vast, tmp_path, resolved)
 
@@ -83,7 +83,7 @@ def start_rent(bench: Bench, *words: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("name", DEATHS)
-def test_after_a_kill_nothing_is_left_billing(tmp_path: Path, resolved: dict[str, Any], name: str) -> None:
+def test_after_a_kill_nothing_is_left_billing(tmp_path: Path, resolved: Any, name: str) -> None:
     death = DEATHS[name]
     with vast_server(lives=[Life(**life) for life in death.lives]) as vast:
         bench = made(vast, tmp_path, resolved)

@@ -40,7 +40,7 @@ def resolved() -> Any:
     return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 
-def row(resolved: dict[str, Any], number: int = 1, **values: Any) -> dict[str, Any]:
+def row(resolved: Any, number: int = 1, **values: Any) -> dict[str, Any]:
     """An offer as a search for this profile shows it."""
     return shown(offer(number, **values), resolved["rental"]["disk_gb"])
 
@@ -48,7 +48,7 @@ def row(resolved: dict[str, Any], number: int = 1, **values: Any) -> dict[str, A
 # --- what the plan asks for -------------------------------------------------------------------------------
 
 
-def test_the_disk_is_the_plan_s_own_figure(resolved: dict[str, Any]) -> None:
+def test_the_disk_is_the_plan_s_own_figure(resolved: Any) -> None:
     weights = sum(item["bytes"] for item in resolved["weights"])
     assert weights / GB == pytest.approx(76.3, abs=0.1)
     # (76.3 + 25) x 1.1 = 111.4: whole GB, upwards.
@@ -83,7 +83,7 @@ def test_the_driver_follows_the_engine_s_version(version: str, cuda: str) -> Non
     assert cuda_of(load_house(ROOT).engines["vllm"], version)["cuda"] == cuda
 
 
-def test_the_search_says_it_all_in_words_that_the_api_knows(resolved: dict[str, Any]) -> None:
+def test_the_search_says_it_all_in_words_that_the_api_knows(resolved: Any) -> None:
     query = query_of(resolved, LIMITS)
     assert {key for key in query if key not in ("type", "order", "limit", "allocated_storage")} <= FIELDS
     assert query["gpu_name"] == {"in": ["H100 NVL"]}
@@ -107,7 +107,7 @@ def test_hardware_that_nobody_rents_out_is_said() -> None:
 # --- prices -----------------------------------------------------------------------------------------------
 
 
-def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: dict[str, Any]) -> None:
+def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: Any) -> None:
     price = priced(row(resolved, dph_base=2.0, storage_cost=0.36, inet_down_cost=0.01), resolved["rental"], 3)
     assert price.box == pytest.approx(2.0)
     assert price.disk == pytest.approx(0.36 * 112 / 720)
@@ -116,7 +116,7 @@ def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: dict[str, Any
     assert price.total == pytest.approx(price.hour * 3)
 
 
-def test_a_total_that_says_more_than_its_parts_is_believed(resolved: dict[str, Any]) -> None:
+def test_a_total_that_says_more_than_its_parts_is_believed(resolved: Any) -> None:
     dear = {**row(resolved, dph_base=2.0), "dph_total": 9.0}
     assert priced(dear, resolved["rental"], 3).hour > 9.0
     unknown = {key: value for key, value in row(resolved, dph_base=2.0).items() if key != "dph_base"}
@@ -125,7 +125,7 @@ def test_a_total_that_says_more_than_its_parts_is_believed(resolved: dict[str, A
 
 @pytest.mark.parametrize("field", ["dph_total", "storage_cost", "inet_down_cost"])
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -1.0, "2.0", True])
-def test_a_price_that_is_none_is_not_nothing(resolved: dict[str, Any], field: str, value: object) -> None:
+def test_a_price_that_is_none_is_not_nothing(resolved: Any, field: str, value: object) -> None:
     assert unfit({**row(resolved), field: value}, resolved, LIMITS)
 
 
@@ -156,31 +156,31 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("values", WRONG, ids=lambda values: next(iter(values)))
-def test_whatever_is_wrong_with_an_offer_it_is_not_taken(resolved: dict[str, Any], values: dict[str, Any]) -> None:
+def test_whatever_is_wrong_with_an_offer_it_is_not_taken(resolved: Any, values: dict[str, Any]) -> None:
     right, wrong = row(resolved, 1, dph_base=2.3), row(resolved, 2, **{"dph_base": 0.5, **values})
     assert unfit(right, resolved, LIMITS) == []
     assert len(unfit(wrong, resolved, LIMITS)) == 1, "one thing is wrong, and it is said once"
     assert [one.number for one in choices([wrong, right], resolved, LIMITS)] == [1]
 
 
-def test_the_cheapest_of_a_whole_market_is_chosen(resolved: dict[str, Any]) -> None:
+def test_the_cheapest_of_a_whole_market_is_chosen(resolved: Any) -> None:
     market = Market()
     found = choices(market.search(query_of(resolved, LIMITS)), resolved, LIMITS)
     assert [one.number for one in found] == [8200002, 8200001]
     assert "2.202" in offers_table(found)
 
 
-def test_an_answer_without_any_filter_makes_the_same_choice(resolved: dict[str, Any]) -> None:
+def test_an_answer_without_any_filter_makes_the_same_choice(resolved: Any) -> None:
     rows = [shown(one, 112) for one in Market().offers.values()]
     assert [one.number for one in choices(rows, resolved, LIMITS)] == [8200002, 8200001]
 
 
-def test_at_one_price_the_more_reliable_goes_first(resolved: dict[str, Any]) -> None:
+def test_at_one_price_the_more_reliable_goes_first(resolved: Any) -> None:
     rows = [row(resolved, 1, reliability=0.985), row(resolved, 2, reliability=0.999), row(resolved, 3)]
     assert [one.number for one in choices(rows, resolved, LIMITS)] == [2, 3, 1]
 
 
-def test_no_offer_says_what_would_do(resolved: dict[str, Any]) -> None:
+def test_no_offer_says_what_would_do(resolved: Any) -> None:
     error = none_fits([row(resolved, dph_base=2.6)], resolved, LIMITS)
     assert "costs $2.682 an hour" in str(error)
     assert "MAX_PRICE=2.69" in str(error)
@@ -188,7 +188,7 @@ def test_no_offer_says_what_would_do(resolved: dict[str, Any]) -> None:
     assert "gpu_ram 1024" in str(none_fits([row(resolved, gpu_ram=1024)], resolved, LIMITS))
 
 
-def test_any_market_any_cap(resolved: dict[str, Any]) -> None:
+def test_any_market_any_cap(resolved: Any) -> None:
     for seed in range(300):
         dice = random.Random(seed)
         limits = Limits(dice.choice([0.5, 1.0, 2.0, 3.0]), dice.choice([0.5, 1, 3, 24, 100]))
@@ -229,9 +229,7 @@ def test_drivers_are_compared_as_numbers(text: str, value: int) -> None:
 # --- the request ------------------------------------------------------------------------------------------
 
 
-def test_the_request_is_on_demand_and_holds_no_secret(
-    resolved: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_request_is_on_demand_and_holds_no_secret(resolved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VAST_API_KEY", "HF_TOKEN", "DRAFTHOUSE_API_KEY"):
         monkeypatch.setenv(name, "s3cret-of-the-test")
     body = body_of(resolved, "drafthouse-0123456789-1800000000", 1800000000, 3, "https://console.vast.ai")
@@ -247,15 +245,20 @@ def test_the_request_is_on_demand_and_holds_no_secret(
     assert "s3cret" not in str(body)
 
 
-def test_only_what_is_to_be_reached_has_a_port(resolved: dict[str, Any]) -> None:
-    assert ports_of({**resolved, "gateway": None}) == []
-    assert ports_of({**resolved, "gateway": {"port": 8443, "name": ""}}) == [8443]
-    assert ports_of({**resolved, "gateway": None, "site": {**resolved["site"], "host": "0.0.0.0"}}) == [8000]
+def test_only_what_is_to_be_reached_has_a_port(resolved: Any) -> None:
+    def ports(**changed: Any) -> list[int]:
+        changed_profile: Any = {**resolved, **changed}
+        return ports_of(changed_profile)
+
+    assert ports(gateway=None) == []
+    assert ports(gateway={"port": 8443, "name": ""}) == [8443]
+    assert ports(gateway=None, site={**resolved["site"], "host": "0.0.0.0"}) == [8000]
 
 
-def test_an_engine_without_an_image_to_rent_with_is_said(resolved: dict[str, Any]) -> None:
+def test_an_engine_without_an_image_to_rent_with_is_said(resolved: Any) -> None:
+    imageless: Any = {**resolved, "rental": {**resolved["rental"], "image": ""}}
     with pytest.raises(DrafthouseError, match="no image for vLLM"):
-        body_of({**resolved, "rental": {**resolved["rental"], "image": ""}}, "x", 1, 1, "https://console.vast.ai")
+        body_of(imageless, "x", 1, 1, "https://console.vast.ai")
 
 
 def test_a_container_that_starts_again_serves_what_served(tmp_path: Path) -> None:
@@ -271,9 +274,7 @@ def test_a_container_that_starts_again_serves_what_served(tmp_path: Path) -> Non
     assert (home / "started").exists()
 
 
-def test_ssh_sessions_see_the_container_s_environment_and_none_of_its_secrets(
-    resolved: dict[str, Any], tmp_path: Path
-) -> None:
+def test_ssh_sessions_see_the_container_s_environment_and_none_of_its_secrets(resolved: Any, tmp_path: Path) -> None:
     """The script's own lines, in a real shell, on a file in the place of /etc/environment."""
     script = onstart_of(1800000000, 3, "https://console.vast.ai")
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0

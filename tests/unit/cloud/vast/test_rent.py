@@ -51,7 +51,7 @@ def resolved() -> Any:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, resolved: dict[str, Any]) -> Iterator[Bench]:
+def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
     with vast_server() as vast:
         yield made(vast, tmp_path, resolved)
 
@@ -183,7 +183,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_after_a_fault_nothing_is_left_billing(tmp_path: Path, resolved: dict[str, Any], name: str) -> None:
+def test_after_a_fault_nothing_is_left_billing(tmp_path: Path, resolved: Any, name: str) -> None:
     case = CASES[name]
     lives = [Life(**life) for life in case.lives]
     with vast_server(lives=lives, credit=case.credit) as vast:

@@ -120,7 +120,7 @@ def main() -> None:
     except DrafthouseError as error:
         module.fail_json(**error.result)
     # Ansible adds owner, mode and size of whatever a result calls path.
-    module.exit_json(location=done.pop("path"), **done)
+    module.exit_json(location=done["path"], **{name: value for name, value in done.items() if name != "path"})
 
 
 def _settings(given: dict[str, Any]) -> Settings:
