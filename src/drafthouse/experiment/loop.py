@@ -136,8 +136,7 @@ def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float
             timeout_s=request_timeout_s,
             token_ids=ANSWERS if resolved.get("scores") else 0,
         )
-        prompts = read_suites(resolved["suites_file"])
-        suites = [prompts[name] for name in step["suites"]]
+        suites = read_suites(resolved["suites_file"], step["suites"])
         watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
         earlier = [_read_step(one) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s
@@ -286,8 +285,7 @@ def _measure_ladder(
 ) -> None:
     """Measure round ``number`` of the profile's ladder on the arms that are served now."""
     experiment = resolved["experiment"]
-    prompts = read_suites(resolved["suites_file"])
-    suites = [prompts[name] for name in experiment["suites"]]
+    suites = read_suites(resolved["suites_file"], experiment["suites"])
     plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
     file = LadderFile(ladder_file(resolved), heading(plan, resolved["profile"], resolved["key"]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ def suites_file(home: str, suites: Mapping[str, Any]) -> str:
     return f"{home}/{FOLDER}/{_hash(suites_text(suites))}.json"
 
 
-def read_suites(path: str) -> dict[str, Suite]:
-    """Return the suites of a file, by name. Raises DrafthouseError where it is not what its name says."""
+def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
+    """Return those suites of a file, in this order. Raises DrafthouseError where it is not what its name says."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -35,7 +35,7 @@ def read_suites(path: str) -> dict[str, Suite]:
     else:
         if _hash(text) == Path(path).stem:
             suites: dict[str, Suite] = json.loads(text)
-            return suites
+            return [suites[name] for name in names]
         found = "prompts that were changed"
     raise DrafthouseError(Problem(found, "the prompts of this run", "run it again: they are laid down anew", path))
 
