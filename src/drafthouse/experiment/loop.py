@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ..analysis.batch_k_schedule import offer
 from ..analysis.cost import memory_told
@@ -305,8 +305,7 @@ def _measure_ladder(
 
 
 def _read_step(path: Path) -> StepResult:
-    step: StepResult = json.loads(path.read_text("utf-8"))
-    return step
+    return cast("StepResult", json.loads(path.read_text("utf-8")))
 
 
 def read_steps(resolved: Run, last: int) -> list[StepResult]:
@@ -379,12 +378,10 @@ def told_in_log(text: str) -> EngineSeen:
 def _observed(endpoint: Endpoint, log: str) -> EngineSeen:
     """Return what the engine itself says it is: its version, its context, what it switched on its own."""
     told = told_in_log(log)
-    version = _asked(endpoint, "/version").get("version")
-    if version is not None:
+    if (version := _asked(endpoint, "/version").get("version")) is not None:
         told["version_answered"] = version
     entry: dict[str, Any] = next(iter(_asked(endpoint, "/v1/models").get("data") or []), {})
-    length = entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")
-    if length is not None:
+    if (length := entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")) is not None:
         told["max_model_len_answered"] = length
     return told
 
