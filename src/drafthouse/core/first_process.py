@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
-FIRST_PROCESS = Path("/proc/1/environ")
 # What an engine needs to find its GPU and CUDA as the image's own start would have.
 _FOR_ENGINES = re.compile(
     r"^(CUDA_(HOME|PATH|VERSION|VISIBLE_DEVICES|DEVICE_ORDER|MODULE_LOADING|FORCE_PTX_JIT|DISABLE_PTX_JIT)"
@@ -23,19 +21,6 @@ _DRIVER = "/usr/local/nvidia"  # where NVIDIA's container runtime puts the drive
 _OF_THE_BOX = re.compile(r"^(PUBLIC_IPADDR|RUNPOD_PUBLIC_IP|(VAST|RUNPOD)_TCP_PORT_\d+|DRAFTHOUSE_DEADLINE)$")
 # Whatever the patterns above say: what is called like this is never taken.
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-
-
-def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
-    """Return everything that the first process was started with, secrets too: keep it in memory.
-
-    {} where it may not be read: another user's, or a system without /proc.
-    """
-    try:
-        entries = file.read_bytes().split(b"\0")
-    except OSError:
-        return {}
-    pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
-    return {name: value for name, _, value in pairs}
 
 
 def for_engines(environ: Mapping[str, str], *, own: bool = False) -> dict[str, str]:

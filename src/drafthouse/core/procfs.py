@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+FIRST_PROCESS = Path("/proc/1/environ")
 # The state of a socket that listens, in the kernel's tables (proc_net_tcp in its documentation).
 _LISTEN = "0A"
 
@@ -33,6 +34,19 @@ def command_of(pid: int) -> list[str]:
     except OSError:
         return []
     return [word.decode("utf-8", "replace") for word in words[:-1]]
+
+
+def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
+    """Return everything that the first process was started with, secrets too: keep it in memory.
+
+    {} where it may not be read: another user's, or a system without /proc.
+    """
+    try:
+        entries = file.read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+    return {name: value for name, _, value in pairs}
 
 
 def is_gone(pid: int) -> bool:

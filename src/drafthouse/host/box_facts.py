@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..core.first_process import facts, first_environment
-from ..core.procfs import listeners
+from ..core.first_process import facts
+from ..core.procfs import first_environment, listeners
 from ..core.redact import redactor
 from ..serving.runtimes import published_ports
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..core.first_process import first_environment
+from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
 from ..host.driver.facts import read_driver, said
 from ..serving.runtimes import LABEL, PREFIX, ContainerRuntime

@@ -25,7 +25,6 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
-from ..profiles.forms import VARIABLE
 
 _LOG_BYTES = 64 * 1024  # of the end of supervisord's own log
 _START_S = 20.0
@@ -108,7 +107,9 @@ def _variables(program: Program) -> str:
     supervisord knows no way to write a double quote, takes quotes off both ends, ends a value with its line, and takes
     what follows a space and # or ; for a comment: what has such a value, or a name that is none, is left out.
     """
-    known = {name: value for name, value in sorted(program.environment.items()) if VARIABLE.fits(name)}
+    known = {
+        name: value for name, value in sorted(program.environment.items()) if name.isascii() and name.isidentifier()
+    }
     text = "".join(f',{name}="{_expanded(value)}"' for name, value in known.items() if _can_be_written(value))
     folders = [folder for folder in (program.folder, *program.path) if folder and _can_be_written(folder)]
     return text + (f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"' if folders else "")

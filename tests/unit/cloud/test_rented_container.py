@@ -16,7 +16,8 @@ import pytest
 
 from drafthouse.cloud.vast.local_state import kept_key, key_file, state_folder
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.first_process import facts, first_environment, for_engines, search_path
+from drafthouse.core.first_process import facts, for_engines, search_path
+from drafthouse.core.procfs import first_environment
 from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.image_python import find_engine, wanted_versions
 from drafthouse.host.venv import ensure_env, is_of_image

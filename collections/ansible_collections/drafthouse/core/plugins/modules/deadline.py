@@ -50,7 +50,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.cloud.deadline import FOLDER, armed, clocks, put
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.core.first_process import first_environment
+from ..module_utils.core.procfs import first_environment
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
 _NAME = "deadline"

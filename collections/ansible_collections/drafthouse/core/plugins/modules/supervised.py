@@ -50,7 +50,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.core.first_process import first_environment, for_engines, search_path
+from ..module_utils.core.first_process import for_engines, search_path
+from ..module_utils.core.procfs import first_environment
 from ..module_utils.host.venv import is_of_image
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
