@@ -37,20 +37,31 @@ def imported(file: Path, statements: list[ast.stmt]) -> tuple[list[Path], set[st
 def packages_of(module: Path) -> dict[str, list[str]]:
     """The packages of others that importing a module of Ansible imports, with the files that import each."""
     found: dict[str, list[str]] = {}
-    waiting, seen = [module], set()
+    for file, others in reached_from(module).items():
+        for name in others - set(sys.stdlib_module_names) - {"ansible"}:
+            found.setdefault(name, []).append(file.name)
+    return found
+
+
+def reached_from(module: Path) -> dict[Path, set[str]]:
+    """The library's files that importing a module of Ansible imports, each with the packages that it imports."""
+    seen: dict[Path, set[str]] = {}
+    waiting = [module]
     while waiting:
         file = waiting.pop()
         if file in seen or not file.is_file():
             continue
-        seen.add(file)
-        ours, others = imported(file, ast.parse(file.read_text("utf-8")).body)
+        ours, seen[file] = imported(file, ast.parse(file.read_text("utf-8")).body)
         waiting += ours
-        for name in others - set(sys.stdlib_module_names) - {"ansible"}:
-            found.setdefault(name, []).append(file.name)
-    return found
+    return seen
 
 
 @pytest.mark.parametrize("module", sorted(MODULES.glob("*.py")), ids=lambda path: path.stem)
 def test_a_bare_box_can_import_it(module: Path) -> None:
     packages = packages_of(module)
     assert bool(packages) == (module.stem in IN_OUR_ENVIRONMENT), packages
+
+
+def test_the_watch_over_a_deadline_brings_little_along() -> None:
+    """It is the first of ours on a rented box, over whatever line that has: the module itself, and six files."""
+    assert len(reached_from(MODULES / "deadline.py")) == 1 + 6
