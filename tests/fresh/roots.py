@@ -75,6 +75,9 @@ def root_of(release: str) -> Path:
             [*argv, *([archive.main] if archive else [])],
             capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False,
         )  # fmt: skip
+        # debootstrap leaves it mounted on some machines, and whoever walks through the clone would walk into it.
+        if (making / "proc").is_mount():
+            subprocess.run(["umount", str(making / "proc")], check=True, capture_output=True, timeout=120)
         if done.returncode != 0:
             raise CannotMake(f"debootstrap of {release}: {(done.stdout + done.stderr)[-600:]}")
         for name, content in machine_files(release).items():
