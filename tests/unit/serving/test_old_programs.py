@@ -57,8 +57,10 @@ def test_what_a_script_starts_stays(home: Path, script: str, named: str) -> None
 )
 def test_what_runs_stays_until_it_has_ended(home: Path, name: str, words: list[str]) -> None:
     kept = home / name
-    started = [sys.executable, "-c", "input()", *(word.format(home=home) for word in words)]
-    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+    started = [sys.executable, "-c", "print(flush=True); input()", *(word.format(home=home) for word in words)]
+    with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        # The kernel shows no words of one that is only being started.
+        assert process.stdout and process.stdout.readline()
         assert len(remove_old(home, NEW)) == 2
         assert kept.exists()
         process.communicate(b"\n")
