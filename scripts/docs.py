@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the generated pages: a README for each role from its argument specs, docs/profiles.md, a report's schema.
+"""Write what is generated: a README for each role from its argument specs, pages on profiles, and JSON schemas.
 
 With --check nothing is written; exit status 2 names the pages that are not as they should be.
 """
@@ -16,14 +16,19 @@ import yaml
 from _clone import run
 
 from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.core.schema import Shape
+from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.memory_fit import GB
+from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS, PROFILE
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.schema import schema_page
+from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Proof
 
+_MADE = "Written by `make docs` from src/drafthouse/profiles/schemas.py; change that instead."
 _WRITTEN = "<!-- Written by `make docs` from {source}; change that instead. -->"
 
 
@@ -53,6 +58,31 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "profiles.md", profiles_page()
     yield ROOT / "docs" / "proof.md", proof_page()
     yield ROOT / "docs" / "report.schema.json", schema_page()
+    for name, schema in schemas().items():
+        yield ROOT / "docs" / f"{name}.schema.json", json.dumps(schema, indent=1) + "\n"
+
+
+def schemas() -> dict[str, Schema]:
+    """Return the JSON schemas that profiles and the files of the catalogue name in their first line."""
+    written: dict[str, tuple[str, Shape]] = {
+        "profile": ("A profile: profiles/*.yml", PROFILE),
+        "hardware": ("Hardware: profiles/catalog/hardware.yml", HARDWARE),
+        "models": ("Models and heads: profiles/catalog/models.yml", MODELS),
+        "engine": ("An engine: profiles/catalog/engines/*.yml", ENGINE_FILE),
+        "gpus": ("NVIDIA's GPUs: profiles/catalog/gpus.yml", GPUS),
+        "old-flags": ("What became of an engine's old flags: profiles/catalog/old_flags/*.yml", OLD_FLAGS),
+        "old-flags-of-all": ("What became of old flags everywhere: profiles/catalog/old_flags.yml", OLD_FLAGS_OF_ALL),
+    }
+    made = {
+        name: {"$schema": DIALECT, "title": title, "$comment": _MADE, **json_schema_of(shape)}
+        for name, (title, shape) in written.items()
+    }
+    # Only what is like another engine may leave out what every engine has, or take something away.
+    made["engine"] |= {
+        "if": {"not": {"required": ["like"]}},
+        "then": {"required": required_of(ENGINE), "additionalProperties": {"not": {"type": "null"}}},
+    }
+    return made
 
 
 def _specs(role: Path) -> dict[str, Any]:

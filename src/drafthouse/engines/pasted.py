@@ -31,11 +31,16 @@ class OldRule(TypedDict):
     source: NotRequired[str]
 
 
-class NewName(TypedDict):
-    """What a program or a value is called today."""
+class NewValue(TypedDict):
+    """What a value is called today."""
 
     became: str
     version: str
+
+
+class NewProgram(NewValue):
+    """What a program is called today."""
+
     note: NotRequired[str]
 
 
@@ -73,10 +78,10 @@ class FlagTable(TypedDict):
     secret: list[str]
     config: NotRequired[str]
     optional: NotRequired[dict[str, OptionalWord]]
-    programs: dict[str, NewName]
+    programs: dict[str, NewProgram]
     old: dict[str, OldRule]
     keys: dict[str, OldRule]
-    values: dict[str, dict[str, NewName]]
+    values: dict[str, dict[str, NewValue]]
     environment: dict[str, OldRule]
     today: NotRequired[FlagsToday]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.schema import Anything, List, Map, Shape, Table, Value
 from ..engines.registry import DIALECTS
 from .exposure import GIVES
@@ -276,6 +278,14 @@ ENGINE = Map(
             required=True,
         ),
         "methods": Table(_METHOD, required=True, names=NAME),
+    }
+)
+
+# As it stands in a file: what it does not say itself is taken from the engine it is `like`, null takes that away.
+ENGINE_FILE = Map(
+    {
+        "like": _NAME,
+        **{name: replace(shape, required=False, null=True) for name, shape in ENGINE.fields.items()},
     }
 )
 

@@ -40,7 +40,7 @@ _RULE = Map(
         "source": _TEXT,
     }
 )
-_ENGINE = Map(
+OLD_FLAGS = Map(
     {
         "model_behind": Map({"program": _NEEDED, "version": _NEEDED, "note": _NEEDED}),
         "style": Value(str, required=True, choices=("-", "_")),
@@ -58,7 +58,7 @@ _ENGINE = Map(
         "today": Map({"version": _NEEDED, "flags": List(_TEXT, required=True)}),
     }
 )
-_COMMON = Map(
+OLD_FLAGS_OF_ALL = Map(
     {
         "docker": Table(_TEXT, required=True),
         "moved_repositories": Table(_TEXT, required=True),
@@ -98,11 +98,11 @@ class OldFlags:
 def load_flags(root: Path) -> OldFlags:
     """Read and check the tables of old flags of the clone at ``root``; raises DrafthouseError with every problem."""
     problems: list[Problem] = []
-    common, found = _read(root, FILE, _COMMON)
+    common, found = _read(root, FILE, OLD_FLAGS_OF_ALL)
     problems += found
     engines: dict[str, FlagTable] = {}
     for path in sorted((root / FOLDER).glob("*.yml")):
-        engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", _ENGINE)
+        engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", OLD_FLAGS)
         problems += found or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
     if problems:
         raise DrafthouseError(problems)

@@ -1,0 +1,78 @@
+"""A shape of `schema.py` as JSON Schema (draft 2020-12): an editor then completes and checks what our validator will.
+
+It says less than the validator does: versions, references and rules over several keys are looked at there alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .schema import Anything, List, Map, Table, Value
+
+if TYPE_CHECKING:
+    from .schema import Form, Shape
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+Schema = dict[str, Any]
+"""A JSON schema, whose keys are its own."""
+
+
+def json_schema_of(shape: Shape) -> Schema:
+    """Return the JSON schema of what ``shape`` lets through."""
+    if isinstance(shape, Anything):
+        return {}
+    schema: Schema
+    if isinstance(shape, Value):
+        schema = _value(shape)
+    elif isinstance(shape, List):
+        schema = {"type": "array", "items": json_schema_of(shape.items)}
+    elif isinstance(shape, Table):
+        schema = {"type": "object", "additionalProperties": json_schema_of(shape.entries)}
+        if shape.names:
+            schema["propertyNames"] = {"pattern": _pattern(shape.names)}
+    else:
+        schema = _map(shape)
+    if shape.null:
+        schema["type"] = [schema["type"], "null"]
+        if "enum" in schema:
+            schema["enum"].append(None)
+    return schema
+
+
+def _value(shape: Value) -> Schema:
+    schema: Schema = {"type": _TYPES[shape.type]}
+    if shape.choices:
+        schema["enum"] = list(shape.choices)
+    if shape.form:
+        schema["pattern"] = _pattern(shape.form)
+    if shape.low is not None:
+        schema["minimum"] = shape.low
+    if shape.high is not None:
+        schema["maximum"] = shape.high
+    return schema
+
+
+def _map(shape: Map) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: json_schema_of(field) for name, field in shape.fields.items()},
+    }
+    if required := required_of(shape):
+        schema["required"] = required
+    if shape.one_of:
+        schema["oneOf"] = [{"required": [name]} for name in shape.fields]
+    if not shape.others:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def required_of(shape: Map) -> list[str]:
+    """Return the names of the fields that must be there."""
+    return [name for name, field in shape.fields.items() if field.required]
+
+
+def _pattern(form: Form) -> str:
+    # A form is of the whole text, a pattern of JSON Schema is looked for anywhere in it.
+    return f"^(?:{form.pattern})$"
