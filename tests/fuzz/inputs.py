@@ -155,7 +155,8 @@ class Workspace:
         self.home = self.folder / "home"
         site = {**site_of_inventory("local"), "home": str(self.home), "models_dir": str(self.home / "models")}
         resolved = resolved_profile(_PROFILE, site)
-        keep_release(self.home, resolved, "baseline", {"runtime": "process"})
+        running: Any = {"runtime": "process"}
+        keep_release(self.home, resolved, "baseline", running)
         for event in ("served", "ended"):
             add_event(self.home, event, release="0001", profile=_PROFILE, arm="baseline", why="asked for")
         weights = self.home / "models" / "old"

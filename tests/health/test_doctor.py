@@ -41,7 +41,7 @@ def asked(*words: str, **variables: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def variables(home: Path, port: int) -> dict[str, Any]:
+def variables(home: Path, port: int) -> Any:
     return {
         "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"), "drafthouse_port": port,
         "overrides": OVERRIDES,
@@ -58,7 +58,7 @@ def served(run: Play, home: Path) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def doctor(served: Ended, variables: dict[str, Any]) -> Doctor:
+def doctor(served: Ended, variables: Any) -> Doctor:
     """Ask the doctor; return the exit status, and the checks by name."""
 
     def look(*words: str, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
@@ -151,7 +151,7 @@ def test_another_key_than_the_servers(doctor: Doctor, home: Path) -> None:
 
 
 @pytest.mark.soak
-def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: dict[str, Any]) -> None:
+def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: Any) -> None:
     done = asked(
         "--json", "--profile", "cpu-smollm2-draft", **{**variables, "doctor_parts": ["server"], "overrides": {}}
     )
@@ -169,13 +169,14 @@ def test_its_slots_tell_whether_it_speculates_when_nothing_was_drafted(flags: tu
     words = ("-m", model, "-a", "smollm2-135m", "-np", "1", "-c", "1024", "--metrics")
     with llama_server(engine_home("llamacpp"), *words, "--api-key-file", str(tmp_path / "key"), *flags) as server:
         wishes = wanted(PROFILE, "local", port=server.port, home=str(tmp_path))
-        found = ask({**wishes, "asks": []}, key, 30.0)
+        wishes["asks"] = []
+        found = ask(wishes, key, 30.0)
     assert found["speculates"] is bool(flags)
     assert "spec_decode_num_draft_tokens_total 0" in found["before"]
 
 
 @pytest.mark.soak
-def test_nothing_served_is_said(served: Ended, run: Play, variables: dict[str, Any]) -> None:
+def test_nothing_served_is_said(served: Ended, run: Play, variables: Any) -> None:
     assert run("playbooks/stop.yml", profile=PROFILE).status == 0
     # A playbook fails by the doctor, and its lines stand at the end.
     ended = play("playbooks/doctor.yml", profile=PROFILE, **variables)
@@ -189,12 +190,12 @@ def test_nothing_served_is_said(served: Ended, run: Play, variables: dict[str, A
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> dict[str, Any]:
+def bare(tmp_path: Path) -> Any:
     """A box on which nothing of ours is."""
     return {"drafthouse_home": str(tmp_path / "h"), "drafthouse_models_dir": str(tmp_path / "m"), "drafthouse_port": 1}
 
 
-def test_a_bare_home(bare: dict[str, Any], tmp_path: Path) -> None:
+def test_a_bare_home(bare: Any, tmp_path: Path) -> None:
     done = asked("--json", "--profile", PROFILE, **bare)
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 2
@@ -206,7 +207,7 @@ def test_a_bare_home(bare: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_wrong_words(bare: dict[str, Any]) -> None:
+def test_wrong_words(bare: Any) -> None:
     wrong = asked("--json", "--profile", PROFILE, **bare, doctor_parts=["wheights"])
     (check,) = json.loads(wrong.stdout)["checks"]
     assert (wrong.returncode, check["do"]) == (2, "write 'weights'")

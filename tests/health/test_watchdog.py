@@ -123,11 +123,11 @@ class Watched:
     def lines(self, *codes: str) -> list[dict[str, Any]]:
         return [line for line in read_journal(self.folder) if not codes or line["code"] in codes]
 
-    def changes(self) -> list[dict[str, Any]]:
+    def changes(self) -> list[Any]:
         """Return when the server was changed, by the history of the box."""
         return [event for event in read_history(self.home) if event["event"] == "switched"]
 
-    def await_changes(self, number: int, seconds: float = PATIENCE_S) -> list[dict[str, Any]]:
+    def await_changes(self, number: int, seconds: float = PATIENCE_S) -> list[Any]:
         end = time.monotonic() + seconds
         while len(self.changes()) < number:
             assert time.monotonic() < end, json.dumps(self.lines()[-6:], indent=1)

@@ -24,13 +24,13 @@ vllm:spec_decode_num_accepted_tokens_total{{model_name="m"}} {accepted}.0
 WITHOUT_COUNTERS = 'vllm:num_requests_running{model_name="m"} 0.0\n'
 
 
-def wanted(profile: str = GPU_PROFILE, inventory: str = "workstation", **site: Any) -> dict[str, Any]:
+def wanted(profile: str = GPU_PROFILE, inventory: str = "workstation", **site: Any) -> Any:
     """What shall hold for a profile on an inventory's box."""
     own = {**site_of_inventory(inventory), **site}
     return wants(resolved_profile(profile, own), load_suite("tune", ROOT / "benchmarks"))
 
 
-def rules(ports: list[int], closed: list[int] | None = None) -> dict[str, Any]:
+def rules(ports: list[int], closed: list[int] | None = None) -> Any:
     """One family's rules as the role confirmed them, and as iptables-save prints them where they are in force."""
     wished = firewall.wishes(ports, [], ["docker0"], [22], closed or [])
     kept = firewall.rules(wished, 4)
@@ -41,7 +41,7 @@ def rules(ports: list[int], closed: list[int] | None = None) -> dict[str, Any]:
     return {"saved": "\n".join(saved) + "\n", "error": "", "kept": kept}
 
 
-def chat(tokens: int = 48, **more: Any) -> dict[str, Any]:
+def chat(tokens: int = 48, **more: Any) -> Any:
     return {
         "status": 200,
         "error": "",
@@ -53,7 +53,7 @@ def chat(tokens: int = 48, **more: Any) -> dict[str, Any]:
     }
 
 
-def well(asked: dict[str, Any]) -> dict[str, Any]:
+def well(asked: Any) -> Any:
     """What is read of a box on which everything that ``asked`` wants is so."""
     site = asked["site"]
     gpu = {
@@ -66,7 +66,7 @@ def well(asked: dict[str, Any]) -> dict[str, Any]:
         "running": True, "status": "running", "image": asked["engine"]["image"], "image_id": IMAGE_ID,
         "log": {"Type": "json-file", "Config": {"max-size": "20m", "max-file": "3"}},
     }  # fmt: skip
-    facts: dict[str, Any] = {
+    facts: Any = {
         "unread": {},
         "clock": {"time": NOW, "synchronised": True, "controller": [NOW - 1, NOW + 3]},
         "box": {
@@ -135,7 +135,7 @@ def well(asked: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def ill(facts: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def ill(facts: Any, changes: Any) -> Any:
     """Facts with some values replaced; a key is the path to one: ``driver/loaded``, ``disk|/models|free``."""
     changed = copy.deepcopy(facts)
     for path, value in changes.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drafthouse.serving.promote import accept
+from drafthouse.serving.releases import current
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
 from tests.support.ports import free_port
 
@@ -54,7 +55,7 @@ class Box:
     home: Path
     port: int
 
-    def resolved(self, name: str, version: str = "1", weights: str = "weights") -> dict[str, Any]:
+    def resolved(self, name: str, version: str = "1", weights: str = "weights") -> Any:
         """A resolved profile whose arms answer ``NAME-ARM``."""
         (self.home / "engine").mkdir(exist_ok=True)
         (self.home / weights).touch()
@@ -84,7 +85,7 @@ class Box:
     def script(self, name: str) -> str:
         return f'#!/bin/sh\nexec {sys.executable} {self.home}/server.py {name} "$@"\n'
 
-    def start(self, resolved: dict[str, Any], *arms: str) -> None:
+    def start(self, resolved: Any, *arms: str) -> None:
         """Have arms run as the role `serve` does it: files, and what supervisord is told."""
         programs = []
         for arm in arms:
@@ -96,7 +97,7 @@ class Box:
             programs.append(Program(arm, command, f"{self.home}/logs/{arm}.log"))
         self.supervisor.converge(configuration(self.supervisor.home, programs), list(arms), fresh=False)
 
-    def serve(self, resolved: dict[str, Any], arm: str = "speculative", why: str = "it pays") -> dict[str, Any] | None:
+    def serve(self, resolved: Any, arm: str = "speculative", why: str = "it pays") -> Any:
         """Have an arm run, and note it as what should serve."""
         self.start(resolved, arm)
         return accept(self.home, resolved, arm, why)
@@ -131,3 +132,10 @@ def little_box() -> Iterator[Box]:
             yield box
         finally:
             box.supervisor.shut_down()
+
+
+def release_that_serves(home: Path) -> str:
+    """Return the release that should serve."""
+    now = current(home)
+    assert now is not None
+    return str(now["release"])

@@ -42,7 +42,7 @@ class LlamaBox:
 
     @property
     def runtime(self) -> Runtime:
-        return runtime_of({"runtime": "process", "home": str(self.home)})
+        return runtime_of("process", self.home)
 
     def resolved(self) -> Any:
         """A resolved profile of two arms that take turns on one port."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypedDict
 
 # What an engine needs to find its GPU and CUDA as the image's own start would have.
 _FOR_ENGINES = re.compile(
@@ -44,13 +45,22 @@ def search_path(environ: Mapping[str, str]) -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if folder.startswith("/")]
 
 
-def facts(environ: Mapping[str, str]) -> dict[str, object]:
+class FirstProcess(TypedDict):
+    """What may be told of the first process's environment; ``deadline`` in unix seconds."""
+
+    address: str | None
+    ports: dict[str, int]
+    deadline: int | None
+    search_path: list[str]
+
+
+def facts(environ: Mapping[str, str]) -> FirstProcess:
     """Return what may be told of the first process's environment: no secret is in it."""
     known = _taken(environ, _OF_THE_BOX)
     return {
         "address": known.get("PUBLIC_IPADDR") or known.get("RUNPOD_PUBLIC_IP"),
         "ports": _ports(known),
-        # Given by us when it was rented: unix seconds.
+        # Given by us when it was rented.
         "deadline": int(known["DRAFTHOUSE_DEADLINE"]) if known.get("DRAFTHOUSE_DEADLINE", "").isdigit() else None,
         "search_path": search_path(environ),
     }

@@ -118,7 +118,7 @@ def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float
         )
         for arm, port in step["arms"].items()
     ]
-    runtime = runtime_of(site)
+    runtime = runtime_of(site["runtime"], site["home"])
     what = heading_of(step, experiment)
 
     def progress(event: Event) -> None:

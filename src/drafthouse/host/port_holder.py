@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import Problem
 from ..serving.runtimes import published_ports
-from .box_facts import listener_of
+from .box_facts import Listener, listener_of
 
 # Docker's program at a published port comes a moment before its container runs, and outlives it by one.
 _PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
 
 
-def taken(port: int | str, listener: Mapping[str, Any], host: str, where: str = "") -> Problem:
-    """Return the problem of a port that somebody else listens on; ``listener`` is what `box_facts.listener_of` says."""
+def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
+    """Return the problem of a port that somebody else listens on."""
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
         f"port {port} is taken ({who})",

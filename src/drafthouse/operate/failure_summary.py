@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.gates import FAILED
 from ..analysis.verdict_text import CANNOT_SAY
 from ..core.errors import Problem
 from ..core.format import listing
 from ..serving.restore import shown
+
+if TYPE_CHECKING:
+    from ..serving.history import ServerFacts
 
 Data = Mapping[str, Any]
 #: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
@@ -59,7 +62,7 @@ def both(why: Problem, task: str, resolved: Data, back: Data) -> list[Problem]:
     if back.get("failed"):
         second = reason_of(back)
         return [refused, Problem(f"nor is what served before it: {second.found}", second.needed, second.do)]
-    facts = back.get("release") or {}
+    facts: ServerFacts = back.get("release") or {}
     if not facts:
         return [refused]
     return [

@@ -9,6 +9,7 @@ from .catalog_types import CatalogModel, HardwareEntry
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from ..core.first_process import FirstProcess
     from ..core.shell import Flag
     from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
@@ -369,6 +370,12 @@ class ResolvedProfile(TypedDict):
     suites: NotRequired[dict[str, Suite]]
     extras: NotRequired[list[File]]
     image_digest: NotRequired[str | None]
+    # What the box turned out to be.
+    rented: NotRequired[FirstProcess | None]
+    rented_vm: NotRequired[bool]
+    # Of a release that is kept on a box.
+    identity: NotRequired[str | None]
+    scheduled_from: NotRequired[str]
 
 
 class Run(ResolvedProfile):

@@ -8,23 +8,71 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.docker_api import SOCKET, DockerApi, EngineError
 from ..core.errors import DrafthouseError, Problem
 from .runtimes import LABEL, PREFIX
 
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..profiles.resolved_types import ResolvedProfile
+
 _DEFINITION, _AT = "drafthouse.definition", "drafthouse_at"
-# What the engine gives each container anew.
-_ITS_OWN = ("Hostname", "Domainname")
 _STOP_S = 10
 _API_S = 120.0
 
-Data = dict[str, Any]
+
+class Mount(TypedDict, total=False):
+    """A mount of a container, as Docker's API lists it."""
+
+    Source: str
+
+
+class ListedContainer(TypedDict, total=False):
+    """A container in Docker's list: what is read of it."""
+
+    Names: list[str]
+    State: str
+    Labels: dict[str, str] | None
+    Mounts: list[Mount] | None
+
+
+class ContainerConfig(TypedDict):
+    """A container's own settings, as Docker's API tells and takes them: what is read of them, and all the others."""
+
+    Image: str
+    Labels: dict[str, str]
+    Entrypoint: list[str]
+    Cmd: list[str]
+    Hostname: NotRequired[str]
+    Domainname: NotRequired[str]
+
+
+class HostConfig(TypedDict):
+    """How a container stands on its machine: what is changed of it, and all the others."""
+
+    Binds: list[str]
+
+
+class Running(TypedDict, total=False):
+    """What held an arm running: supervisord's configuration, or the container with its image's number."""
+
+    configuration: str
+    Config: ContainerConfig
+    HostConfig: HostConfig
+    Image: str
+
+
+class WithHost(ContainerConfig):
+    """What Docker's API makes a container of."""
+
+    HostConfig: HostConfig
 
 
 def has_engine() -> bool:
@@ -42,7 +90,7 @@ def ours(api: DockerApi | None = None, home: str | Path | None = None) -> dict[s
         return {}
     try:
         asked = api or DockerApi(timeout_s=_API_S)
-        listed = _asked(asked, "GET", "/containers/json", all="1", filters=_filters()) or []
+        listed: list[ListedContainer] = _asked(asked, "GET", "/containers/json", all="1", filters=_filters()) or []
     except DrafthouseError:
         if home is None:
             raise
@@ -54,7 +102,7 @@ def ours(api: DockerApi | None = None, home: str | Path | None = None) -> dict[s
     }
 
 
-def _is_from(listed: Mapping[str, Any], home: Path) -> bool:
+def _is_from(listed: ListedContainer, home: Path) -> bool:
     sources = [Path(mount["Source"]) for mount in listed.get("Mounts") or [] if mount.get("Source")]
     return any(source.is_relative_to(home / "serve") for source in sources)
 
@@ -63,34 +111,43 @@ def _filters() -> str:
     return json.dumps({"label": [LABEL]})
 
 
-def record(arm: str, api: DockerApi | None = None) -> Data:
+def record(arm: str, api: DockerApi | None = None) -> Running:
     """Return all that is needed to make an arm's container again. Raises DrafthouseError where there is none."""
-    found = _asked(api or DockerApi(timeout_s=_API_S), "GET", f"/containers/{PREFIX}{arm}/json")
-    config = {name: value for name, value in found["Config"].items() if name not in _ITS_OWN}
+    found: Running = _asked(api or DockerApi(timeout_s=_API_S), "GET", f"/containers/{PREFIX}{arm}/json")
+    config = found["Config"].copy()
+    # What the engine gives each container anew.
+    config.pop("Hostname", None)
+    config.pop("Domainname", None)
     return {"Config": config, "HostConfig": found["HostConfig"], "Image": found["Image"]}
 
 
-def for_arm(kept: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> Data:
+def for_arm(kept: Running, resolved: ResolvedProfile, arm: str) -> Running:
     """Return the record of the other arm: the arms' containers differ in their script and its folder alone."""
     wanted = resolved["arms"][arm]["container"]
+    assert wanted is not None  # as every arm of a profile that runs in containers has one
     labels = {
         **kept["Config"]["Labels"],
         LABEL: arm,
         _AT: f"{PREFIX}{arm} {resolved['site']['port']}",
         _DEFINITION: definition(resolved, arm),
     }
-    config = {**kept["Config"], "Entrypoint": wanted["entrypoint"], "Cmd": wanted["command"], "Labels": labels}
+    config: ContainerConfig = {
+        **kept["Config"],
+        "Entrypoint": wanted["entrypoint"],
+        "Cmd": wanted["command"],
+        "Labels": labels,
+    }
     return {**kept, "Config": config, "HostConfig": {**kept["HostConfig"], "Binds": list(wanted["mounts"])}}
 
 
-def definition(resolved: Mapping[str, Any], arm: str) -> str:
+def definition(resolved: ResolvedProfile, arm: str) -> str:
     """Return the hash by which the role `serve` knows a container that is as it should be."""
     data = resolved["arms"][arm]
     text = "".join(file["content"] for file in data["files"]) + json.dumps(data["container"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def drifted(arm: str, kept: Mapping[str, Any] | None) -> str:
+def drifted(arm: str, kept: Running | None) -> str:
     """Return why what runs is not that container alone, '' where it is. Raises DrafthouseError."""
     api = DockerApi(timeout_s=_API_S)
     name, there = f"{PREFIX}{arm}", ours(api)
@@ -104,7 +161,7 @@ def drifted(arm: str, kept: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def _marks_of(kept: Mapping[str, Any]) -> tuple[Any, Any]:
+def _marks_of(kept: Running) -> tuple[str | None, str | None]:
     """Return what the role `serve` knows a container by: what it is, and at which port it is published.
 
     Measured beside the other arm, the same container is published at another port.
@@ -113,7 +170,7 @@ def _marks_of(kept: Mapping[str, Any]) -> tuple[Any, Any]:
     return labels.get(_DEFINITION), labels.get(_AT)
 
 
-def look_for_image(kept: Mapping[str, Any]) -> None:
+def look_for_image(kept: Running) -> None:
     """Raise DrafthouseError where the image of a recorded container is gone."""
     api = DockerApi(timeout_s=_API_S)
     try:
@@ -133,7 +190,7 @@ def look_for_image(kept: Mapping[str, Any]) -> None:
         return  # whoever starts the container says what is wrong with the engine
 
 
-def run_alone(arm: str, kept: Mapping[str, Any]) -> None:
+def run_alone(arm: str, kept: Running) -> None:
     """Make an arm's container run as recorded, and no other of ours; one that does is left alone.
 
     Raises DrafthouseError.
@@ -168,9 +225,9 @@ def _remove(names: Sequence[str], grace_s: int = _STOP_S) -> None:
             list(several.map(remove, names))
 
 
-def _body(api: DockerApi, kept: Mapping[str, Any]) -> Data:
+def _body(api: DockerApi, kept: Running) -> WithHost:
     """Return what is asked for: under the image's name where that is still the same image, else under its number."""
-    config = dict(kept["Config"])
+    config = kept["Config"].copy()
     try:
         same = api.call("GET", f"/images/{config['Image']}/json")["Id"] == kept["Image"]
     except (OSError, EngineError, KeyError, TypeError):
@@ -180,7 +237,7 @@ def _body(api: DockerApi, kept: Mapping[str, Any]) -> Data:
     return {**config, "HostConfig": kept["HostConfig"]}
 
 
-def _asked(api: DockerApi, method: str, path: str, body: Any = None, **query: str) -> Any:
+def _asked(api: DockerApi, method: str, path: str, body: object = None, **query: str) -> Any:
     try:
         return api.call(method, path, body, **query)
     except (OSError, EngineError) as error:

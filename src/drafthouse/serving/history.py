@@ -8,15 +8,18 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file, sync
 from ..core.locks import held
 from ..core.schema import Findings, Map, Value, check
+
+if TYPE_CHECKING:
+    from typing import NotRequired
 
 SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
 
@@ -43,12 +46,35 @@ _EVENT = Map(
 )
 
 
+class ServerFacts(TypedDict, total=False):
+    """Which server it is, in the words of an event."""
+
+    release: str | None
+    profile: str | None
+    arm: str | None
+    engine: str | None
+    version: str | None
+
+
+class Serving(ServerFacts):
+    """What serves, and since when (``at``, unix seconds)."""
+
+    at: float
+
+
+class Event(Serving):
+    """A line of the history. Programs of earlier versions may have written less beside ``at`` and ``event``."""
+
+    event: str
+    why: NotRequired[str | None]
+
+
 def served_folder(home: str | Path) -> Path:
     """Return the folder of history and releases."""
     return Path(home) / "served"
 
 
-def read_history(home: str | Path) -> list[dict[str, Any]]:
+def read_history(home: str | Path) -> list[Event]:
     """Return the events, the oldest first; what is no event is left out (`damage` names it)."""
     return [event for _, event in numbered_events(home) if event is not None]
 
@@ -58,7 +84,7 @@ def history_file(home: str | Path) -> Path:
     return served_folder(home) / "history.jsonl"
 
 
-def numbered_events(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]:
+def numbered_events(home: str | Path) -> list[tuple[int, Event | None]]:
     """Return the history as `events_of` does; nothing where there is none yet."""
     try:
         return events_of(history_file(home).read_text("utf-8", "replace"))
@@ -66,12 +92,12 @@ def numbered_events(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]
         return []
 
 
-def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
+def events_of(text: str) -> list[tuple[int, Event | None]]:
     """Return the number of each line of a history with its event, None where it is none.
 
     A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
     """
-    found = []
+    found: list[tuple[int, Event | None]] = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         if not line.strip():
             continue
@@ -84,7 +110,7 @@ def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
     return found
 
 
-def add_event(home: str | Path, event: str, **fields: Any) -> None:
+def add_event(home: str | Path, event: str, **fields: object) -> None:
     """Add an event of this moment, on the disk when this returns. Raises DrafthouseError where it cannot be written."""
     if event not in EVENTS:
         raise ValueError(f"{event!r} is none of {', '.join(EVENTS)}")
@@ -118,13 +144,20 @@ def _newest(lines: Sequence[bytes]) -> bytes:
     return b"".join(kept)
 
 
-def serving(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return what should serve after these events: release, profile, arm, engine, version, since when (``at``)."""
-    now: dict[str, Any] | None = None
-    names = ("at", "release", "profile", "arm", "engine", "version")
+def facts_of(event: ServerFacts) -> ServerFacts:
+    """Return which server it is that an event is about, without when and why."""
+    return {
+        "release": event.get("release"), "profile": event.get("profile"), "arm": event.get("arm"),
+        "engine": event.get("engine"), "version": event.get("version"),
+    }  # fmt: skip
+
+
+def serving(history: Sequence[Event]) -> Serving | None:
+    """Return what should serve after these events."""
+    now: Serving | None = None
     for event in history:
         if event["event"] in (SERVED, ROLLED_BACK):
-            now = {name: event.get(name) for name in names}
+            now = {"at": event["at"], **facts_of(event)}
         elif event["event"] == SWITCHED and now:
             now = {**now, "arm": event.get("arm"), "at": event["at"]}
         elif event["event"] == ENDED:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.plain_text import printable
 from ..core.table import table
 from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED
 
-Event = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .history import Event
+
 _SHOWN = 30
 _HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]
 
@@ -41,7 +43,7 @@ def spans(history: Iterable[Event]) -> list[Span]:
             continue
         if begun is not None:
             found.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
-        begun = None if kind == ENDED else {**(begun or {}), **event} if kind == SWITCHED else event
+        begun = None if kind == ENDED else {**begun, **event} if kind == SWITCHED and begun else event
     if begun is not None:
         found.append(Span(float(begun["at"]), None, begun, ""))
     return sorted(found, key=lambda span: span.since)
@@ -75,7 +77,7 @@ def history_text(
 def _row(span: Span, local: Callable[[float], time.struct_time]) -> list[str]:
     facts = span.facts
     names = (facts.get("release"), facts.get("profile"), facts.get("arm"))
-    engine = " ".join(str(facts[name]) for name in ("engine", "version") if facts.get(name))
+    engine = " ".join(str(part) for part in (facts.get("engine"), facts.get("version")) if part)
     until = "serves" if span.until is None else "refused" if span.refused else _clock(span.until, local)
     cells = [_clock(span.since, local), until, *(str(name or "-") for name in names), engine or "-", span.why]
     return [printable(cell) for cell in cells]

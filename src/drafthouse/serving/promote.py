@@ -6,22 +6,24 @@ Standard library only, Python 3.10: it runs on the box.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import age_of
 from .container_recreate import record
 from .first_request import REQUEST_S
-from .history import ENDED, SERVED, add_event, put_ballast
+from .history import ENDED, SERVED, add_event, facts_of, put_ballast
 from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
-from .restore import Data, silent, wait_for
+from .restore import silent, wait_for
 from .runtimes import is_same_start, runtime_of
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from ..core.progress import Tell
+    from ..profiles.resolved_types import ResolvedProfile
+    from .container_recreate import Running
+    from .history import ServerFacts
 
 # How long a server must live before it replaces another one.
 LIVES_S = 30.0
@@ -30,13 +32,13 @@ _LAST_LINES = 15
 
 def accept(
     home: str | Path,
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     arm: str,
     why: str,
     keep: int = KEEP,
     lives_s: float = 0.0,
     tell: Tell = silent,
-) -> Data | None:
+) -> ServerFacts | None:
     """Note that an arm which runs, and has answered, is from now on what should serve.
 
     Where another server would be replaced for it, it must have lived for ``lives_s``, and answer then. Returns the
@@ -47,7 +49,7 @@ def accept(
     running = _running(Path(home), resolved, arm)
     release = keep_release(home, resolved, arm, running)
     facts, now = release.facts(arm), current(home)
-    if now and all(now.get(name) == value for name, value in facts.items()):
+    if now and facts_of(now) == facts:
         return None
     add_event(home, SERVED, **facts, why=why)
     prune_releases(home, keep)
@@ -55,29 +57,30 @@ def accept(
     return facts
 
 
-def would_accept(home: str | Path, resolved: Mapping[str, Any], arm: str) -> bool:
+def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
     """Tell whether `accept` would note anything."""
     now = current(home)
     return not now or now.get("arm") != arm or not _is_release(home, resolved)
 
 
-def _is_release(home: str | Path, resolved: Mapping[str, Any]) -> bool:
+def _is_release(home: str | Path, resolved: ResolvedProfile) -> bool:
     """Tell whether what should serve is this very resolved profile, in either arm."""
     try:
-        release = read_release(home, str((current(home) or {}).get("release")))
+        now = current(home)
+        release = read_release(home, str(now and now["release"]))
     except DrafthouseError:
         return False
     return release.resolved.get("identity") == identity(resolved)
 
 
-def _outlive(home: Path, resolved: Mapping[str, Any], arm: str, lives_s: float, tell: Tell) -> None:
+def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, tell: Tell) -> None:
     """Return when an arm has run for so many seconds without being started again, and then answers.
 
     Raises DrafthouseError.
 
     An engine that dies after a while has answered before: at its first request, or when it was measured.
     """
-    runtime = runtime_of(resolved["site"])
+    runtime = runtime_of(resolved["site"]["runtime"], home)
     first = runtime.state(arm)
     # By clocks that nobody sets: an hour back would be an hour of waiting, an hour ahead no look at all.
     age_s = age_of(first.pid) if first.pid else None
@@ -103,17 +106,17 @@ def _outlive(home: Path, resolved: Mapping[str, Any], arm: str, lives_s: float, 
         time.sleep(min(1.0, lives_s - lived_s))
 
 
-def end(home: str | Path, why: str) -> Data | None:
+def end(home: str | Path, why: str) -> ServerFacts | None:
     """Note that nothing should serve any more; None where nothing should."""
     now = current(home)
     if now is None:
         return None
-    facts = {name: value for name, value in now.items() if name != "at"}
+    facts = facts_of(now)
     add_event(home, ENDED, **facts, why=why)
     return facts
 
 
-def _running(home: Path, resolved: Mapping[str, Any], arm: str) -> Data:
+def _running(home: Path, resolved: ResolvedProfile, arm: str) -> Running:
     """Return what holds an arm running at this moment, for `put_back`."""
     if resolved["site"]["runtime"] == "docker":
         return record(arm)

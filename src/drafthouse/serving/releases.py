@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
@@ -34,6 +34,11 @@ from .history import (
     serving,
     with_room,
 )
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
+    from .container_recreate import Running
+    from .history import ServerFacts, Serving
 
 # The release that serves and the four before it.
 KEEP = 5
@@ -83,7 +88,7 @@ def damaged_releases(home: str | Path) -> list[Problem]:
     return found
 
 
-def current(home: str | Path) -> dict[str, Any] | None:
+def current(home: str | Path) -> Serving | None:
     """Return what should serve now, the last good server; None where nothing should."""
     return serving(read_history(home))
 
@@ -96,10 +101,10 @@ class Release:
     """One release. ``running``: by arm, what held it running when it was served."""
 
     id: str
-    resolved: Mapping[str, Any]
-    running: Mapping[str, Mapping[str, Any]]
+    resolved: ResolvedProfile
+    running: Mapping[str, Running]
 
-    def facts(self, arm: str) -> dict[str, Any]:
+    def facts(self, arm: str) -> ServerFacts:
         """Return how an event names it."""
         engine = self.resolved["engine"]
         return {
@@ -108,7 +113,7 @@ class Release:
         }  # fmt: skip
 
 
-def identity(resolved: Mapping[str, Any]) -> str:
+def identity(resolved: ResolvedProfile) -> str:
     """Return a hash of all that is put on a box to serve a resolved profile, and of nothing else."""
     engine, site = resolved["engine"], resolved["site"]
     parts = {
@@ -137,8 +142,10 @@ def release_ids(home: str | Path) -> list[str]:
 def read_release(home: str | Path, release: str) -> Release:
     """Return a release. Raises DrafthouseError, which names the file that is missing or wrong."""
     folder = _folder_of(home, release)
-    resolved = _read(folder / "resolved.json", _RESOLVED)
-    running = {path.stem.partition("-")[2]: _read(path, _RUNNING) for path in sorted(folder.glob("running-*.json"))}
+    resolved: ResolvedProfile = _read(folder / "resolved.json", _RESOLVED)
+    running: dict[str, Running] = {
+        path.stem.partition("-")[2]: _read(path, _RUNNING) for path in sorted(folder.glob("running-*.json"))
+    }
     return Release(release, resolved, running)
 
 
@@ -146,7 +153,8 @@ def _folder_of(home: str | Path, release: str) -> Path:
     return served_folder(home) / "releases" / release
 
 
-def _read(path: Path, shape: Map) -> dict[str, Any]:
+def _read(path: Path, shape: Map) -> Any:
+    """Return a file of a release, whose shape was looked at."""
     do = "serve another one: make rollback TO=ID (make history shows them), or a profile anew: make NAME"
     needed = "a file of a release, as it was written when it served"
     data = read_json(path, needed, do)
@@ -162,7 +170,7 @@ def _read(path: Path, shape: Map) -> dict[str, Any]:
     return data
 
 
-def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, running: Mapping[str, Any]) -> Release:
+def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, running: Running) -> Release:
     """Write down what serves now; return its release, the same one as before for the same files.
 
     A release comes to be as a whole: its folder is written beside its place, and renamed. Raises DrafthouseError.
@@ -179,7 +187,8 @@ def keep_release(home: str | Path, resolved: Mapping[str, Any], arm: str, runnin
                     with_room(home, partial(replace_file, path, _json(running)))
                 return Release(release, kept.resolved, {**kept.running, arm: running})
         made = _next_id(home)
-        data = {name: value for name, value in resolved.items() if name not in _LEFT_OUT} | {"identity": mine}
+        left = {name: value for name, value in resolved.items() if name not in _LEFT_OUT}
+        data = cast("ResolvedProfile", left | {"identity": mine})
         with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
         return Release(made, data, {arm: running})
 
@@ -190,7 +199,7 @@ def _next_id(home: str | Path) -> str:
     return f"{max((int(text) for text in seen if text.isdigit()), default=0) + 1:0{_DIGITS}d}"
 
 
-def _write_release(folder: Path, data: Mapping[str, Any], arm: str, running: Mapping[str, Any]) -> None:
+def _write_release(folder: Path, data: ResolvedProfile, arm: str, running: Running) -> None:
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -258,5 +267,5 @@ def weights_kept(home: str | Path) -> set[str]:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
+def _json(data: ResolvedProfile | Running) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()

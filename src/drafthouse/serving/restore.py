@@ -12,9 +12,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import lay_out
@@ -23,7 +22,7 @@ from .container_recreate import drifted as container_drifted
 from .container_recreate import for_arm as container_for_arm
 from .container_recreate import look_for_image, ours, remove_of, run_alone
 from .first_request import REQUEST_S
-from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, make_room, read_history
+from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, facts_of, make_room, read_history
 from .readiness import ready_file, wait_until_ready
 from .releases import Release, current, earlier, read_release, release_ids
 from .runtimes import runtime_of
@@ -31,8 +30,9 @@ from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from ..core.progress import Event, Tell
-
-Data = dict[str, Any]
+    from ..profiles.resolved_types import ResolvedProfile
+    from .container_recreate import Running
+    from .history import ServerFacts
 
 
 def silent(event: Event) -> None:
@@ -62,7 +62,7 @@ def drift(home: str | Path) -> str:
     return why or _files_differ(home, release, arm)
 
 
-def _process_drifted(home: Path, arm: str, kept: Mapping[str, Any] | None) -> str:
+def _process_drifted(home: Path, arm: str, kept: Running | None) -> str:
     supervisor = Supervisor(home / "supervisor")
     running = supervisor.running()
     if running != [arm]:
@@ -150,21 +150,21 @@ def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
     ]
 
 
-def _container_of(release: Release, arm: str) -> Data:
+def _container_of(release: Release, arm: str) -> Running:
     kept = release.running.get(arm)
-    return dict(kept) if kept else container_for_arm(_one_of(release), release.resolved, arm)
+    return kept if kept else container_for_arm(_one_of(release), release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
     kept = release.running.get(arm)
     if kept:
-        return str(kept["configuration"])
+        return kept["configuration"]
     other = next(iter(release.running))
     script = home / "serve" / release.resolved["profile"] / arm / "serve.sh"
-    return for_arm(str(_one_of(release)["configuration"]), other, arm, script.read_bytes())
+    return for_arm(_one_of(release)["configuration"], other, arm, script.read_bytes())
 
 
-def _one_of(release: Release) -> Mapping[str, Any]:
+def _one_of(release: Release) -> Running:
     if not release.running:
         found = f"release {release.id} does not say what held it running"
         raise DrafthouseError(Problem(found, "a running-ARM.json in its folder", "serve its profile anew", release.id))
@@ -179,11 +179,11 @@ def for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
     return re.sub(r'DRAFTHOUSE_SCRIPT="[^"]*"', f'DRAFTHOUSE_SCRIPT="{digest}"', text)
 
 
-def wait_for(home: Path, resolved: Mapping[str, Any], arm: str, tell: Tell, request_timeout_s: float) -> None:
+def wait_for(home: Path, resolved: ResolvedProfile, arm: str, tell: Tell, request_timeout_s: float) -> None:
     """Wait until an arm on the site's port has answered a request. Raises DrafthouseError."""
     site, engine = resolved["site"], resolved["engine"]
     wait_until_ready(
-        runtime_of(site),
+        runtime_of(site["runtime"], site["home"]),
         name=arm,
         base_url=f"http://{site['host']}:{site['port']}",
         health=engine["health"],
@@ -199,7 +199,7 @@ def wait_for(home: Path, resolved: Mapping[str, Any], arm: str, tell: Tell, requ
 # --- changes without a run ----------------------------------------------------------------------
 
 
-def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tuple[Data, float] | None:
+def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tuple[ServerFacts, float] | None:
     """Bring back what should serve; return its facts and the seconds it took, None where nothing should.
 
     With ``why`` that is an event: something else served, or nothing. Raises DrafthouseError.
@@ -208,7 +208,7 @@ def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tu
     if now is None:
         return None
     seconds = put_back(home, str(now["release"]), str(now["arm"]), tell)
-    facts = {name: value for name, value in now.items() if name != "at"}
+    facts = facts_of(now)
     if why:
         # It serves what the history says already: a disk that is still full takes nothing from that.
         with contextlib.suppress(DrafthouseError):
@@ -216,7 +216,7 @@ def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tu
     return facts, seconds
 
 
-def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell = silent) -> tuple[Data, float]:
+def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell = silent) -> tuple[ServerFacts, float]:
     """Serve an earlier release, the one before unless ``to`` names another; return its facts and the seconds.
 
     Where it does not answer, what served before comes back. Raises DrafthouseError with both reasons.
@@ -227,7 +227,7 @@ def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell
     return _change(home, release, arm, ROLLED_BACK, why, tell)
 
 
-def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tuple[Data, float]:
+def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tuple[ServerFacts, float]:
     """Serve the other arm of the release that serves; where it does not answer the present one comes back."""
     now = current(home)
     if now is None:
@@ -237,7 +237,9 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
     return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
 
 
-def _change(home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell) -> tuple[Data, float]:
+def _change(
+    home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell
+) -> tuple[ServerFacts, float]:
     now = current(home)
     try:
         seconds = put_back(home, release.id, arm, tell)
@@ -268,7 +270,7 @@ def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
     )
 
 
-def shown(facts: Mapping[str, Any]) -> str:
+def shown(facts: ServerFacts) -> str:
     """Return a release for a person: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
     return (
         f"release {facts['release']} ({facts['profile']}, the {facts['arm']} arm, {facts['engine']} {facts['version']})"

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from .supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from .supervisor import ProgramInfo
 
 # Containers of ours are found by this label, and named `<prefix><arm>`.
 LABEL = "drafthouse.arm"
@@ -80,7 +82,7 @@ class ProcessRuntime:
 
     def state(self, arm: str) -> State:
         """Return supervisord's own state of the program."""
-        info = self._supervisor.programs().get(arm, {})
+        info: ProgramInfo = self._supervisor.programs().get(arm, {})
         running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
         error = str(info.get("spawnerr") or "")
         # What supervisord could not start has no end in its log but that of an earlier run.
@@ -131,6 +133,17 @@ class ProcessRuntime:
         self._supervisor.stop(arm)
 
 
+class _ContainerState(TypedDict, total=False):
+    """The state of a container, as `docker inspect` tells it."""
+
+    Status: str
+    StartedAt: str
+    Pid: int
+    ExitCode: int
+    OOMKilled: bool
+    Error: str
+
+
 class ContainerRuntime:
     """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
 
@@ -138,7 +151,7 @@ class ContainerRuntime:
         """Return the container's state as the engine of containers tells it."""
         found = self._docker("inspect", "--type", "container", f"{PREFIX}{arm}")
         try:
-            info: dict[str, Any] = json.loads(found)[0]["State"]
+            info: _ContainerState = json.loads(found)[0]["State"]
         except (ValueError, LookupError, TypeError):
             return State(False, None, "there is no such container")
         oom = " (OOMKilled)" if info.get("OOMKilled") else ""
@@ -227,12 +240,11 @@ def published_ports() -> set[int]:
     return {int(port) for port in re.findall(r":(\d+)->", done.stdout)}
 
 
-def runtime_of(site: Mapping[str, Any]) -> Runtime:
-    """Return the runtime that the site of a resolved profile names (``runtime`` and ``home``)."""
-    if site["runtime"] == "docker":
+def runtime_of(runtime: str, home: str | Path) -> Runtime:
+    """Return the runtime of that name, `docker` or `process`; ``home`` is the folder of the latter's supervisor."""
+    if runtime == "docker":
         return ContainerRuntime()
-    home = Path(site["home"])
-    return ProcessRuntime(Supervisor(home / "supervisor"), home / "logs")
+    return ProcessRuntime(Supervisor(Path(home, "supervisor")), Path(home, "logs"))
 
 
 def _epoch(text: str) -> float | None:

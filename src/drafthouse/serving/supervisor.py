@@ -19,7 +19,7 @@ import xmlrpc.client
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
@@ -138,6 +138,16 @@ def _digest(script: Path) -> str:
         return "not-there-yet"
 
 
+class ProgramInfo(TypedDict, total=False):
+    """What supervisord says of a program: ``start`` in unix seconds, ``pid`` 0 where none runs."""
+
+    name: str
+    statename: str
+    spawnerr: str
+    start: int
+    pid: int
+
+
 class _UnixTransport(xmlrpc.client.Transport):
     """XML-RPC over supervisord's socket."""
 
@@ -172,10 +182,10 @@ class Supervisor:
         transport = _UnixTransport(self.home / "supervisor.sock")
         return xmlrpc.client.ServerProxy("http://localhost", transport=transport, allow_none=True).supervisor
 
-    def programs(self) -> dict[str, dict[str, Any]]:
+    def programs(self) -> dict[str, ProgramInfo]:
         """Return supervisord's information of each program, {} where it does not run."""
         try:
-            return {info["name"]: dict(info) for info in self.rpc().getAllProcessInfo()}
+            return {info["name"]: info for info in self.rpc().getAllProcessInfo()}
         except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
             return {}
 

@@ -25,7 +25,7 @@ from tests.unit.operate.test_preflight import box
 pytestmark = pytest.mark.processes
 
 ENGINES = load_house(ROOT).engines
-LAN: dict[str, Any] = {"allow_cidrs": ["192.168.1.0/24"]}
+LAN: Any = {"allow_cidrs": ["192.168.1.0/24"]}
 VLLM, TRTLLM, LLAMACPP = "rtx6000-qwen-eagle3", "rtx6000-gptoss-trtllm-eagle3", "rtx4090-llama32-llamacpp-draft1b"
 
 
@@ -87,7 +87,7 @@ def test_every_engine_says_what_is_open_in_every_version() -> None:
     ],
     ids=str,
 )
-def test_who_reaches_the_engine(site: dict[str, Any], who: str) -> None:
+def test_who_reaches_the_engine(site: Any, who: str) -> None:
     whole: Any = {"box_kind": "workstation", "host": "127.0.0.1", **site}
     assert reach(whole) == who
 
@@ -105,9 +105,7 @@ def test_who_reaches_the_engine(site: dict[str, Any], who: str) -> None:
         (LLAMACPP, {"allow_cidrs": ["0.0.0.0/0"]}, ["/health", "memory"]),
     ],
 )
-def test_an_engine_with_open_paths_is_refused_where_others_reach_it(
-    profile: str, site: dict[str, Any], words: list[str]
-) -> None:
+def test_an_engine_with_open_paths_is_refused_where_others_reach_it(profile: str, site: Any, words: list[str]) -> None:
     data = resolved(profile, **site)
     (problem,) = [one for one in preflight_problems(data, box()) if "open would be" in one.found]
     for word in words:
@@ -130,7 +128,7 @@ def test_on_loopback_nothing_is_refused(profile: str) -> None:
 
 
 @contextmanager
-def engine(listed: dict[str, Any], answers: dict[str, int]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def engine(listed: Any, answers: dict[str, int]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """A server with that OpenAPI and those statuses of what it is asked without a key; 404 to the rest."""
     seen: list[tuple[str, str]] = []
 
@@ -149,7 +147,7 @@ def engine(listed: dict[str, Any], answers: dict[str, int]) -> Iterator[tuple[st
 
 def test_the_engines_own_list_is_asked_and_nothing_can_begin() -> None:
     facts = open_paths(ENGINES["vllm"], "0.32.0")
-    listed: dict[str, Any] = {
+    listed: Any = {
         "/secret/{which}": {"post": {}},
         "/v1/models": {"get": {}},
         "/odd": {"patch": {}, "post": {}},
@@ -210,11 +208,11 @@ def test_the_gateway_lets_none_of_them_through(name: str, version: str, tmp_path
 
 
 def test_a_gateway_that_is_away_is_a_problem_and_no_traceback() -> None:
-    wants = {
-        "gateway": {"port": 9, "name": ""}, "site": {"runtime": "process", "home": "/nowhere"},
+    wants: Any = {
+        "certificate": "/nowhere/certificate.pem", "site": {"runtime": "process", "home": "/nowhere"},
         "open_paths": open_paths(ENGINES["vllm"], "0.32.0"), "engine": {"health": "/health"},
     }  # fmt: skip
-    found = ask_gateway(wants, KEY, "/nowhere/certificate.pem")
+    found = ask_gateway(wants, {"port": 9, "name": ""}, KEY)
     assert found["problem"]
     assert found["paths"] is None
     assert KEY not in json.dumps(found)

@@ -103,7 +103,7 @@ def inventory(folder: Path, hosts: dict[str, dict[str, Any]]) -> Path:
     return path
 
 
-def local(home: Path) -> dict[str, Any]:
+def local(home: Path) -> Any:
     return {"ansible_connection": "local", "drafthouse_home": str(home)}
 
 
@@ -118,7 +118,7 @@ def test_this_machine_and_a_box_over_ssh(home: Path, tmp_path: Path, started: Ca
     ]  # fmt: skip
 
 
-def over(sshd: Sshd, home: Path) -> dict[str, Any]:
+def over(sshd: Sshd, home: Path) -> Any:
     return {
         "ansible_host": "127.0.0.1", "ansible_port": sshd.port, "ansible_user": sshd.user,
         "ansible_ssh_private_key_file": str(sshd.key), "ansible_ssh_common_args": "-F none",
@@ -175,7 +175,7 @@ def test_follow_shows_what_comes_and_leaves_nothing_behind(
     ],
 )
 def test_what_is_wrong_is_said_in_lines(
-    words: list[str], hosts: dict[str, Any], found: str, tmp_path: Path, started: Callable[..., Any]
+    words: list[str], hosts: Any, found: str, tmp_path: Path, started: Callable[..., Any]
 ) -> None:
     process = started(inventory(tmp_path, hosts), *words, state=tmp_path / "state")
     _, error = process.communicate(timeout=60)
@@ -217,7 +217,7 @@ def test_an_engine_that_logs_without_end_fills_no_disk(supervised: tuple[Supervi
 
 def test_the_doctor_sees_a_log_that_nothing_bounds(supervised: tuple[Supervisor, Path]) -> None:
     supervisor, home = supervised
-    given = {
+    given: Any = {
         "parts": ["runtime"],
         "sys": "/sys",
         "proc": "/proc",

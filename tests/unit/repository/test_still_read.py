@@ -99,5 +99,6 @@ def test_a_box_knows_what_it_served() -> None:
     assert (now["release"], now["arm"]) == ("0001", "baseline")
     release = read_release(home, "0001")
     assert release.resolved["profile"] == "cpu-smollm2-ngram"
-    assert release.running["baseline"] == {"command": ["serve.sh"]}
+    running: Any = release.running["baseline"]
+    assert running == {"command": ["serve.sh"]}
     assert earlier(home) is None

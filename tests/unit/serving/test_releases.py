@@ -28,13 +28,14 @@ from drafthouse.serving.releases import (
     release_ids,
     weights_kept,
 )
+from tests.support.little_box import release_that_serves
 
 pytestmark = pytest.mark.processes
 
-RUNNING = {"configuration": "[supervisord]\n"}
+RUNNING: Any = {"configuration": "[supervisord]\n"}
 
 
-def resolved(name: str = "one", version: str = "1", weights: str = "/models/a") -> dict[str, Any]:
+def resolved(name: str = "one", version: str = "1", weights: str = "/models/a") -> Any:
     files = [{"path": "serve.sh", "mode": "0755", "content": f"#!/bin/sh\nexec {name}\n"}]
     return {
         "profile": "small", "title": "A title", "engine": {"id": "vllm", "version": version, "runtime": "process"},
@@ -88,7 +89,7 @@ def test_a_last_line_without_its_end_never_came_to_be(tmp_path: Path, torn: str)
     path = tmp_path / "served" / "history.jsonl"
     with path.open("a") as stream:
         stream.write(torn)
-    assert (current(tmp_path) or {})["release"] == first
+    assert release_that_serves(tmp_path) == first
     assert damage(tmp_path) == []
     add_event(tmp_path, "switched", arm="baseline")
     assert [event["event"] for event in read_history(tmp_path)] == ["served", "switched"]
@@ -100,7 +101,7 @@ def test_a_line_that_is_no_event_is_named_and_stops_nothing(tmp_path: Path, line
     first = served(tmp_path, "one")
     path = tmp_path / "served" / "history.jsonl"
     path.write_text(f"{line}\n{path.read_text()}")
-    assert (current(tmp_path) or {})["release"] == first
+    assert release_that_serves(tmp_path) == first
     (problem,) = damage(tmp_path)
     assert problem.where == f"{path}: line 1"
 
@@ -115,7 +116,8 @@ def test_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch
     monkeypatch.setattr(history, "LINES", 5)
     for number in range(23):
         add_event(tmp_path, "refused", number=number)
-    numbers = [event["number"] for event in read_history(tmp_path)]
+    events: Any = read_history(tmp_path)
+    numbers = [event["number"] for event in events]
     assert 5 <= len(numbers) <= 10
     assert numbers == list(range(23))[-len(numbers) :]
 
@@ -148,7 +150,8 @@ def test_several_writers_lose_nothing(tmp_path: Path) -> None:
     words = [sys.executable, "-c", ADD_MANY, str(tmp_path)]
     writers = [subprocess.Popen([*words, str(writer)], cwd=ROOT / "src") for writer in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    found = sorted((event["writer"], event["number"]) for event in read_history(tmp_path))
+    events: Any = read_history(tmp_path)
+    found = sorted((event["writer"], event["number"]) for event in events)
     assert found == [(writer, number) for writer in range(3) for number in range(20)]
 
 
@@ -167,7 +170,7 @@ def test_a_release_is_all_that_is_needed_and_nothing_of_the_moment(tmp_path: Pat
 
 def test_the_same_files_are_the_same_release(tmp_path: Path) -> None:
     first = keep_release(tmp_path, resolved(), "speculative", RUNNING)
-    other_title = {**resolved(), "title": "Another title", "box": {"memory_available": 2}}
+    other_title: Any = {**resolved(), "title": "Another title", "box": {"memory_available": 2}}
     assert keep_release(tmp_path, other_title, "baseline", {"configuration": "b"}).id == first.id
     assert read_release(tmp_path, first.id).running == {"speculative": RUNNING, "baseline": {"configuration": "b"}}
     assert keep_release(tmp_path, resolved(version="2"), "speculative", RUNNING).id != first.id
@@ -183,8 +186,9 @@ def test_the_same_files_are_the_same_release(tmp_path: Path) -> None:
         {"arms": {"baseline": {"files": [], "container": {"image": "x"}, "environment": {}}}},
     ],
 )
-def test_what_is_put_on_the_box_makes_another_release(change: dict[str, Any]) -> None:
-    assert identity({**resolved(), **change}) != identity(resolved())
+def test_what_is_put_on_the_box_makes_another_release(change: Any) -> None:
+    changed: Any = {**resolved(), **change}
+    assert identity(changed) != identity(resolved())
 
 
 def test_a_release_that_was_half_written_is_none(tmp_path: Path) -> None:

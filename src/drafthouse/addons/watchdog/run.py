@@ -42,6 +42,7 @@ from .switch import Door, is_measured, phase_served, restore, serve
 
 if TYPE_CHECKING:
     from ...bench.result_types import Snapshot
+    from ...serving.history import Serving
 
 #: A quiet moment is one that lasts from one look to the next, in seconds.
 LOOK_S = 1.0
@@ -168,7 +169,7 @@ class Watchdog:
             load=(after.get("traffic") or {}).get("running"),
         )
 
-    def other_server(self, seconds: float, serving: Mapping[str, Any], started: float | None) -> Window:
+    def other_server(self, seconds: float, serving: Serving, started: float | None) -> Window:
         """Take in that another server runs than before, which we have not started: it is left alone for a while."""
         first = self.state.arm is None
         drafts = phase_served(self.home, serving)
@@ -293,8 +294,8 @@ class Watchdog:
 
     def recognise(self, memory: Memory) -> None:
         """Take what serves now for what we left, so that it is not taken for somebody else's change."""
-        serving = current(self.home) or {}
-        arm = serving.get("arm")
+        serving = current(self.home)
+        arm = serving and serving.get("arm")
         started = self.runtime().state(str(arm)).started if arm else None
         self.snapshot = None
         self.state = self.state.with_(memory=memory, arm=arm, started=started)
@@ -355,7 +356,7 @@ class Watchdog:
 
     def runtime(self) -> Runtime:
         """Return the box's runtime."""
-        return runtime_of({"runtime": self.order["runtime"], "home": str(self.home)})
+        return runtime_of(self.order["runtime"], self.home)
 
 
 def watch(home: Path) -> None:

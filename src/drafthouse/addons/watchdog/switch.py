@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
 from ...profiles.watchdog_settings import SCHEDULE
@@ -26,6 +25,11 @@ from ...serving.releases import Release, current, keep_release, read_release
 from ...serving.restore import for_arm, put_back, put_back_current, said_of_return, switch_arm
 from .decision import OFF
 from .journal import FOLDER
+
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import ResolvedProfile
+    from ...serving.container_recreate import Running
+    from ...serving.history import Serving
 
 CLOSED, OPEN, SOCKET = "closed", "open", "pass.sock"
 #: The resolved profile with the switch by batch size, for the mode `schedule`.
@@ -97,10 +101,10 @@ def _serve_scheduled(home: Path, why: str) -> None:
 
 def _scheduled_release(home: Path, before: Release) -> Release:
     """Return the release with the switch, which is made where it is not there; it has the plain one's paths."""
-    resolved: dict[str, Any] = json.loads((home / FOLDER / SCHEDULED).read_text("utf-8"))
+    resolved: ResolvedProfile = json.loads((home / FOLDER / SCHEDULED).read_text("utf-8"))
     kept = before.running[SPECULATIVE]
     if resolved["site"]["runtime"] == "docker":
-        running = container_again.for_arm(kept, resolved, SPECULATIVE)
+        running: Running = container_again.for_arm(kept, resolved, SPECULATIVE)
     else:
         script = next(file for file in resolved["arms"][SPECULATIVE]["files"] if file["path"] == "serve.sh")
         text = for_arm(kept["configuration"], SPECULATIVE, SPECULATIVE, script["content"].encode())
@@ -108,7 +112,7 @@ def _scheduled_release(home: Path, before: Release) -> Release:
     return keep_release(home, {**resolved, "scheduled_from": before.id}, SPECULATIVE, running)
 
 
-def phase_served(home: Path, now: Mapping[str, Any]) -> bool:
+def phase_served(home: Path, now: Serving) -> bool:
     """Tell whether what serves drafts at every load: the speculative arm, without a switch by batch size of ours."""
     if now["arm"] != SPECULATIVE:
         return False

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 _VENDOR = "10de"
 _DISPLAY = ("0300", "0302")  # VGA and 3D controllers
@@ -29,8 +29,70 @@ _LSPCI_LINE = re.compile(
 )
 
 
-def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> dict[str, Any]:
-    """Return the facts as plain data, as `policy.choose` takes them.
+class OsRelease(TypedDict):
+    """What an os-release file says; empty where it says nothing."""
+
+    id: str
+    version_id: str
+    name: str
+
+
+PciDevice = TypedDict("PciDevice", {"address": str, "id": str, "class": str, "name": str, "driver": str})
+"""A device of NVIDIA's: its id and class as four hex digits, the driver that holds it ('' for none)."""
+
+
+class SmiAnswer(TypedDict):
+    """How nvidia-smi ended and what it wrote; ``status`` is None where there is no such program."""
+
+    status: int | None
+    output: str
+    error: str
+
+
+class LoadedModule(TypedDict, total=False):
+    """The module that the kernel runs; empty where it runs none."""
+
+    version: str
+    open: bool
+
+
+class InstalledPackage(TypedDict):
+    """An installed package, and whether somebody holds it at its version."""
+
+    version: str
+    held: bool
+
+
+class GpuUser(TypedDict):
+    """A process that holds one of NVIDIA's devices open."""
+
+    pid: int
+    command: str
+
+
+class DriverFacts(TypedDict):
+    """What a box says about its driver (`read_driver`)."""
+
+    os: OsRelease
+    architecture: str
+    kernel: str
+    pci: list[PciDevice]
+    nvswitches: int
+    smi: SmiAnswer
+    loaded: LoadedModule
+    modules: list[str]
+    module_on_disk: str
+    secure_boot: bool
+    module_key_enrolled: bool
+    packages: dict[str, InstalledPackage]
+    users: list[GpuUser]
+    runfile: bool
+    managed: bool
+    is_root: bool
+
+
+def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> DriverFacts:
+    """Return the facts, as `policy.choose` takes them.
 
     ``managed_by``: the file that our own role puts down before it touches a package.
     """
@@ -56,8 +118,8 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
     }
 
 
-def os_release(text: str) -> dict[str, str]:
-    """Return {id, version_id, name} of an os-release file; empty where it says nothing."""
+def os_release(text: str) -> OsRelease:
+    """Read an os-release file."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
     plain = {key: value.strip().strip("\"'") for key, value in values.items()}
     return {
@@ -67,9 +129,9 @@ def os_release(text: str) -> dict[str, str]:
     }
 
 
-def read_lspci(text: str) -> list[dict[str, str]]:
+def read_lspci(text: str) -> list[PciDevice]:
     """Return the NVIDIA devices in the output of `lspci -nn -D`, of every class."""
-    found = []
+    found: list[PciDevice] = []
     for line in text.splitlines():
         match = _LSPCI_LINE.match(line)
         if match and match["vendor"].lower() == _VENDOR:
@@ -87,7 +149,7 @@ def read_lspci(text: str) -> list[dict[str, str]]:
     return found
 
 
-def _pci(sys: Path) -> list[dict[str, str]]:
+def _pci(sys: Path) -> list[PciDevice]:
     """Return NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
     listed = {device["address"]: device for device in read_lspci(_said("lspci", "-nn", "-D"))}
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
@@ -101,13 +163,13 @@ def _pci(sys: Path) -> list[dict[str, str]]:
             "address": folder.name,
             "id": number,
             "class": kind[:4],
-            "name": listed.get(folder.name, {}).get("name", ""),
+            "name": listed[folder.name]["name"] if folder.name in listed else "",
             "driver": driver.readlink().name if driver.is_symlink() else "",
         }
     return [listed[address] for address in sorted(listed)]
 
 
-def _smi() -> dict[str, Any]:
+def _smi() -> SmiAnswer:
     argv = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -118,8 +180,8 @@ def _smi() -> dict[str, Any]:
     return {"status": done.returncode, "output": done.stdout[:4000], "error": done.stderr[:4000]}
 
 
-def _loaded(proc: Path) -> dict[str, Any]:
-    """Return {version, open} of the module that the kernel runs; {} where it runs none."""
+def _loaded(proc: Path) -> LoadedModule:
+    """Return the module that the kernel runs."""
     text = _text(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
@@ -147,10 +209,10 @@ def _module_key_enrolled() -> bool:
     return False
 
 
-def _packages() -> dict[str, dict[str, Any]]:
-    """Return the installed packages that matter here: {name: {version, held}}."""
+def _packages() -> dict[str, InstalledPackage]:
+    """Return the installed packages that matter here, by name."""
     form = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, InstalledPackage] = {}
     for line in _said("dpkg-query", "-W", "-f", form).splitlines():
         status, name, version = line.split("\t")
         plain = name.partition(":")[0]
@@ -159,9 +221,9 @@ def _packages() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _users(proc: Path) -> list[dict[str, Any]]:
-    """Return the processes that hold one of NVIDIA's devices open: [{pid, command}]."""
-    found = []
+def _users(proc: Path) -> list[GpuUser]:
+    """Return the processes that hold one of NVIDIA's devices open."""
+    found: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
         command = _text(folder / "comm").strip()
         if command not in _SERVANTS and any(_opens(link) for link in _links(folder / "fd")):

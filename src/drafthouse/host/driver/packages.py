@@ -11,9 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
-from .plan import Data, Plan, Wishes, branch_of
+from .plan import Plan, PlanFacts, Wishes, branch_of
+
+if TYPE_CHECKING:
+    from .facts import DriverFacts
 
 _RENAMED_SINCE = 590  # from this branch on NVIDIA's names for Ubuntu have no branch in them
 _REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
@@ -44,7 +48,7 @@ RELEASES = {
 }
 
 
-def from_where(plan: Plan, facts: Data, wishes: Wishes, problems: list[Problem]) -> None:
+def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     """Add repository and packages to an installing plan."""
     name, version = facts["os"]["id"], facts["os"]["version_id"]
     shown = facts["os"]["name"] or f"{name} {version}"
@@ -84,7 +88,7 @@ def from_where(plan: Plan, facts: Data, wishes: Wishes, problems: list[Problem])
     plan.driver, plan.optional = _nvidias(name, plan, wishes)
 
 
-def _headers(facts: Data) -> list[str]:
+def _headers(facts: DriverFacts) -> list[str]:
     """Return the headers that DKMS builds with: the running kernel's, and those that come with its next version."""
     flavours = sorted(
         found[1]
@@ -123,7 +127,7 @@ def _nvidias(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], 
     return [f"cuda-drivers-{branch}", f"nvidia-driver-{branch}"], []
 
 
-def _distributions_own(distribution: str, plan: Plan, facts: Data, wishes: Wishes) -> list[str]:
+def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes: Wishes) -> list[str]:
     """Return the distribution's own packages. Ubuntu keeps the branch in the name; Debian has one branch a release."""
     if distribution == "debian":
         kernel = "nvidia-open-kernel-dkms" if plan.open else "nvidia-kernel-dkms"
@@ -142,7 +146,7 @@ def _distributions_own(distribution: str, plan: Plan, facts: Data, wishes: Wishe
     return [f"nvidia-driver-{kind}"]
 
 
-def pick(plan: Data, versions: Mapping[str, Sequence[str]], check: bool = False) -> dict[str, list[str]]:
+def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = False) -> dict[str, list[str]]:
     """Return what to install, with exact versions for the driver: {needs, pinning, driver}.
 
     ``versions``: for each package the versions that apt can install, newest first. Raises DrafthouseError where a
@@ -200,7 +204,7 @@ def pick(plan: Data, versions: Mapping[str, Sequence[str]], check: bool = False)
     return {"needs": list(plan["needs"]), "pinning": list(plan["pinning"]), "driver": driver}
 
 
-def to_hold(facts: Data) -> list[str]:
+def to_hold(facts: DriverFacts) -> list[str]:
     """Return the driver's packages that nothing keeps at their version yet, in order.
 
     unattended-upgrades would replace the libraries below a running module ("Driver/library version mismatch"), which
@@ -215,12 +219,12 @@ def to_hold(facts: Data) -> list[str]:
     )
 
 
-def held(facts: Data) -> list[str]:
+def held(facts: DriverFacts) -> list[str]:
     """Return the driver's packages that somebody holds at their version."""
     return sorted(name for name, found in facts["packages"].items() if found["held"] and _is_driver(name))
 
 
-def leaving(facts: Data, wishes: Wishes) -> list[str]:
+def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
     """Return the packages to remove with the driver; DrafthouseError where it is not ours, or in use.
 
     None where there is no driver at all, as after an earlier removal.

@@ -8,9 +8,41 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ...profiles.catalog_types import GpuRange, Gpus
+    from .facts import PciDevice, SmiAnswer
+
+
+class PackageRepository(TypedDict, total=False):
+    """Where packages come from, and the key they are signed with; empty for the distribution's own archive."""
+
+    url: str
+    key: str
+    fingerprint: str
+
+
+class PlanFacts(TypedDict):
+    """`Plan` as plain data; ``hold`` are packages to hold at their version, ``ours`` whether the driver is."""
+
+    action: str
+    why: str
+    cards: list[str]
+    branch: int
+    open: bool
+    repository: PackageRepository
+    needs: list[str]
+    pinning: list[str]
+    driver: list[str]
+    optional: list[str]
+    unhold: list[str]
+    reboot: bool
+    warnings: list[str]
+    hold: NotRequired[list[str]]
+    ours: NotRequired[bool]
 
 
 @dataclass(frozen=True)
@@ -32,7 +64,7 @@ class Wishes:
     repository_fingerprint: str = ""
 
     @classmethod
-    def of(cls, words: Data) -> Wishes:
+    def of(cls, words: Mapping[str, Any]) -> Wishes:
         """Return the wishes of a role's variables, as Ansible hands them over."""
         known = {name: words[name] for name in cls.__dataclass_fields__ if name in words}
         return cls(**known)
@@ -68,7 +100,7 @@ class Plan:
     cards: list[str]
     branch: int
     open: bool = False
-    repository: dict[str, str] = field(default_factory=dict)
+    repository: PackageRepository = field(default_factory=PackageRepository)
     needs: list[str] = field(default_factory=list)
     pinning: list[str] = field(default_factory=list)
     driver: list[str] = field(default_factory=list)
@@ -77,9 +109,9 @@ class Plan:
     reboot: bool = False
     warnings: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> PlanFacts:
         """Return plain data."""
-        return asdict(self)
+        return cast("PlanFacts", asdict(self))
 
 
 def branch_of(version: str) -> int:
@@ -103,7 +135,7 @@ class Smi:
         return bool(self.version)
 
 
-def read_smi(said: Data) -> Smi:
+def read_smi(said: SmiAnswer) -> Smi:
     """Read the answer to `nvidia-smi --query-gpu=name,driver_version --format=csv,noheader`.
 
     A failing nvidia-smi writes its reason to its standard output. ``status`` is None where there is no such program.
@@ -122,31 +154,31 @@ def read_smi(said: Data) -> Smi:
     )
 
 
-def recognise(devices: Iterable[Data], gpus: Data) -> list[Card]:
+def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:
     """Return the cards behind PCI devices: by their own id, else by the range it lies in."""
     cards = []
     for device in devices:
-        number = str(device["id"]).lower()
-        known = gpus["cards"].get(number, {})
-        generation = known.get("generation") or _generation_in_ranges(number, gpus["ranges"])
-        facts = gpus["generations"].get(generation, {})
+        number = device["id"].lower()
+        known = gpus["cards"].get(number)
+        generation = known["generation"] if known else _generation_in_ranges(number, gpus["ranges"])
+        facts = gpus["generations"].get(generation)
         cards.append(
             Card(
-                address=str(device["address"]),
-                name=known.get("name") or device.get("name") or f"10de:{number}",
+                address=device["address"],
+                name=known["name"] if known else device["name"] or f"10de:{number}",
                 generation=generation,
-                open=facts.get("open", ""),
-                cuda13=facts.get("cuda13", True),
-                first_branch=known.get("first_branch") or facts.get("first_branch", 0),
-                last_branch=facts.get("last_branch", 0),
+                open=facts["open"] if facts else "",
+                cuda13=facts["cuda13"] if facts else True,
+                first_branch=(known and known.get("first_branch")) or (facts and facts.get("first_branch")) or 0,
+                last_branch=(facts and facts.get("last_branch")) or 0,
             )
         )
     return cards
 
 
-def _generation_in_ranges(number: str, ranges: Iterable[Data]) -> str:
+def _generation_in_ranges(number: str, ranges: Iterable[GpuRange]) -> str:
     value = int(number, 16)
     for entry in ranges:
         if int(entry["first"], 16) <= value <= int(entry["last"], 16):
-            return str(entry["generation"])
+            return entry["generation"]
     return ""

@@ -7,14 +7,25 @@ Pure: facts of the box (`driver_facts`), wishes (the role's variables) and the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ...core.errors import DrafthouseError, Problem
 from .packages import from_where, held
-from .plan import Card, Data, Plan, Smi, Wishes, branch_of, read_smi, recognise
+from .plan import Card, Plan, Smi, Wishes, branch_of, read_smi, recognise
+
+if TYPE_CHECKING:
+    from ...profiles.catalog_types import Gpus
+    from .facts import DriverFacts
 
 
-def choose(facts: Data, wishes: Wishes, gpus: Data) -> Plan:
+class Left(TypedDict):
+    """What is left after an installation: the version that runs ('' for none), or a reboot."""
+
+    version: str
+    reboot: bool
+
+
+def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     """Return the plan for a box; DrafthouseError holds every reason against touching it."""
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
     if not devices:
@@ -48,7 +59,7 @@ def choose(facts: Data, wishes: Wishes, gpus: Data) -> Plan:
     return plan
 
 
-def _no_gpu(facts: Data) -> Problem:
+def _no_gpu(facts: DriverFacts) -> Problem:
     given_away = [f"{device['address']}" for device in facts["pci"]]
     if given_away:
         return Problem(
@@ -135,7 +146,7 @@ def _named(cards: Iterable[Card]) -> str:
     return ", ".join(str(card) for card in cards)
 
 
-def _waiting_for_reboot(facts: Data, smi: Smi, wishes: Wishes) -> str:
+def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     """Return why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
     loaded = facts["loaded"] or {}
     on_disk = str(facts["module_on_disk"])
@@ -164,7 +175,7 @@ def _reboot_needed(why: str) -> Problem:
     )
 
 
-def _reason(facts: Data, smi: Smi, wishes: Wishes) -> str:
+def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     loaded = facts["loaded"] or {}
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
@@ -178,7 +189,7 @@ def _reason(facts: Data, smi: Smi, wishes: Wishes) -> str:
     return f"no working driver ({smi.text})" if smi.text else "no driver"
 
 
-def _not_ours_to_replace(facts: Data, wishes: Wishes, problems: list[Problem]) -> None:
+def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     if facts["runfile"]:
         problems.append(
             Problem(
@@ -198,7 +209,7 @@ def _not_ours_to_replace(facts: Data, wishes: Wishes, problems: list[Problem]) -
         )
 
 
-def _secure_boot(plan: Plan, facts: Data, wishes: Wishes, problems: list[Problem]) -> None:
+def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
     if not facts["secure_boot"] or facts["module_key_enrolled"]:
         return
     on_ubuntu = facts["os"]["id"] == "ubuntu"
@@ -223,7 +234,7 @@ def _secure_boot(plan: Plan, facts: Data, wishes: Wishes, problems: list[Problem
     )
 
 
-def _in_use(facts: Data, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
+def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
     users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
     if not users or wishes.force:
         return
@@ -242,7 +253,7 @@ def _of_cards(cards: Iterable[Card]) -> list[str]:
     return [f"{card}: CUDA 13 has dropped it, engines will not use it" for card in cards if not card.cuda13]
 
 
-def _of_switches(facts: Data) -> list[str]:
+def _of_switches(facts: DriverFacts) -> list[str]:
     if not facts.get("nvswitches"):
         return []
     return [
@@ -251,8 +262,8 @@ def _of_switches(facts: Data) -> list[str]:
     ]
 
 
-def settle(facts: Data, wishes: Wishes, rebooted: bool) -> dict[str, Any]:
-    """Return what is left to do after the installation, {version, reboot}; raise where it cannot be good.
+def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
+    """Return what is left to do after the installation; raise where it cannot be good.
 
     ``rebooted``: the machine was started again already, so that a second time would not help.
     """

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.format import count
 from .check import Check, fail, not_here, of_problem, ok, warn
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .types import DoctorFacts, MonitoringFacts, Wants, WatchdogFacts
+
 
 WATCHERS = ("monitoring", "watchdog")
 # It writes down what it knows every 20 s (`run.SAVE_S`) and after each look, which may be a minute apart.
 _SILENT_S = 180.0
 
 
-def watchers_checks(wants: Data, facts: Data, served: bool) -> list[Check]:
+def watchers_checks(wants: Wants, facts: DoctorFacts, served: bool) -> list[Check]:
     """Return a check for each; ``served``: an arm of the profile runs, without which Prometheus has nothing to read."""
     return [
         _monitoring(wants, facts["monitoring"], served),
@@ -23,7 +24,7 @@ def watchers_checks(wants: Data, facts: Data, served: bool) -> list[Check]:
     ]
 
 
-def _monitoring(wants: Data, found: Data, served: bool) -> Check:
+def _monitoring(wants: Wants, found: MonitoringFacts, served: bool) -> Check:
     name, needed = "monitoring", "a Prometheus that reads everything it is for, and evaluates its rules"
     if not wants["monitoring"]["prometheus"]:
         return not_here(name, "drafthouse_monitoring is not set")
@@ -35,7 +36,7 @@ def _monitoring(wants: Data, found: Data, served: bool) -> Check:
     return ok(name, f"{jobs} are read, {count(found['rules'], 'rule')} evaluated", needed)
 
 
-def _watchdog(wants: Data, found: Data, now: float) -> Check:
+def _watchdog(wants: Wants, found: WatchdogFacts, now: float) -> Check:
     name, needed = "watchdog", "one that runs, and has looked within the last minutes"
     if not wants["watchdog"]:
         return not_here(name, "drafthouse_watchdog is not set")

@@ -7,7 +7,7 @@ The parts: `doctor_gpu`, `doctor_runtime`, `doctor_box`, `doctor_server`. What i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem, did_you_mean
 from .check import Check, of_problem
@@ -16,9 +16,11 @@ from .host import box_checks, outside_checks
 from .runtime import runtime_checks
 from .server import server_checks, weights_checks
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .types import DoctorFacts, Wants
 
-PARTS: Mapping[str, Callable[[Data, Data], list[Check]]] = {
+
+PARTS: Mapping[str, Callable[[Wants, DoctorFacts], list[Check]]] = {
     "gpu": gpu_checks,
     "runtime": runtime_checks,
     "weights": weights_checks,
@@ -42,7 +44,7 @@ def check_parts(parts: Iterable[str]) -> None:
         )
 
 
-def diagnose(wants: Data, facts: Data, parts: Sequence[str] = ()) -> list[Check]:
+def diagnose(wants: Wants, facts: DoctorFacts, parts: Sequence[str] = ()) -> list[Check]:
     """Return the checks of ``parts``, all of them where none is named.
 
     ``wants`` is what `doctor_wants` says of the resolved profile, ``facts`` what was read. A part of which something

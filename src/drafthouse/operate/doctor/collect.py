@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...addons.monitoring_ready import wait_for_monitoring
 from ...addons.watchdog.journal import FOLDER as WATCHDOG
@@ -39,8 +39,25 @@ from .deadline import read_watch
 from .probe import ask, ask_gateway, read_served_key
 from .weights import read_weights
 
-Data = dict[str, Any]
-Wants = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .types import (
+        ClockFacts,
+        ContainerFacts,
+        DockerFacts,
+        DoctorFacts,
+        EnvironmentFacts,
+        FamilyFacts,
+        FirewallFacts,
+        Given,
+        ImageFacts,
+        MonitoringFacts,
+        ServedFacts,
+        Space,
+        WantedMonitoring,
+        Wants,
+        WatchdogFacts,
+    )
+
 
 _UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
 _DOCKER_S = 20.0
@@ -55,12 +72,9 @@ _DIST = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
 _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
 
 
-def read(wants: Wants, given: Mapping[str, Any]) -> Data:
-    """Return the facts for ``wants``; ``given`` has parts, sys, proc, timeout_s, prove_container, firewall.
-
-    ``unread`` of the result names the parts of which something could not be read, each with a problem.
-    """
-    facts: Data = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "nobody was asked to knock"}}
+def read(wants: Wants, given: Given) -> DoctorFacts:
+    """Return the facts for ``wants``; a part of which something could not be read is among the ``unread``."""
+    facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "nobody was asked to knock"}}
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
             continue
@@ -84,22 +98,22 @@ def _unread(error: BaseException) -> Problem:
 # --- GPU --------------------------------------------------------------------------------------------
 
 
-def _gpu(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+def _gpu(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     return {
         **_box(wants),
-        "driver": _driver(wants, given, facts),
+        **_driver(wants, given, facts),
         "environment": _environment(wants),
         "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
     }
 
 
-def _driver(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
-    if wants["hardware"]["kind"] != "gpu":
-        return {"smi": {}, "loaded": {}, "module_on_disk": "", "packages": {}}
-    return facts.get("driver") or read_driver(given["sys"], given["proc"])
+def _driver(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    if wants["hardware"]["kind"] != "gpu" or "driver" in facts:
+        return {}
+    return {"driver": read_driver(given["sys"], given["proc"])}
 
 
-def _box(wants: Wants) -> Data:
+def _box(wants: Wants) -> DoctorFacts:
     site = wants["site"]
     pidfile = f"{site['home']}/supervisor/supervisord.pid"
     return {
@@ -110,8 +124,8 @@ def _box(wants: Wants) -> Data:
 # --- the runtime ------------------------------------------------------------------------------------
 
 
-def _runtime(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
-    found: Data = {"driver": _driver(wants, given, facts)}
+def _runtime(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    found = _driver(wants, given, facts)
     if wants["site"]["runtime"] == "docker":
         return {**found, "docker": _docker(wants, bool(given["prove_container"]))}
     logs = Path(wants["site"]["home"]) / "logs"
@@ -125,9 +139,9 @@ def _runtime(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
     }
 
 
-def _environment(wants: Wants) -> Data:
+def _environment(wants: Wants) -> EnvironmentFacts:
     """Return what is known of the engine's environment of the process runtime; nothing where it runs in an image."""
-    found: Data = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
+    found: EnvironmentFacts = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
     home = Path(wants["engine"]["home"])
     if wants["site"]["runtime"] != "process" or not (home / STAMP).is_file():
         return found
@@ -144,17 +158,18 @@ def _environment(wants: Wants) -> Data:
     return found
 
 
-def _docker(wants: Wants, prove_it: bool) -> Data:
+def _docker(wants: Wants, prove_it: bool) -> DockerFacts:
     api = DockerApi(timeout_s=_DOCKER_S)
     try:
         info = api.info()
     except DrafthouseError as error:
         return {"error": error.problems[0].found, "root": ""}
     gpu = wants["hardware"]["kind"] == "gpu"
-    containers = [_container(api, entry["Id"]) for entry in _ours(api)]
+    listed = api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or []
+    containers = [_container(api, entry["Id"]) for entry in listed]
     running = next((one for one in containers if one["running"]), None)
     folders = info.get("CDISpecDirs") or _CDI_FOLDERS
-    found: Data = {
+    found: DockerFacts = {
         "error": "",
         "version": str(info.get("ServerVersion", "")),
         "runtimes": sorted(info.get("Runtimes") or {}),
@@ -176,11 +191,7 @@ def _docker(wants: Wants, prove_it: bool) -> Data:
     return found
 
 
-def _ours(api: DockerApi) -> list[Data]:
-    return list(api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or [])
-
-
-def _container(api: DockerApi, number: str) -> Data:
+def _container(api: DockerApi, number: str) -> ContainerFacts:
     told = api.call("GET", f"/containers/{number}/json")
     labels = told["Config"]["Labels"]
     scripts = (_SCRIPT.search(f"{mount.get('Source', '')}/serve.sh") for mount in told["Mounts"])
@@ -202,7 +213,7 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _image(api: DockerApi, name: str) -> Data | None:
+def _image(api: DockerApi, name: str) -> ImageFacts | None:
     try:
         return {"id": api.call("GET", f"/images/{name}/json")["Id"]}
     except EngineError as error:
@@ -228,14 +239,14 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _weights(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+def _weights(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     return {"weights": read_weights(wants["weights"])}
 
 
 # --- the box ----------------------------------------------------------------------------------------
 
 
-def _of_the_box(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+def _of_the_box(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     site = wants["site"]
     paths = [site["home"], site["models_dir"], f"{site['home']}/logs", (facts.get("docker") or {}).get("root", "")]
     there = [path for path in dict.fromkeys(paths) if path and Path(path).is_dir()] or ["/"]
@@ -248,13 +259,13 @@ def _of_the_box(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
     }
 
 
-def _space(path: str) -> Data:
+def _space(path: str) -> Space:
     """Return free bytes and inodes; file systems that count no inodes never run out of them."""
     space = os.statvfs(path)
     return {"free": space.f_bavail * space.f_frsize, "inodes": space.f_favail if space.f_files else 1}
 
 
-def _clock() -> Data:
+def _clock() -> ClockFacts:
     synchronised = None
     if firewall_box.has_systemd():
         told = said(("timedatectl", "show", "--property=NTPSynchronized", "--value")).strip()
@@ -262,7 +273,7 @@ def _clock() -> Data:
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 
 
-def _firewall(wants: Wants, wanted: bool) -> Data:
+def _firewall(wants: Wants, wanted: bool) -> FirewallFacts:
     why = ""
     if wants["site"]["box_kind"] == "rental":
         why = "a rental is its provider's to filter"
@@ -272,7 +283,7 @@ def _firewall(wants: Wants, wanted: bool) -> Data:
         why = "only root may read the rules"
     if why:
         return {"not_here": why}
-    families = {}
+    families: dict[str, FamilyFacts] = {}
     for family in firewall_box.families():
         told = firewall_box.saved(family)
         kept = [line for line in firewall_box.kept(family).splitlines() if line.startswith("-A ")]
@@ -302,7 +313,7 @@ def _address(digits: str) -> str:
 # --- the server -------------------------------------------------------------------------------------
 
 
-def _server(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+def _server(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     trouble, key = read_served_key(wants)
     if is_measured(Path(wants["site"]["home"])):
         return {"measured": True, "key": trouble}
@@ -312,24 +323,30 @@ def _server(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
         "drift": drift(wants["site"]["home"]),
         "key": trouble,
         "asked": ask(wants, key, float(given["timeout_s"])),
-        "gateway": ask_gateway(wants, key, wants["certificate"]) if wants["gateway"] else {},
+        "gateway": ask_gateway(wants, wants["gateway"], key) if wants["gateway"] else {},
         "monitoring": _monitoring(wants["monitoring"]),
         "watchdog": _watchdog(Path(wants["site"]["home"]) / WATCHDOG) if wants["watchdog"] else {},
     }
 
 
-def _monitoring(wished: Mapping[str, Any]) -> Data:
+def _monitoring(wished: WantedMonitoring) -> MonitoringFacts:
     """Return what is wrong with it, as a problem or None, and how many rules it has evaluated."""
     if not wished["prometheus"]:
         return {}
-    given = {"grafana": wished["grafana"], "log": "`make logs ONLY=prometheus`", "timeout_s": _LOOK_AGAIN_S}
     try:
-        return {"problem": None, "rules": wait_for_monitoring(wished["prometheus"], wished["jobs"], **given).rules}
+        seen = wait_for_monitoring(
+            wished["prometheus"],
+            wished["jobs"],
+            grafana=wished["grafana"],
+            log="`make logs ONLY=prometheus`",
+            timeout_s=_LOOK_AGAIN_S,
+        )
     except DrafthouseError as error:
         return {"problem": error.problems[0].as_dict(), "rules": 0}
+    return {"problem": None, "rules": seen.rules}
 
 
-def _watchdog(folder: Path) -> Data:
+def _watchdog(folder: Path) -> WatchdogFacts:
     """Return whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
     try:
         written = (folder / STATE).stat().st_mtime
@@ -338,25 +355,25 @@ def _watchdog(folder: Path) -> Data:
     return {"runs": is_held(folder / "lock"), "written": written}
 
 
-def _served(wants: Wants, facts: Data) -> list[Data]:
-    """Return the arms that are there, of any profile: {arm, profile, port, running, since, why}."""
-    runtime = runtime_of(wants["site"])
+def _served(wants: Wants, facts: DoctorFacts) -> list[ServedFacts]:
+    """Return the arms that are there, of any profile."""
+    runtime = runtime_of(wants["site"]["runtime"], wants["site"]["home"])
     if wants["site"]["runtime"] == "docker":
         docker = facts.get("docker") or _docker(wants, False)
-        found = [
-            {**{key: one[key] for key in ("arm", "profile", "port")}, "status": one["status"]}
-            for one in docker.get("containers", [])
-        ]
+        there = [(one["arm"], one["profile"], one["port"], one["status"]) for one in docker.get("containers", [])]
     else:
-        found = []
-        for name, body in _programs(wants).items():
-            if script := _SCRIPT.search(body):
-                port = _number(script["port"] or "")
-                found.append({"arm": name, "profile": script["profile"], "port": port, "status": ""})
-    for one in found:
-        state = runtime.state(one["arm"])
-        why = one["status"] if one["status"] == "paused" else state.why
-        one |= {"running": state.running, "since": state.started, "why": why}
+        scripts = [(name, _SCRIPT.search(body)) for name, body in _programs(wants).items()]
+        there = [(name, run["profile"], _number(run["port"] or ""), "") for name, run in scripts if run]
+    found: list[ServedFacts] = []
+    for arm, profile, port, status in there:
+        state = runtime.state(arm)
+        why = status if status == "paused" else state.why
+        found.append(
+            {
+                "arm": arm, "profile": profile, "port": port, "status": status,
+                "running": state.running, "since": state.started, "why": why,
+            }
+        )  # fmt: skip
     return found
 
 
@@ -374,7 +391,7 @@ def _setting(body: str, name: str) -> str:
 # --- the way from outside ---------------------------------------------------------------------------
 
 
-def _outside(wants: Wants, given: Mapping[str, Any], facts: Data) -> Data:
+def _outside(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     session = firewall_box.session()
     return {"addresses": _addresses(), "client": session.client if session else ""}
 
@@ -389,7 +406,7 @@ def _addresses() -> list[str]:
     return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]
 
 
-_PARTS: Mapping[str, Callable[[Wants, Mapping[str, Any], Data], Data]] = {
+_PARTS: Mapping[str, Callable[[Wants, Given, DoctorFacts], DoctorFacts]] = {
     "gpu": _gpu,
     "runtime": _runtime,
     "weights": _weights,

@@ -5,9 +5,8 @@ Only what is rented has an order there; of any other box nothing is said. Standa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...addons.watchdog.switch import is_held
 from ...cloud.deadline import FOLDER, Clocks, clocks
@@ -15,15 +14,15 @@ from ...core.documents import json_of
 from ...core.format import count
 from .check import Check, fail, ok
 
+if TYPE_CHECKING:
+    from .types import DeadlineFacts
+
 # Of the journal's end: what the watch asked for last, and what was said to that.
 _LINES = 3
 
 
-def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> dict[str, Any] | None:
-    """Return {watched, left_s, last} of the box, None where it has no deadline (or is not ours to look at).
-
-    ``left_s`` is None where nobody has counted since the machine was started.
-    """
+def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> DeadlineFacts | None:
+    """Return the watch of the box, None where it has no deadline (or is not ours to look at)."""
     if not _object(folder / "arm.json"):
         return None
     state, now = _object(folder / "clock.json"), now or clocks()
@@ -35,7 +34,7 @@ def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> dict[s
     }
 
 
-def deadline_checks(found: Mapping[str, Any] | None) -> list[Check]:
+def deadline_checks(found: DeadlineFacts | None) -> list[Check]:
     """Return the check of what `read_watch` found; [] where there is nothing to watch."""
     if found is None:
         return []

@@ -5,8 +5,7 @@ It travels to the box in place of the whole resolved profile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from ...addons.gateway import certificate_file
 from ...addons.monitoring import jobs
@@ -18,28 +17,27 @@ from ...profiles.watchdog_settings import REPORT
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...prompts.suite_types import Suite
+    from ...profiles.resolved_types import Hardware, Monitoring, ResolvedProfile
+    from ...prompts.suite_types import RequestFields, Suite
+    from .types import WantedHardware, WantedMonitoring, Wants
 
-Data = dict[str, Any]
 
 #: How many prompts the engine is asked at most; it is enough when one of them shows drafts.
 ASKS = 3
 #: Output tokens of an answer: a lookup needs some of them before it finds anything to draft from.
 ASK_TOKENS = 48
-_ENGINE = ("id", "name", "version", "home", "image", "health", "has_key", "ready_timeout_s")
-_HARDWARE = ("kind", "name", "devices", "gpu_names", "memory_mib")
-_WEIGHTS = ("id", "name", "source", "details", "path")
 
 
-def wants(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> Data:
-    """Return what shall hold for ``resolved``, the fact of `drafthouse.core.resolve`; ``own_suite``: see `asks_of`."""
-    engine, hardware, site, gateway = (resolved[part] for part in ("engine", "hardware", "site", "gateway"))
+def wants(resolved: ResolvedProfile, own_suite: Suite) -> Wants:
+    """Return what shall hold for ``resolved``; ``own_suite``: see `asks_of`."""
+    engine, site, gateway = resolved["engine"], resolved["site"], resolved["gateway"]
+    rental, method = resolved["rental"], resolved["method"]
     return {
         "profile": resolved["profile"],
         "arms": list(resolved["arms"]),
-        "hardware": {key: hardware[key] for key in _HARDWARE if key in hardware},
+        "hardware": _hardware(resolved["hardware"]),
         "rented_vm": bool(resolved.get("rented_vm")),
-        "site": dict(site),
+        "site": site,
         "ports": list(resolved["ports"]),
         "gateway": gateway,
         "open_paths": {**resolved["open_paths"], "reach": reach(site)},
@@ -48,20 +46,48 @@ def wants(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> Data:
         # The one that was made on the box; an authority's is trusted as any other.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",
         "engine": {
-            **{key: engine[key] for key in _ENGINE},
-            "packages": list((engine["install"] or {}).get("python_packages", ())),
-            "metrics": (engine.get("metrics") or {}).get("path", "/metrics"),
+            "id": engine["id"],
+            "name": engine["name"],
+            "version": engine["version"],
+            "home": engine["home"],
+            "image": engine["image"],
+            "health": engine["health"],
+            "has_key": engine["has_key"],
+            "ready_timeout_s": engine["ready_timeout_s"],
+            "packages": list(engine["install"]["python_packages"]) if engine["install"] else [],
+            "metrics": engine["metrics"].get("path", "/metrics"),
         },
-        "need": {key: resolved["rental"][key] for key in ("cuda", "driver")},
-        "method": {"id": resolved["method"]["id"], "kind": resolved["method"]["kind"]},
-        "weights": [{key: item[key] for key in _WEIGHTS} for item in resolved["weights"]],
+        "need": {"cuda": rental["cuda"], "driver": rental["driver"]},
+        "method": {"id": method["id"], "kind": method["kind"]},
+        "weights": [
+            {
+                "id": item["id"],
+                "name": item["name"],
+                "source": item["source"],
+                "details": item["details"],
+                "path": item["path"],
+            }
+            for item in resolved["weights"]
+        ],
         "served_name": resolved["target"]["served_name"],
         "key_file": resolved["key_file"],
         "asks": asks_of(resolved, own_suite),
     }
 
 
-def _monitoring(wished: Mapping[str, Any] | None) -> Data:
+def _hardware(hardware: Hardware) -> WantedHardware:
+    found: WantedHardware = {
+        "kind": hardware["kind"],
+        "name": hardware["name"],
+        "devices": hardware["devices"],
+        "memory_mib": hardware["memory_mib"],
+    }
+    if "gpu_names" in hardware:
+        found["gpu_names"] = hardware["gpu_names"]
+    return found
+
+
+def _monitoring(wished: Monitoring | None) -> WantedMonitoring:
     """Return where its programs listen, which ports of them are opened to others, and what Prometheus must read.
 
     ``prometheus`` is its address on the box, '' where there is no monitoring.
@@ -79,7 +105,7 @@ def _monitoring(wished: Mapping[str, Any] | None) -> Data:
     }
 
 
-def asks_of(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> list[Data]:
+def asks_of(resolved: ResolvedProfile, own_suite: Suite) -> list[RequestFields]:
     """Return the bodies of a few chat requests of the work that the profile is for.
 
     They are taken out of ``own_suite`` (`tune`), which no experiment has: an engine that looks its drafts up
@@ -87,7 +113,7 @@ def asks_of(resolved: Mapping[str, Any], own_suite: Mapping[str, Any]) -> list[D
     profile's kinds, any of its prompts will do.
     """
     kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
-    own = expand(cast("Suite", own_suite))
+    own = expand(own_suite)
     prompts = [prompt for kind in kinds for prompt in own.get(kind, [])] or [
         one for each in own.values() for one in each
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.format import count, listing
 from ...core.versions import number
@@ -13,7 +12,10 @@ from ...host.driver.plan import Smi, branch_of, read_smi
 from ...operate.preflight import gpu_problems
 from .check import Check, fail, not_here, of_problem, ok, warn
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ...host.driver.facts import DriverFacts
+    from .types import DoctorFacts, Wants
+
 
 # The oldest branch on which libraries of a CUDA generation run (docs.nvidia.com/deploy/cuda-compatibility, "minor
 # version compatibility").
@@ -24,7 +26,7 @@ _DRIVER_DO = (
 )
 
 
-def gpu_checks(wants: Data, facts: Data) -> list[Check]:
+def gpu_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return the checks of GPU, driver, libraries and held packages; one line on a profile for the CPU."""
     if wants["hardware"]["kind"] != "gpu":
         return [not_here("GPU", f"the profile runs on a CPU: {wants['hardware']['name']}")]
@@ -39,7 +41,7 @@ def gpu_checks(wants: Data, facts: Data) -> list[Check]:
     ]
 
 
-def _gpu(wants: Data, facts: Data, smi: Smi) -> Check:
+def _gpu(wants: Wants, facts: DoctorFacts, smi: Smi) -> Check:
     name = "GPU"
     if smi.mismatch:
         return not_here(name, "nvidia-smi shows none until driver and library agree")
@@ -50,11 +52,11 @@ def _gpu(wants: Data, facts: Data, smi: Smi) -> Check:
     return ok(name, seen, f"{wants['hardware']['devices']} x {wants['hardware']['name']}")
 
 
-def _running(driver: Data, smi: Smi) -> str:
-    return smi.version or str((driver["loaded"] or {}).get("version", ""))
+def _running(driver: DriverFacts, smi: Smi) -> str:
+    return smi.version or driver["loaded"].get("version", "")
 
 
-def _driver(wants: Data, driver: Data, smi: Smi) -> Check:
+def _driver(wants: Wants, driver: DriverFacts, smi: Smi) -> Check:
     name, needed = "driver", str(wants["need"]["driver"])
     version, engine = _running(driver, smi), f"{wants['engine']['name']} {wants['engine']['version']}"
     if not version:
@@ -71,9 +73,9 @@ def _driver(wants: Data, driver: Data, smi: Smi) -> Check:
     return fail(name, version, least, _DRIVER_DO)
 
 
-def _library(driver: Data, smi: Smi) -> Check:
+def _library(driver: DriverFacts, smi: Smi) -> Check:
     name, needed = "driver and library", "kernel module and library of one version"
-    loaded, on_disk = str((driver["loaded"] or {}).get("version", "")), str(driver["module_on_disk"])
+    loaded, on_disk = driver["loaded"].get("version", ""), str(driver["module_on_disk"])
     if smi.mismatch:
         found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of another version'}"
         do = "reboot the box when its server may stop; playbooks/host.yml then holds the packages at their version"
@@ -86,7 +88,7 @@ def _library(driver: Data, smi: Smi) -> Check:
     return ok(name, f"both are {loaded}", needed)
 
 
-def _cuda(facts: Data, driver: Data, smi: Smi) -> Check:
+def _cuda(facts: DoctorFacts, driver: DriverFacts, smi: Smi) -> Check:
     name = "CUDA libraries"
     found = {key: value for key, value in facts["environment"]["versions"].items() if key.startswith("nvidia-cuda-run")}
     if not found:
@@ -101,7 +103,7 @@ def _cuda(facts: Data, driver: Data, smi: Smi) -> Check:
     return ok(name, said, needed) if branch >= oldest else fail(name, said, needed, _DRIVER_DO)
 
 
-def _held(wants: Data, facts: Data) -> Check:
+def _held(wants: Wants, facts: DoctorFacts) -> Check:
     name, needed = "updates held", "driver packages held: an upgrade under a running module takes the GPU away"
     if wants["site"]["box_kind"] == "rental":
         return not_here(name, "a rental's driver is its owner's")

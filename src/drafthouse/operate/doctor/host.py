@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...host.firewall import rules as firewall
 from ...profiles.memory_fit import GB
 from .check import WARN, Check, fail, not_here, of_problem, ok, warn
 from .deadline import deadline_checks
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ...core.first_process import FirstProcess
+    from .types import ClockFacts, DoctorFacts, Door, FamilyFacts, FirewallFacts, Space, Wants
+
 
 # Free space: an engine writes logs, caches and results all the time. Below the first it fails soon.
 DISK_FAILS, DISK_WARNS = 1 * GB, 5 * GB
@@ -21,7 +24,7 @@ _RUN = "make with the profile's name"
 _CLOSED, _OPEN = "closed", "open"
 
 
-def box_checks(wants: Data, facts: Data) -> list[Check]:
+def box_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return the checks of what belongs to no engine."""
     return [
         _disk(facts["disk"]),
@@ -32,7 +35,7 @@ def box_checks(wants: Data, facts: Data) -> list[Check]:
     ]
 
 
-def _disk(places: Mapping[str, Data]) -> Check:
+def _disk(places: Mapping[str, Space]) -> Check:
     name, needed = "disk", f"{DISK_WARNS / GB:.0f} GB free for logs, caches and results"
     shown = ", ".join(f"{place['free'] / GB:.1f} GB free at {path}" for path, place in sorted(places.items()))
     free = min(place["free"] for place in places.values())
@@ -43,7 +46,7 @@ def _disk(places: Mapping[str, Data]) -> Check:
     return warn(name, shown, needed, do) if free < DISK_WARNS else ok(name, shown, needed)
 
 
-def _clock(clock: Data) -> Check:
+def _clock(clock: ClockFacts) -> Check:
     name, needed = "clock", f"within {CLOCK_WARNS_S:.0f} s of this machine's"
     do = "switch time synchronisation on (timedatectl set-ntp true), or mend the slower of the two clocks"
     if clock["controller"] is None:
@@ -65,7 +68,7 @@ def _clock(clock: Data) -> Check:
 # --- the firewall -----------------------------------------------------------------------------------
 
 
-def _firewall(wants: Data, facts: Data) -> Check:
+def _firewall(wants: Wants, facts: FirewallFacts) -> Check:
     name, needed = "firewall", "our chains as they were confirmed, first in INPUT and DOCKER-USER, both IP families"
     if facts["not_here"]:
         return not_here(name, facts["not_here"])
@@ -76,7 +79,7 @@ def _firewall(wants: Data, facts: Data) -> Check:
     return ok(name, f"{rules} rules in force, as confirmed", needed)
 
 
-def _faults(wants: Data, facts: Data) -> list[str]:
+def _faults(wants: Wants, facts: FirewallFacts) -> list[str]:
     """Return what differs from the rules that the role confirmed."""
     faults = []
     guarded = {wants["site"]["port"], *([wants["gateway"]["port"]] if wants["gateway"] else [])}
@@ -98,7 +101,7 @@ def _faults(wants: Data, facts: Data) -> list[str]:
     return faults
 
 
-def _difference(one: Data) -> str:
+def _difference(one: FamilyFacts) -> str:
     ours = firewall.ours(one["saved"])
     present = [line for lines in ours.rules.values() for line in lines]
     missing = len([line for line in one["kept"] if line not in present])
@@ -122,7 +125,7 @@ def _guarded(rules: Sequence[str]) -> set[int]:
 # --- ports ------------------------------------------------------------------------------------------
 
 
-def _ports(wants: Data, facts: Data) -> list[Check]:
+def _ports(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return who listens on the engine's ports, and for whom."""
     name, site = "ports from inside", wants["site"]
     taken = [
@@ -149,30 +152,30 @@ def _ports(wants: Data, facts: Data) -> list[Check]:
     return [ok(name, said, "our own servers, where they shall listen")]
 
 
-def opened(wants: Data) -> bool:
+def opened(wants: Wants) -> bool:
     """Tell whether the engine itself is for those that the firewall lets in."""
     return bool(wants["site"].get("allow_cidrs") and not wants["gateway"])
 
 
-def doors(wants: Data, addresses: Sequence[str], rented: Data | None) -> list[dict[str, Any]]:
-    """Return where another machine shall knock: [{address, port, is}]; ``is`` is the port of the box behind it.
+def doors(wants: Wants, addresses: Sequence[str], rented: FirstProcess | None) -> list[Door]:
+    """Return where another machine shall knock.
 
     Addresses of a provider are shared: behind a port that it does not map to us stands another one's box. ``rented`` is
     what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
     """
-    gateway, mapped = wants["gateway"], (rented or {}).get("ports") or {}
+    gateway, mapped = wants["gateway"], rented["ports"] if rented else {}
     ports = [*wants["ports"], *([gateway["port"]] if gateway else []), *wants["monitoring"]["ports"].values()]
     if rented is not None or wants["rented_vm"]:
-        address = (rented or {}).get("address") or addresses[0]
+        address = (rented and rented["address"]) or addresses[0]
         return [{"address": address, "port": mapped[str(port)], "is": port} for port in ports if str(port) in mapped]
     return [{"address": address, "port": port, "is": port} for address in addresses for port in ports]
 
 
-def outside_checks(wants: Data, facts: Data) -> list[Check]:
+def outside_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return what another machine found behind the doors."""
     name, outside = "ports from outside", facts["outside"]
-    if outside.get("problem"):
-        return [of_problem(name, outside["problem"], WARN)]
+    if problem := outside.get("problem"):
+        return [of_problem(name, problem, WARN)]
     if not outside["doors"]:
         return [not_here(name, outside["why"])]
     wrong, shown = [], []
@@ -192,7 +195,7 @@ def outside_checks(wants: Data, facts: Data) -> list[Check]:
     return [ok(name, f"{who}: {', '.join(dict.fromkeys(shown))}", "open for drafthouse_allow_cidrs alone")]
 
 
-def _wanted(wants: Data, port: int, source: str) -> str | None:
+def _wanted(wants: Wants, port: int, source: str) -> str | None:
     """Return how a port shall be found by somebody at ``source``; None where both are right."""
     site, gateway = wants["site"], wants["gateway"]
     if site["box_kind"] == "rental":

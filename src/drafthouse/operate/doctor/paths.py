@@ -12,11 +12,14 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.http import opener
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import ResolvedOpenPaths
+    from .types import PathFacts
+
 
 #: What a path says to those whom it gives nothing.
 CLOSED = (401, 403, 404)
@@ -27,12 +30,8 @@ _HARMLESS = ("PATCH", "PUT", "DELETE")
 _PLACE = re.compile(r"\{[^}]*\}")
 
 
-def ask_paths(facts: Mapping[str, Any], base: str, key: str) -> Data:
-    """Return {asked, open, error} of the engine at ``base``: how many paths were asked, and which answered otherwise.
-
-    ``open`` is [{path, gives, status}], gives '' of a path that the catalogue does not have. ``key`` is for the list of
-    routes alone, where that is guarded.
-    """
+def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
+    """Return what the engine at ``base`` gives; ``key`` is for the list of routes alone, where that is guarded."""
     gives = {route["path"]: route["gives"] for route in facts["routes"]}
     listed = _listed(base + facts["lists"], key) if facts["lists"] else {}
 
@@ -48,7 +47,7 @@ def ask_paths(facts: Mapping[str, Any], base: str, key: str) -> Data:
     return _asked(dict.fromkeys(listed, "") | gives, ask)
 
 
-def ask_gateway_paths(facts: Mapping[str, Any], health: str, ask: Callable[[str, str], int]) -> Data:
+def ask_gateway_paths(facts: ResolvedOpenPaths, health: str, ask: Callable[[str, str], int]) -> PathFacts:
     """Return the same of the gateway: ``ask`` takes a method and a path. Its own /health is for everybody."""
     gives = {route["path"]: route["gives"] for route in facts["routes"]}
     leave = ("/health", health) if facts["ask"] == "GET" else ()
@@ -62,8 +61,8 @@ def ask_gateway_paths(facts: Mapping[str, Any], health: str, ask: Callable[[str,
     return _asked(gives, status)
 
 
-def _asked(gives: Mapping[str, str], ask: Callable[[str], int | None]) -> Data:
-    found: Data = {"asked": 0, "open": [], "error": ""}
+def _asked(gives: Mapping[str, str], ask: Callable[[str], int | None]) -> PathFacts:
+    found: PathFacts = {"asked": 0, "open": [], "error": ""}
     for path in sorted(gives):
         status = ask(path)
         if status is None:

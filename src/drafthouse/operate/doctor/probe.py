@@ -12,9 +12,8 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...addons.gateway_ready import asked, read_key, trust_of, wait_for_gateway
 from ...core.errors import DrafthouseError
@@ -24,7 +23,11 @@ from ...engines.registry import dialect_of, engine_of
 from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import Gateway
+    from ...prompts.suite_types import RequestFields
+    from .types import Answered, AskedFacts, Chat, GatewayFacts, KeyFacts, Wants
+
 
 _LOOK_S = 10.0
 _GATEWAY_S = 3.0
@@ -34,7 +37,7 @@ _CHAT = "/v1/chat/completions"
 _SPECULATION = "spec_decode"
 
 
-def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
+def read_served_key(wants: Wants) -> tuple[KeyFacts, str]:
     """Return what is wrong with the API key's file, as a problem or None, and the key, which stays in this process."""
     try:
         return {"problem": None}, read_key(wants["key_file"])
@@ -42,21 +45,23 @@ def read_served_key(wants: Mapping[str, Any]) -> tuple[Data, str]:
         return {"problem": error.problems[0].as_dict()}, ""
 
 
-def ask(wants: Mapping[str, Any], key: str, timeout_s: float) -> Data:
+def ask(wants: Wants, key: str, timeout_s: float) -> AskedFacts:
     """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
     base = f"http://{wants['site']['host']}:{wants['site']['port']}"
-    found: Data = {"chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None}
-    found["health"] = _got(base + wants["engine"]["health"], "")[0]
-    if found["health"]["status"] is None:
-        # One that hangs is not waited for three times.
-        return {**found, "without_key": found["health"], "with_key": {**found["health"], "models": []}}
+    health = _got(base + wants["engine"]["health"], "")[0]
+    found: AskedFacts = {
+        "chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None,
+        "health": health, "without_key": health, "with_key": {**health, "models": []},
+    }  # fmt: skip
+    if health["status"] is None:
+        return found  # one that hangs is not waited for three times
     # llama.cpp shows its models to everybody. What is asked here is no whole request: it costs nobody any tokens.
     found["without_key"] = _got(f"{base}{_CHAT}", "", body=b"{}")[0]
-    if found["health"]["status"] == 200:
+    if health["status"] == 200:
         found["paths"] = ask_paths(wants["open_paths"], base, key)
     with_key, text = _got(f"{base}/v1/models", key)
     found["with_key"] = {**with_key, "models": _models(text)}
-    if not key or found["health"]["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
+    if not key or health["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
         return found
     engine = engine_of(wants["engine"]["id"])
     if engine.slots:
@@ -75,8 +80,8 @@ def _drafting(text: str) -> list[str]:
     return [line for line in text.splitlines() if _SPECULATION in line]
 
 
-def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Data, str]:
-    """Return {status, error} of one request, and the text of its answer. The key is in neither."""
+def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Answered, str]:
+    """Return the status of one request, and the text of its answer. The key is in neither."""
     timeout_s = _LOOK_S if timeout_s is None else timeout_s
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
@@ -116,7 +121,7 @@ def _counters(url: str, key: str) -> tuple[str, str]:
     return "", f"{answer['status'] or ''} {answer['error']}".strip()
 
 
-def _chat(url: str, key: str, body: Mapping[str, Any], timeout_s: float) -> Data:
+def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
     begun = time.monotonic()
     answer, text = _got(url, key, timeout_s, json.dumps(body).encode())
     try:
@@ -125,7 +130,8 @@ def _chat(url: str, key: str, body: Mapping[str, Any], timeout_s: float) -> Data
         timings = said.get("timings") or {}
         choice = (said.get("choices") or [{}])[0]
     except (ValueError, AttributeError, LookupError, TypeError):
-        return {**answer, "error": "an answer that is no chat completion", "tokens": 0, "seconds": 0.0, **_nothing()}
+        why = "an answer that is no chat completion"
+        return {**answer, "error": why, "tokens": 0, "seconds": 0.0, "draft_n": None, "per_iteration": None}
     return {
         **answer,
         "tokens": tokens,
@@ -136,20 +142,13 @@ def _chat(url: str, key: str, body: Mapping[str, Any], timeout_s: float) -> Data
     }
 
 
-def _nothing() -> Data:
-    return {"draft_n": None, "per_iteration": None}
-
-
-def ask_gateway(wants: Mapping[str, Any], key: str, certificate: str) -> Data:
-    """Return what is wrong with the gateway, as a problem or None, and when its certificate ends (unix seconds).
-
-    ``certificate``: the file of the one that was made on the box; '' where a public authority has signed it.
-    """
-    gateway, site = wants["gateway"], wants["site"]
-    found: Data = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
+def ask_gateway(wants: Wants, gateway: Gateway, key: str) -> GatewayFacts:
+    """Return what is wrong with the gateway, and when its certificate ends."""
+    site, certificate = wants["site"], wants["certificate"]
+    found: GatewayFacts = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
     try:
         wait_for_gateway(
-            runtime_of({"runtime": site["runtime"], "home": f"{site['home']}/gateway"}),
+            runtime_of(site["runtime"], f"{site['home']}/gateway"),
             "gateway",
             port=gateway["port"],
             name=gateway["name"],

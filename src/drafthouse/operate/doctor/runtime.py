@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...core.requirement_lines import pin_of
 from ...host.driver.plan import read_smi
 from ...host.env_recipe import PINNED
 from .check import Check, fail, not_here, of_problem, ok, warn
 
-Data = Mapping[str, Any]
+if TYPE_CHECKING:
+    from .types import ContainerFacts, DockerFacts, DoctorFacts, EnvironmentFacts, LogConfig, LogFacts, Wants
+
 
 _MIB = 1024 * 1024
 _ROTATING = ("json-file", "local")
@@ -19,7 +21,7 @@ _BOUNDED = ("journald", "none", "syslog")  # somebody else keeps and bounds what
 _HOST_DO = "run playbooks/host.yml, or make with the profile's name"
 
 
-def runtime_checks(wants: Data, facts: Data) -> list[Check]:
+def runtime_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return the checks of the runtime that the inventory names."""
     if wants["site"]["runtime"] == "process":
         return [_environment(wants, facts["environment"]), _supervised_logs(facts["logs"])]
@@ -38,7 +40,7 @@ def runtime_checks(wants: Data, facts: Data) -> list[Check]:
 # --- Docker -----------------------------------------------------------------------------------------
 
 
-def _nvidia(facts: Data) -> list[Check]:
+def _nvidia(facts: DoctorFacts) -> list[Check]:
     docker = facts["docker"]
     name, needed = "NVIDIA toolkit", "the NVIDIA container toolkit, and its runtime known to Docker"
     if not docker["toolkit"] or "nvidia" not in docker["runtimes"]:
@@ -50,9 +52,9 @@ def _nvidia(facts: Data) -> list[Check]:
     return [toolkit, _cdi(facts), _inside(docker), *_proof(docker)]
 
 
-def _cdi(facts: Data) -> Check:
+def _cdi(facts: DoctorFacts) -> Check:
     name, needed = "CDI", "a specification of the driver that runs"
-    smi, loaded = read_smi(facts["driver"]["smi"]), (facts["driver"]["loaded"] or {}).get("version", "")
+    smi, loaded = read_smi(facts["driver"]["smi"]), facts["driver"]["loaded"].get("version", "")
     running = smi.version or loaded
     files = facts["docker"]["cdi"]
     if not files:
@@ -64,7 +66,7 @@ def _cdi(facts: Data) -> Check:
     return ok(name, ", ".join(f"{path} (driver {version})" for path, version in files.items()), needed)
 
 
-def _inside(docker: Data) -> Check:
+def _inside(docker: DockerFacts) -> Check:
     name, needed = "GPU in the container", "`nvidia-smi -L` in the running container shows it"
     if not docker["inside"]:
         return not_here(name, "no container of ours runs")
@@ -78,7 +80,7 @@ def _inside(docker: Data) -> Check:
     return fail(name, f"{box}: {said.strip()[:200] or 'nvidia-smi says nothing'}", needed, do)
 
 
-def _proof(docker: Data) -> list[Check]:
+def _proof(docker: DockerFacts) -> list[Check]:
     """Return what a container that was run for the purpose has shown, where that was asked for."""
     proof = docker.get("proof")
     if not proof:
@@ -87,7 +89,7 @@ def _proof(docker: Data) -> list[Check]:
     return [of_problem(name, proof["problem"]) if "problem" in proof else ok(name, f"sees {proof['gpus']} GPU")]
 
 
-def _image(wants: Data, docker: Data) -> Check:
+def _image(wants: Wants, docker: DockerFacts) -> Check:
     name, wanted = "image", str(wants["engine"]["image"])
     if not docker["image"]:
         do = "make with the profile's name, which fetches it; without a network BUNDLE=file"
@@ -101,7 +103,7 @@ def _image(wants: Data, docker: Data) -> Check:
     return ok(name, f"{wanted} ({short})", wanted)
 
 
-def _container_logs(containers: Sequence[Data]) -> Check:
+def _container_logs(containers: Sequence[ContainerFacts]) -> Check:
     name, needed = "log rotation", "a log driver that bounds its files"
     if not containers:
         return not_here(name, "no container of ours")
@@ -113,13 +115,13 @@ def _container_logs(containers: Sequence[Data]) -> Check:
     return ok(name, "; ".join(sorted(said)), needed)
 
 
-def _bounded(log: Data) -> bool:
+def _bounded(log: LogConfig) -> bool:
     size = str((log.get("Config") or {}).get("max-size", ""))
     # `local` rotates at 20 MB by itself; json-file has no bound unless it is told one.
     return log["Type"] in _BOUNDED or (log["Type"] in _ROTATING and (size or log["Type"] == "local") and size != "-1")
 
 
-def _shown(log: Data) -> str:
+def _shown(log: LogConfig) -> str:
     options = log.get("Config") or {}
     return f"{log['Type']}, {options.get('max-size', 'own size')} x {options.get('max-file', '1')}"
 
@@ -127,7 +129,7 @@ def _shown(log: Data) -> str:
 # --- the process runtime ----------------------------------------------------------------------------
 
 
-def _environment(wants: Data, environment: Data) -> Check:
+def _environment(wants: Wants, environment: EnvironmentFacts) -> Check:
     name = "engine's environment"
     needed = f"{wants['engine']['name']} {wants['engine']['version']} in {wants['engine']['home']}"
     if not environment["made"]:
@@ -157,7 +159,7 @@ def normal(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def _supervised_logs(logs: Data) -> Check:
+def _supervised_logs(logs: LogFacts) -> Check:
     name, needed = "log rotation", "supervisord bounds every log"
     if not logs["bounds"]:
         return not_here(name, "nothing is supervised")

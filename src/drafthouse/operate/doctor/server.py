@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...bench.spec_metrics import difference, parse_counters
 from ...core.format import count
@@ -15,8 +15,21 @@ from .check import Check, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
     from ...bench.result_types import Counts
+    from ...profiles.catalog_types import HubSource
+    from ...profiles.resolved_types import Gateway
+    from .types import (
+        AskedFacts,
+        Chat,
+        DoctorFacts,
+        GatewayFacts,
+        KeyFacts,
+        PathFacts,
+        ServedFacts,
+        WantedWeights,
+        Wants,
+        WeightFacts,
+    )
 
-Data = Mapping[str, Any]
 
 BASELINE, SPECULATIVE = "baseline", "speculative"
 # Let's Encrypt's certificates live 90 days and are renewed with 30 left: with fewer than these something is wrong.
@@ -29,12 +42,12 @@ _LOOKUP = "lookup"
 # --- weights ----------------------------------------------------------------------------------------
 
 
-def weights_checks(wants: Data, facts: Data) -> list[Check]:
+def weights_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return a check for each of the profile's weights."""
     return [_weights(wants, item, facts["weights"][item["id"]]) for item in wants["weights"]]
 
 
-def _weights(wants: Data, item: Data, found: Data) -> Check:
+def _weights(wants: Wants, item: WantedWeights, found: WeightFacts) -> Check:
     name, needed = f"weights {item['id']}", f"every file of {item['name']} as it was verified"
     fetch = f"make weights PROFILE={wants['profile']}"
     if not found["there"]:
@@ -57,14 +70,14 @@ def _weights(wants: Data, item: Data, found: Data) -> Check:
     return ok(name, f"{count(found['files'], 'file')} as verified", needed)
 
 
-def _same_revision(details: Data, found: Data) -> bool:
+def _same_revision(details: HubSource, found: WeightFacts) -> bool:
     return found["repo"] == details["repo"] and details["revision"] in (found["asked"], found["commit"])
 
 
 # --- the server -------------------------------------------------------------------------------------
 
 
-def server_checks(wants: Data, facts: Data) -> list[Check]:
+def server_checks(wants: Wants, facts: DoctorFacts) -> list[Check]:
     """Return the checks of what is served, of its key, its answers, its drafting, and of the gateway."""
     if facts["measured"]:
         return _meanwhile(wants, facts["key"])
@@ -81,11 +94,11 @@ def server_checks(wants: Data, facts: Data) -> list[Check]:
             _answers(wants, facts, at_port),
             _speculation(wants, facts["asked"], at_port["arm"]),
         ]
-    checks += _gateway(wants, facts["gateway"], facts["clock"]["time"])
+    checks += _gateway(wants["gateway"], facts["gateway"], facts["clock"]["time"])
     return [*checks, *watchers_checks(wants, facts, at_port is not None)]
 
 
-def _meanwhile(wants: Data, key: Data) -> list[Check]:
+def _meanwhile(wants: Wants, key: KeyFacts) -> list[Check]:
     """Return the checks while arms come and go: what is asked of them now would be measured, too."""
     why = "a measurement or a change of ours is under way on this box"
     names = ("key required", "open paths", "engine answers", "speculation", "gateway", "certificate", *WATCHERS)
@@ -96,7 +109,7 @@ def _meanwhile(wants: Data, key: Data) -> list[Check]:
     ]
 
 
-def _served(wants: Data, found: Sequence[Data], at_port: Data | None) -> Check:
+def _served(wants: Wants, found: Sequence[ServedFacts], at_port: ServedFacts | None) -> Check:
     name, needed = "served", f"an arm of {wants['profile']}"
     if at_port:
         return ok(name, f"the {at_port['arm']} arm of {wants['profile']}", needed)
@@ -115,14 +128,14 @@ def _drift(why: str) -> list[Check]:
     return [fail("as it was served", why, "the files and the arm of the release in make history", do)] if why else []
 
 
-def _key(wants: Data, key: Data) -> Check:
+def _key(wants: Wants, key: KeyFacts) -> Check:
     name = "API key"
     if key["problem"]:
         return of_problem(name, key["problem"])
     return ok(name, f"{wants['key_file']}, which only its owner may read", "a key that only its owner may read")
 
 
-def _required(wants: Data, asked: Data) -> Check:
+def _required(wants: Wants, asked: AskedFacts) -> Check:
     name, needed = "key required", "401 or 403 to a request without the key"
     if not wants["engine"]["has_key"]:
         if wants["gateway"]:
@@ -137,7 +150,7 @@ def _required(wants: Data, asked: Data) -> Check:
     return fail(name, f"{without['status']} to a chat request without the key", needed, _MAKE)
 
 
-def _open_paths(wants: Data, paths: Data | None) -> Check:
+def _open_paths(wants: Wants, paths: PathFacts | None) -> Check:
     """Return whether the engine gives something away without the key to whoever reaches it, path by path."""
     name, needed = "open paths", "401, 403 or 404 to every path without the key, where others reach the engine"
     if paths is None:
@@ -156,7 +169,7 @@ def _open_paths(wants: Data, paths: Data | None) -> Check:
     return ok(name, f"{said}: nothing is given away", needed)
 
 
-def _answers(wants: Data, facts: Data, at_port: Data) -> Check:
+def _answers(wants: Wants, facts: DoctorFacts, at_port: ServedFacts) -> Check:
     asked, now = facts["asked"], facts["clock"]["time"]
     name, needed = "engine answers", f"tokens from the model '{wants['served_name']}'"
     look = f"make logs; {_MAKE}"
@@ -187,7 +200,7 @@ def _answers(wants: Data, facts: Data, at_port: Data) -> Check:
     return ok(name, f"{tokens} tokens in {seconds:.2f} s, {count(len(good), 'request')}", needed)
 
 
-def _speculation(wants: Data, asked: Data, arm: str) -> Check:
+def _speculation(wants: Wants, asked: AskedFacts, arm: str) -> Check:
     name, needed = "speculation", "drafts: counters that move while it answers"
     if not any(chat["tokens"] for chat in asked["chats"]):
         return not_here(name, "the engine does not answer")
@@ -220,7 +233,7 @@ def _speculation(wants: Data, asked: Data, arm: str) -> Check:
     return fail(name, f"{said}, {requests}", needed, do)
 
 
-def _drafted(moved: Counts | None, chats: Sequence[Data]) -> float | None:
+def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
     """Return how many tokens were drafted by the counters, else by the answers; None where neither tells.
 
     Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.
@@ -237,8 +250,8 @@ def _drafted(moved: Counts | None, chats: Sequence[Data]) -> float | None:
 # --- the gateway ------------------------------------------------------------------------------------
 
 
-def _gateway(wants: Data, gateway: Data, now: float) -> list[Check]:
-    if not wants["gateway"]:
+def _gateway(wished: Gateway | None, gateway: GatewayFacts, now: float) -> list[Check]:
+    if not wished:
         why = "drafthouse_gateway is not set"
         return [not_here("gateway", why), not_here("certificate", why)]
     name, needed = "gateway", "TLS, 401 without the key, 200 with it, 404 for everything that is not the API"
@@ -248,11 +261,11 @@ def _gateway(wants: Data, gateway: Data, now: float) -> list[Check]:
         do = "run playbooks/gateway.yml, which writes its files anew"
         first = fail(name, f"without a key it lets through {', '.join(one['path'] for one in counts)}", needed, do)
     else:
-        first = ok(name, f"port {wants['gateway']['port']} answers as it must", needed)
-    return [first, _certificate(wants, gateway, now)]
+        first = ok(name, f"port {wished['port']} answers as it must", needed)
+    return [first, _certificate(wished["name"], gateway, now)]
 
 
-def _certificate(wants: Data, gateway: Data, now: float) -> Check:
+def _certificate(domain: str, gateway: GatewayFacts, now: float) -> Check:
     name, needed = "certificate", f"one that holds for {CERTIFICATE_WARNS_DAYS:.0f} days or more"
     if gateway["not_after"] is None:
         do = "run playbooks/gateway.yml, which makes or asks for another one; see also the check 'clock'"
@@ -260,7 +273,7 @@ def _certificate(wants: Data, gateway: Data, now: float) -> Check:
     days = (gateway["not_after"] - now) / _DAY_S
     if days < CERTIFICATE_WARNS_DAYS:
         do = "run playbooks/gateway.yml"
-        if wants["gateway"]["name"]:
-            do = f"see that {wants['gateway']['name']} still leads here and port 80 or 443 is open to the authority"
+        if domain:
+            do = f"see that {domain} still leads here and port 80 or 443 is open to the authority"
         return warn(name, f"it ends in {days:.1f} days", needed, do)
     return ok(name, f"it ends in {days:,.0f} days", needed)

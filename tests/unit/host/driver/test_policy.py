@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.host.driver.facts import os_release, read_driver, read_lspci
+from drafthouse.host.driver.facts import SmiAnswer, os_release, read_driver, read_lspci
 from drafthouse.host.driver.packages import RELEASES, leaving, pick, to_hold
 from drafthouse.host.driver.plan import Plan, Wishes, branch_of, read_smi, recognise
 from drafthouse.host.driver.policy import choose, settle
 from drafthouse.profiles.catalog import load_gpus
+from drafthouse.profiles.catalog_types import Gpus
 from drafthouse.profiles.workspace import ROOT
 
 GPUS = load_gpus(ROOT)
@@ -25,31 +26,31 @@ DEBIAN12 = {"id": "debian", "version_id": "12", "name": "Debian GNU/Linux 12 (bo
 DEBIAN13 = {"id": "debian", "version_id": "13", "name": "Debian GNU/Linux 13 (trixie)"}
 OPEN_580 = ["nvidia-open-580", "nvidia-driver-580-open"]
 CLOSED_580 = ["cuda-drivers-580", "nvidia-driver-580"]
-NO_SMI = {"status": None, "output": "", "error": ""}
+NO_SMI: SmiAnswer = {"status": None, "output": "", "error": ""}
 # nvidia-smi's own words, found word for word in many public reports of both failures.
-MISMATCH = {
+MISMATCH: SmiAnswer = {
     "status": 18,
     "output": "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.173\n",
     "error": "",
 }
-NO_DRIVER = {
+NO_DRIVER: SmiAnswer = {
     "status": 9,
     "output": "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the "
     "latest NVIDIA driver is installed and running.\n\n",
     "error": "",
 }
-NO_DEVICES = {"status": 6, "output": "No devices were found\n", "error": ""}
+NO_DEVICES: SmiAnswer = {"status": 6, "output": "No devices were found\n", "error": ""}
 
 
-def device(number: str, driver: str = "", address: str = "0000:01:00.0") -> dict[str, str]:
+def device(number: str, driver: str = "", address: str = "0000:01:00.0") -> Any:
     return {"address": address, "id": number, "class": "0300", "name": "", "driver": driver}
 
 
-def smi(version: str, name: str = "NVIDIA GeForce RTX 4090") -> dict[str, Any]:
+def smi(version: str, name: str = "NVIDIA GeForce RTX 4090") -> Any:
     return {"status": 0, "output": f"{name}, {version}\n", "error": ""}
 
 
-def box(*numbers: str, **changed: Any) -> dict[str, Any]:
+def box(*numbers: str, **changed: Any) -> Any:
     """The facts of a bare Ubuntu 24.04 with one RTX PRO 6000, unless they are changed."""
     devices = [device(number, address=f"0000:0{place}:00.0") for place, number in enumerate(numbers or ("2bb1",), 1)]
     return {
@@ -73,11 +74,11 @@ def box(*numbers: str, **changed: Any) -> dict[str, Any]:
     }
 
 
-def plan(facts: dict[str, Any], **wishes: Any) -> Plan:
+def plan(facts: Any, **wishes: Any) -> Plan:
     return choose(facts, Wishes(**wishes), GPUS)
 
 
-def refused(facts: dict[str, Any], **wishes: Any) -> list[Problem]:
+def refused(facts: Any, **wishes: Any) -> list[Problem]:
     with pytest.raises(DrafthouseError) as caught:
         choose(facts, Wishes(**wishes), GPUS)
     for problem in caught.value.problems:
@@ -203,9 +204,7 @@ def test_secure_boot_with_the_modules_that_canonical_signs() -> None:
         (DEBIAN13, True, "2684", ["nvidia-driver-cuda", "nvidia-kernel-open-dkms"]),
     ],
 )
-def test_branch_590_has_names_without_it(
-    system: dict[str, str], compute_only: bool, number: str, expected: list[str]
-) -> None:
+def test_branch_590_has_names_without_it(system: Any, compute_only: bool, number: str, expected: list[str]) -> None:
     made = plan(box(number, os=system), branch=590, compute_only=compute_only)
     assert made.driver == expected
     assert made.pinning == ["nvidia-driver-pinning-590"]
@@ -220,7 +219,7 @@ def test_branch_590_has_names_without_it(
         (DEBIAN12, True, ["nvidia-driver-cuda", "nvidia-kernel-dkms"]),
     ],
 )
-def test_proprietary_modules_on_request(system: dict[str, str], compute_only: bool, expected: list[str]) -> None:
+def test_proprietary_modules_on_request(system: Any, compute_only: bool, expected: list[str]) -> None:
     assert plan(box("2684", os=system), open="false", compute_only=compute_only).driver == expected
 
 
@@ -270,7 +269,7 @@ def test_every_card_is_known(number: str, name: str, generation: str, modules: s
 
 def test_named_cards_and_ranges_agree() -> None:
     for number, entry in GPUS["cards"].items():
-        nameless = {**GPUS, "cards": {}}
+        nameless: Gpus = {**GPUS, "cards": {}}
         (card,) = recognise([device(number)], nameless)
         assert card.generation == entry["generation"], number
 
@@ -562,8 +561,8 @@ def test_what_goes_with_a_driver_of_ours() -> None:
     assert leaving(ours, Wishes()) == ["libnvidia-compute-580", "nvidia-driver-pinning-580", "nvidia-open-580"]
     assert leaving(box(packages={}), Wishes()) == []
     with pytest.raises(DrafthouseError, match="was here before"):
-        leaving({**ours, "managed": False}, Wishes())
-    used = {**ours, "users": [{"pid": 7, "command": "python3"}]}
+        leaving(box("2684", packages=parts), Wishes())
+    used: Any = {**ours, "users": [{"pid": 7, "command": "python3"}]}
     with pytest.raises(DrafthouseError, match=r"python3 \(7\)"):
         leaving(used, Wishes())
     assert leaving(used, Wishes(force=True)) == leaving(ours, Wishes())
@@ -578,7 +577,7 @@ def test_the_end() -> None:
         settle(waiting, Wishes(), rebooted=False)
     with pytest.raises(DrafthouseError, match="dkms status"):
         settle(waiting, Wishes(reboot="when_needed"), rebooted=True)
-    locked = {**waiting, "secure_boot": True}
+    locked: Any = {**waiting, "secure_boot": True}
     with pytest.raises(DrafthouseError, match="mokutil --import"):
         settle(locked, Wishes(reboot="when_needed", secure_boot="warn"), rebooted=False)
 
@@ -597,7 +596,11 @@ def test_branches(version: str, branch: int) -> None:
 def test_nvidia_smis_answers() -> None:
     assert read_smi(smi("580.95.05")).version == "580.95.05"
     # Several GPUs, and a name with a comma in it (made).
-    several = {"status": 0, "output": "NVIDIA H100, 80GB, 580.95.05\nNVIDIA H100, 80GB, 580.95.05\n", "error": ""}
+    several: SmiAnswer = {
+        "status": 0,
+        "output": "NVIDIA H100, 80GB, 580.95.05\nNVIDIA H100, 80GB, 580.95.05\n",
+        "error": "",
+    }
     assert read_smi(several).works
     assert read_smi(MISMATCH).mismatch and read_smi(MISMATCH).library == "580.173"
     assert not read_smi(NO_DRIVER).works and "couldn't communicate" in read_smi(NO_DRIVER).text

@@ -53,19 +53,19 @@ STILL = COUNTERS.format(drafts=100, tokens=300, accepted=120)
 PROBLEM = {"where": "/opt/drafthouse/secrets/api_key", "found": "mode 0644", "needed": "0600", "do": "chmod 600 it"}
 
 
-def checks(asked: dict[str, Any], facts: dict[str, Any], *parts: str) -> dict[str, Check]:
+def checks(asked: Any, facts: Any, *parts: str) -> dict[str, Check]:
     found = diagnose(asked, facts, parts)
     assert len({check.name for check in found}) == len(found)
     return {check.name: check for check in found}
 
 
-def with_gateway(facts: dict[str, Any]) -> dict[str, Any]:
+def with_gateway(facts: Any) -> Any:
     """The same box, whose firewall and neighbour see the gateway's port too."""
     family = rules([443], closed=[8000])
     return ill(facts, {"firewall/families/4": family, "firewall/families/6": family})
 
 
-def watched(facts: dict[str, Any]) -> dict[str, Any]:
+def watched(facts: Any) -> Any:
     """The same box, whose firewall lets some into Prometheus and Grafana; the neighbour is one of them."""
     seen = [
         {"address": "192.0.2.7", "port": port, "is": port, "answers": port != NODE, "source": "192.0.2.9"}
@@ -221,9 +221,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
 @pytest.mark.parametrize(
     ("box", "changes", "name", "status", "found", "do"), FAULTS, ids=[f"{fault[2]}: {fault[4]}" for fault in FAULTS]
 )
-def test_each_fault_is_found_and_named(
-    box: str, changes: dict[str, Any], name: str, status: str, found: str, do: str
-) -> None:
+def test_each_fault_is_found_and_named(box: str, changes: Any, name: str, status: str, found: str, do: str) -> None:
     if box == OPEN:
         asked, facts = OPENED, ill(well(OPENED), {"listening/8000": ["0.0.0.0"], "outside/doors/0/answers": True})
         assert checks(asked, facts)["ports from outside"].status == OK
@@ -295,7 +293,7 @@ def test_an_engine_that_asks_nobody_for_a_key_warns_unless_a_gateway_does() -> N
         ([chat(per_iteration=1.0)], WARN, "neither counters nor answers"),
     ],
 )
-def test_where_there_are_no_counters_the_answers_tell(chats: list[dict[str, Any]], status: str, found: str) -> None:
+def test_where_there_are_no_counters_the_answers_tell(chats: list[Any], status: str, found: str) -> None:
     asked, facts = WELL["workstation"]
     check = checks(asked, ill(facts, {"asked/chats": chats, "asked/before": "", "asked/after": ""}))["speculation"]
     assert (check.status, found in check.found) == (status, True), check
@@ -338,7 +336,8 @@ def test_doors_are_our_own_alone() -> None:
     assert doors(behind, ["ssh5.example.org"], rented) == [{"address": "198.51.100.1", "port": 41234, "is": 8443}]
     # One that tells nothing is knocked on nowhere, a whole rented machine either.
     assert doors(behind, ["198.51.100.1"], first_process_facts({})) == []
-    assert doors({**GPU_BOX, "rented_vm": True}, ["198.51.100.1"], None) == []
+    vm: Any = {**GPU_BOX, "rented_vm": True}
+    assert doors(vm, ["198.51.100.1"], None) == []
     # Also what must not be reached: the exporters.
     assert [door["port"] for door in doors(WATCHED, ["192.0.2.7"], None)] == [8000, 9490, 9492, 9491, 9493, 9494]
 
@@ -358,7 +357,7 @@ def test_a_second_address_that_is_out_of_reach_proves_nothing() -> None:
 
 
 def test_nobody_to_knock() -> None:
-    nobody: dict[str, Any] = {"from": "", "why": "the box is this machine", "problem": None, "doors": []}
+    nobody: Any = {"from": "", "why": "the box is this machine", "problem": None, "doors": []}
     assert checks(GPU_BOX, {**well(GPU_BOX), "outside": nobody}, "outside")["ports from outside"].status == NOT_HERE
 
 
@@ -368,10 +367,11 @@ def test_nobody_to_knock() -> None:
 @pytest.mark.parametrize("kinds", [[], ["summarise-long"]], ids=["the profile's", "none that the suite has"])
 def test_no_experiments_prompt_is_asked(kinds: list[str]) -> None:
     for name in (CPU_PROFILE, "rtx6000-qwen-eagle3"):
-        resolved = resolved_profile(name, {**site_of_inventory("workstation"), "runtime": "process"})
+        resolved: Any = resolved_profile(name, {**site_of_inventory("workstation"), "runtime": "process"})
         own = json.dumps(resolved["suites"])
         experiment = {**resolved["experiment"], "kinds": kinds or resolved["experiment"]["kinds"]}
-        bodies = asks_of({**resolved, "experiment": experiment}, load_suite("tune", ROOT / "benchmarks"))
+        other: Any = {**resolved, "experiment": experiment}
+        bodies = asks_of(other, load_suite("tune", ROOT / "benchmarks"))
         assert 1 <= len(bodies) <= ASKS
         for body in bodies:
             assert body["max_tokens"] <= ASK_TOKENS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 
@@ -10,6 +10,9 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.doctor.check import FAIL, exit_code, summary
 from ..module_utils.operate.doctor.checks import diagnose
 from ..plugin_utils.words import Answer, TaskVars, failure
+
+if TYPE_CHECKING:
+    from ..module_utils.operate.doctor.types import DoctorFacts, Knocked, OutsideFacts, ProblemWords
 
 
 class ActionModule(ActionBase):
@@ -25,7 +28,8 @@ class ActionModule(ActionBase):
         """Return the checks, what they come to, and the names of those that fail."""
         super().run(tmp, task_vars)
         look, outside = self._task.args["look"], self._task.args.get("outside") or {}
-        facts = {**look["facts"], "outside": _outside(outside, str(look["facts"].get("client", "")))}
+        facts: DoctorFacts = look["facts"].copy()
+        facts["outside"] = _outside(outside, facts.get("client", ""))
         try:
             checks = diagnose(look["wants"], facts, self._task.args.get("parts") or [])
         except DrafthouseError as error:
@@ -40,15 +44,15 @@ class ActionModule(ActionBase):
         }
 
 
-def _outside(given: dict[str, Any], client: str) -> dict[str, Any]:
+def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
     """Return what the other machine found; this one's address is the one under which the box sees it."""
     knocked = given.get("knocked") or {}
-    found = [dict(door) for door in knocked.get("doors") or []]
+    found: list[Knocked] = [door.copy() for door in knocked.get("doors") or []]
     if given.get("from") == "localhost":
         for door in found:
             same_family = (":" in client) == (":" in door["source"])
             door["source"] = client if client and same_family else door["source"]
-    problem = None
+    problem: ProblemWords | None = None
     if knocked and "doors" not in knocked and not knocked.get("skipped"):
         said = str(knocked.get("msg") or "no answer").splitlines()[0]
         problem = {

@@ -81,7 +81,7 @@ def main() -> None:
     address = urlsplit(given["base_url"])
     try:
         seconds = wait_until_ready(
-            runtime_of(given),
+            runtime_of(given["runtime"], given["home"]),
             name=given["name"],
             base_url=given["base_url"],
             health=given["health"],

@@ -65,7 +65,7 @@ def main() -> None:
         module.exit_json(changed=False, certificate="", fingerprint="")
     try:
         wait_for_gateway(
-            runtime_of(given),
+            runtime_of(given["runtime"], given["home"]),
             "gateway",
             port=given["port"],
             name=given["name"],
