@@ -13,9 +13,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _clone import run
 from _profile import arguments, resolved
@@ -29,6 +28,10 @@ from drafthouse.host.venv import ensure_env
 from drafthouse.operate.bundle_make import FETCHED, environments, fetch_wheels, save_image, weights_members
 from drafthouse.operate.offline_bundle import write_bundle
 from drafthouse.profiles.workspace import ROOT, site_of_inventory
+
+if TYPE_CHECKING:
+    from drafthouse.operate.offline_bundle import BundledImage, BundleFacts
+    from drafthouse.profiles.resolved_types import ResolvedProfile, WeightItem
 
 
 def main() -> int:
@@ -45,7 +48,7 @@ def main() -> int:
     local = site_of_inventory("local")
     members = _wheels(profile, given, work / "wheels")
     members |= _weights(profile, Path(local["home"]), Path(local["models_dir"]))
-    image = None
+    image: BundledImage | None = None
     if profile["site"]["runtime"] == "docker":
         image = {"name": str(profile["engine"]["image"]), "file": "images/engine.tar"}
         save_image(
@@ -57,7 +60,7 @@ def main() -> int:
             bool(profile["unpinned"]),
         )
         members[image["file"]] = work / image["file"]
-    facts = {
+    facts: BundleFacts = {
         "profile": profile["profile"],
         "engine": f"{profile['engine']['id']} {profile['engine']['version']}",
         "python": given.python,
@@ -88,7 +91,7 @@ class _Steps:
             _say(f"  {shown(event)}")
 
 
-def _wheels(profile: Mapping[str, Any], given: Any, folder: Path) -> dict[str, Path]:
+def _wheels(profile: ResolvedProfile, given: Any, folder: Path) -> dict[str, Path]:
     """Fetch the wheels of every environment; return them as members."""
     _say("wheels")
     uv = str(Path(sys.executable).with_name("uv"))
@@ -100,14 +103,14 @@ def _wheels(profile: Mapping[str, Any], given: Any, folder: Path) -> dict[str, P
     return {f"wheels/{file.name}": file for file in sorted(folder.iterdir())}
 
 
-def _weights(profile: Mapping[str, Any], home: Path, models_dir: Path) -> dict[str, Path]:
+def _weights(profile: ResolvedProfile, home: Path, models_dir: Path) -> dict[str, Path]:
     """Put what is fetched in place on this machine, with the environment that a box has; return it as members."""
     _say("weights")
     pins = read_lock((ROOT / "roles" / "box_env" / "files" / "requirements.txt").read_text("utf-8"))
     uv = Path(sys.executable).with_name("uv")
     ensure_env(EnvRecipe(str(home / "venv"), (), pins), str(uv), progress=lambda step, line: None)
     theirs = Path(profile["site"]["models_dir"])
-    items = [
+    items: list[WeightItem] = [
         {**item, "path": str(models_dir / Path(item["path"]).relative_to(theirs))}
         for item in profile["weights"]
         if item["source"] in FETCHED
@@ -116,7 +119,7 @@ def _weights(profile: Mapping[str, Any], home: Path, models_dir: Path) -> dict[s
     command = [str(home / "venv" / "bin" / "python"), str(ROOT / "scripts" / "_fetch.py")]
     if status := subprocess.run(command, input=text, text=True, check=False).returncode:
         sys.exit(status)  # it has said why
-    return weights_members(items, models_dir)
+    return weights_members([Path(item["path"]) for item in items], models_dir)
 
 
 if __name__ == "__main__":

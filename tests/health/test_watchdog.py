@@ -120,7 +120,7 @@ class Watched:
     def folder(self) -> Path:
         return self.home / "watchdog"
 
-    def lines(self, *codes: str) -> list[dict[str, Any]]:
+    def lines(self, *codes: str) -> list[Any]:
         return [line for line in read_journal(self.folder) if not codes or line["code"] in codes]
 
     def changes(self) -> list[Any]:

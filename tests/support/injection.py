@@ -341,7 +341,7 @@ def _check_watchdog(resolved: Any, box: Sandbox) -> None:
     home = resolved["site"]["home"]
     if not _new(f"watchdog of {home}", box):
         return
-    order = {"mode": "report", "title": resolved["title"], "profile": resolved["profile"]}
+    order: Any = {"mode": "report", "title": resolved["title"], "profile": resolved["profile"]}
     script = _entries(entries(TEMPLATES, resolved, order, None))[f"{home}/watchdog/serve.sh"]
     box.seen.add(script)
     written = _script(script, box)

@@ -61,7 +61,7 @@ def test_from_the_hub_into_a_bundle_to_a_box_without_a_hub(tmp_path: Path, revis
     fetched, models = tmp_path / "fetched", tmp_path / "box" / "models"
     with hub_server(Hub(dict(FILES))) as hub:
         assert put(hub, fetched, revision=revision)["changed"] is True
-    members = weights_members([{"path": str(fetched / "org-model")}], fetched)
+    members = weights_members([fetched / "org-model"], fetched)
     write_bundle(tmp_path / "bundle.tar", members, {}, quiet)
     unpack(tmp_path / "bundle.tar", tmp_path / "box" / "bundle", quiet)
     nobody = Hub({}, url=NOWHERE)

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
@@ -103,7 +103,7 @@ def problems(settings: Settings) -> list[Problem]:
     return found
 
 
-def error_body(message: str, kind: str, code: str | None) -> dict[str, Any]:
+def error_body(message: str, kind: str, code: str | None) -> dict[str, dict[str, str | None]]:
     """Return an error in the shape that clients of OpenAI's API read."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 

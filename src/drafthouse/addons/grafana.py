@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.documents import Json
 
 UID = DATASOURCE = "drafthouse"
 COLUMNS = 24  # of Grafana's grid
@@ -135,10 +138,10 @@ PANELS: Mapping[str, Sequence[Panel]] = {
 }  # fmt: skip
 
 
-def dashboard(recorded: Iterable[str], title: str) -> dict[str, Any]:
+def dashboard(recorded: Iterable[str], title: str) -> dict[str, Json]:
     """Return the dashboard of a box that records the series named."""
     known = set(recorded)
-    made: list[dict[str, Any]] = []
+    made: list[Json] = []
     row_at = 0
     for name, wanted in PANELS.items():
         panels = [(panel, _known(panel, known)) for panel in wanted]
@@ -162,16 +165,11 @@ def dashboard(recorded: Iterable[str], title: str) -> dict[str, Any]:
     }
 
 
-def queries(board: Mapping[str, Any]) -> list[str]:
-    """Return every query of a dashboard."""
-    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-
-
 def _known(panel: Panel, known: set[str]) -> list[tuple[str, str]]:
     return [(name, legend) for name, legend in panel.shows if name in known]
 
 
-def _laid_out(panels: Sequence[tuple[Panel, list[tuple[str, str]]]], made: list[dict[str, Any]], top: int) -> int:
+def _laid_out(panels: Sequence[tuple[Panel, list[tuple[str, str]]]], made: list[Json], top: int) -> int:
     """Add the panels below ``top``, side by side while they fit; return where the next row begins."""
     left, deepest = 0, top
     for panel, shows in panels:
@@ -183,14 +181,14 @@ def _laid_out(panels: Sequence[tuple[Panel, list[tuple[str, str]]]], made: list[
     return deepest
 
 
-def _row(number: int, title: str, top: int) -> dict[str, Any]:
+def _row(number: int, title: str, top: int) -> Json:
     place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
     return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
 
 
-def _panel(number: int, panel: Panel, shows: Sequence[tuple[str, str]], place: Mapping[str, int]) -> dict[str, Any]:
+def _panel(number: int, panel: Panel, shows: Sequence[tuple[str, str]], place: Mapping[str, int]) -> Json:
     source = {"type": "prometheus", "uid": DATASOURCE}
-    targets = [
+    targets: list[Json] = [
         {
             "refId": chr(ord("A") + at),
             "datasource": source,
@@ -201,7 +199,7 @@ def _panel(number: int, panel: Panel, shows: Sequence[tuple[str, str]], place: M
         }
         for at, (name, legend) in enumerate(shows)
     ]
-    defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    defaults: dict[str, Json] = {"unit": panel.unit, "min": 0}
     if panel.most is not None:
         defaults["max"] = panel.most
     if panel.steps:
@@ -224,7 +222,7 @@ def _panel(number: int, panel: Panel, shows: Sequence[tuple[str, str]], place: M
 
 
 # Whole, as Grafana's own types ask for them: what is left out here, every release fills in with what it likes.
-_OPTIONS: Mapping[str, dict[str, Any]] = {
+_OPTIONS: Mapping[str, Json] = {
     "stat": {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "colorMode": "value",

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
@@ -22,7 +22,8 @@ from .grafana import DATASOURCE, UID, dashboard
 from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE, Limits, Pace, Watched, duration, recorded, rules_file
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import File
+    from ..core.documents import Json
+    from ..profiles.resolved_types import File, Folder, Monitoring, Ports
 
 NAME = "monitoring"
 UNIT = "drafthouse-monitoring-"  # and the program's name
@@ -52,6 +53,28 @@ def script_of(home: str) -> str:
 # --- the files --------------------------------------------------------------------------------------
 
 
+class WatchContainer(TypedDict):
+    """A container of the monitoring, as the role runs it; another ``definition`` is another container."""
+
+    name: str
+    image: str
+    environment: dict[str, str]
+    mounts: list[str]
+    gpus: bool
+    read_only: bool
+    tmpfs: list[str]
+    definition: str
+
+
+class MonitoringFiles(TypedDict):
+    """What is put on the box: folders and files, systemd's units, the programs' ports, and containers."""
+
+    entries: list[Folder | File]
+    units: list[File]
+    programs: Ports
+    containers: list[WatchContainer]
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the monitoring of a box is made of.
@@ -65,7 +88,7 @@ class Settings:
     keeper: str
     box: str
     key_file: str
-    wished: Mapping[str, Any]
+    wished: Monitoring
     binaries: Mapping[str, str]
     digest: str = ""
     pace: Pace = field(default_factory=Pace)
@@ -89,7 +112,7 @@ class Settings:
         return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
 
 
-def jobs(wished: Mapping[str, Any]) -> list[str]:
+def jobs(wished: Monitoring) -> list[str]:
     """Return the jobs whose targets Prometheus must reach."""
     there = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
     return [name for name, wanted in {**there, GATEWAY: wished["gateway"]}.items() if wanted]
@@ -119,19 +142,15 @@ def problems(settings: Settings) -> list[Problem]:
     return found
 
 
-def files(templates: Path, settings: Settings) -> dict[str, Any]:
-    """Return what is put on the box. Raises DrafthouseError with all that is wrong.
-
-    ``entries``: folders and files as `lay_out` takes them; ``units``: systemd's, alike, none for the supervisor;
-    ``programs``: name -> port of what is held running; ``containers``: those wanted.
-    """
+def files(templates: Path, settings: Settings) -> MonitoringFiles:
+    """Return what is put on the box. Raises DrafthouseError with all that is wrong."""
     wrong = problems(settings)
     if wrong:
         raise DrafthouseError(wrong)
     folder, wished = settings.folder, settings.wished
     entries = _configuration(settings)
     digest = _hash([*(entry["content"] for entry in entries), settings.digest])
-    units = []
+    units: list[File] = []
     for name in wished["programs"]:
         data = {
             "what": _WHAT[name],
@@ -158,7 +177,7 @@ def files(templates: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _folders(settings: Settings) -> list[dict[str, str]]:
+def _folders(settings: Settings) -> list[Folder]:
     """Return the folders, each before what lies in it; the programs of systemd and containers are other users."""
     folder = settings.folder
     unpacked = {Path(path).parent for path in settings.binaries.values() if path.startswith(f"{folder}/bin/")}
@@ -167,18 +186,19 @@ def _folders(settings: Settings) -> list[dict[str, str]]:
     seen += [f"{folder}/grafana", f"{folder}/grafana/boards"]
     if settings.wished["grafana"]:
         seen += [f"{folder}/grafana/{name}" for name in _PROVISIONED]
-    return [*({"path": path, "mode": "0755"} for path in seen), {"path": f"{folder}/logs", "mode": "0700"}]
+    folders: list[Folder] = [{"path": path, "mode": "0755"} for path in seen]
+    return [*folders, {"path": f"{folder}/logs", "mode": "0700"}]
 
 
 def _hash(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def _needs_key(wished: Mapping[str, Any]) -> bool:
+def _needs_key(wished: Monitoring) -> bool:
     return bool(wished["key"] and wished["dialect"])
 
 
-def _written(settings: Settings, name: str, data: Mapping[str, Any]) -> File:
+def _written(settings: Settings, name: str, data: Json) -> File:
     head = "# Written by Drafthouse (role monitoring); the next run overwrites changes made here.\n"
     return {"path": f"{settings.folder}/{name}", "mode": "0644", "content": f"{head}{yaml_block(data)}\n"}
 
@@ -188,7 +208,7 @@ def _configuration(settings: Settings) -> list[File]:
     wished = settings.wished
     rules = recorded(settings.watched, settings.pace)
     told = metric_rules.alerts(settings.watched, settings.pace, settings.limits)
-    written = [
+    written: list[File] = [
         _written(settings, "prometheus.yml", prometheus(settings)),
         _written(settings, "rules.yml", rules_file(rules, told, settings.pace)),
         _written(settings, "blackbox.yml", blackbox(wished)),
@@ -205,10 +225,10 @@ def _configuration(settings: Settings) -> list[File]:
     return written
 
 
-def prometheus(settings: Settings) -> dict[str, Any]:
+def prometheus(settings: Settings) -> dict[str, Json]:
     """Return Prometheus's configuration."""
     wished, interval = settings.wished, duration(settings.pace.interval_s)
-    found: dict[str, Any] = {
+    found: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
             "scrape_timeout": duration(min(10, settings.pace.interval_s)),
@@ -223,35 +243,33 @@ def prometheus(settings: Settings) -> dict[str, Any]:
     return found
 
 
-def _scraped(settings: Settings, job: str) -> dict[str, Any]:
+def _scraped(settings: Settings, job: str) -> Json:
     wished, ports = settings.wished, settings.wished["ports"]
     if job == ENGINE:
-        scraped = _target(job, wished["target"], wished["profile"]) | {"metrics_path": wished["path"]}
+        scraped = _target(job, wished["target"], wished["profile"])
+        scraped["metrics_path"] = wished["path"]
         if _needs_key(wished):
             # The file, so that the key stands in no configuration; and to nobody whom a redirect names.
             file = f"/run/credentials/{UNIT}prometheus.service/api_key"
             file = file if settings.keeper == "systemd" else settings.key_file
             scraped |= {"authorization": {"credentials_file": file}, "follow_redirects": False}
         return scraped
-    if job in (HEALTH, GATEWAY):
-        asked = (
-            f"http://{wished['target']}{wished['health']}"
-            if job == HEALTH
-            else f"{_LOOPBACK}:{wished['gateway']['port']}"
-        )
-        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", wished["profile"] if job == HEALTH else "")
-        return scraped | {"metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
+    gateway = wished["gateway"] if job == GATEWAY else None
+    if gateway or job == HEALTH:
+        asked = f"{_LOOPBACK}:{gateway['port']}" if gateway else f"http://{wished['target']}{wished['health']}"
+        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", "" if gateway else wished["profile"])
+        return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
     return _target(job, f"{_LOOPBACK}:{ports['node' if job == NODE else 'dcgm']}")
 
 
-def _target(job: str, address: str, profile: str = "") -> dict[str, Any]:
+def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
     labels = {"labels": {"profile": profile}} if profile else {}
     return {"job_name": job, "static_configs": [{"targets": [address], **labels}]}
 
 
-def blackbox(wished: Mapping[str, Any]) -> dict[str, Any]:
+def blackbox(wished: Monitoring) -> Json:
     """Return the blackbox exporter's configuration: how each of its modules asks."""
-    modules: dict[str, Any] = {
+    modules: dict[str, Json] = {
         HEALTH: {
             "prober": "http",
             "timeout": "5s",
@@ -260,7 +278,7 @@ def blackbox(wished: Mapping[str, Any]) -> dict[str, Any]:
     }
     if wished["gateway"]:
         # It looks at the certificate that is presented; whether it can be trusted, who calls it must know.
-        tls: dict[str, Any] = {"insecure_skip_verify": True}
+        tls: dict[str, Json] = {"insecure_skip_verify": True}
         if wished["gateway"]["name"]:
             tls["server_name"] = wished["gateway"]["name"]
         modules[GATEWAY] = {"prober": "tcp", "timeout": "5s", "tcp": {"tls": True, "tls_config": tls}}
@@ -289,12 +307,12 @@ def _flags(settings: Settings, name: str) -> list[str]:
 
 def _provisioned(settings: Settings) -> list[File]:
     """Return what Grafana reads at its start: where the series are, and where its dashboard lies."""
-    source = {
+    source: Json = {
         "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
         "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
         "jsonData": {"timeInterval": duration(settings.pace.interval_s)},
     }  # fmt: skip
-    boards = {
+    boards: Json = {
         "name": "drafthouse", "type": "file", "disableDeletion": True, "allowUiUpdates": False,
         "options": {"path": "/etc/drafthouse/boards"},
     }  # fmt: skip
@@ -304,10 +322,10 @@ def _provisioned(settings: Settings) -> list[File]:
     ]
 
 
-def _containers(settings: Settings) -> list[dict[str, Any]]:
+def _containers(settings: Settings) -> list[WatchContainer]:
     """Return the containers that are wanted, as the role runs them."""
     wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
-    found = []
+    found: list[WatchContainer] = []
     if wished["gpu"]:
         found.append(
             {
@@ -345,7 +363,7 @@ def _containers(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _grafana(wished: Mapping[str, Any]) -> dict[str, str]:
+def _grafana(wished: Monitoring) -> dict[str, str]:
     """Return Grafana's settings: anybody who reaches it looks, nobody logs in, and it calls nobody."""
     return {
         "GF_SERVER_HTTP_ADDR": wished["listen"],

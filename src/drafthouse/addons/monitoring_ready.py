@@ -8,7 +8,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
@@ -25,6 +25,33 @@ _DO = {
 }
 #: The status and the text of an answer; raises OSError where there is none.
 Ask = Callable[[str], "tuple[int, str]"]
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+
+class _Rule(TypedDict):
+    name: str
+    health: str
+    lastError: NotRequired[str]
+
+
+class _Group(TypedDict):
+    rules: list[_Rule]
+
+
+class _Rules(TypedDict):
+    groups: list[_Group]
+
+
+class _Target(TypedDict):
+    labels: dict[str, str]
+    health: str
+    lastError: NotRequired[str]
+
+
+class _Targets(TypedDict):
+    activeTargets: list[_Target]
 
 
 @dataclass
@@ -86,16 +113,15 @@ def _look(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask
     return wrong, seen
 
 
-def _answer(prometheus: str, what: str, ask: Ask) -> dict[str, Any]:
+def _answer(prometheus: str, what: str, ask: Ask) -> Any:
     """Return the data of one of Prometheus's answers."""
     status, text = ask(f"{prometheus}/api/v1/{what}")
     if status != 200:
         raise OSError(f"{status} for {what}")
-    data: dict[str, Any] = json.loads(text)["data"]
-    return data
+    return json.loads(text)["data"]
 
 
-def _rules(data: dict[str, Any], seen: Seen) -> list[Problem]:
+def _rules(data: _Rules, seen: Seen) -> list[Problem]:
     wrong = []
     for rule in (rule for group in data["groups"] for rule in group["rules"]):
         seen.rules += 1
@@ -110,10 +136,10 @@ def _rules(data: dict[str, Any], seen: Seen) -> list[Problem]:
     return wrong
 
 
-def _targets(data: dict[str, Any], jobs: Sequence[str], seen: Seen) -> list[Problem]:
+def _targets(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
     health = {target["labels"]["job"]: target for target in data["activeTargets"]}
     for job in jobs:
-        target = health.get(job, {"health": "missing", "lastError": "no such target"})
+        target: _Target = health.get(job, {"health": "missing", "lastError": "no such target", "labels": {}})
         if target["health"] != "up":
             seen.down[job] = target.get("lastError") or "not read yet"
     return [

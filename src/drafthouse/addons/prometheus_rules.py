@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..engines.base import Series
 from ..engines.registry import DIALECTS
+
+if TYPE_CHECKING:
+    from ..core.documents import Json
 
 # The jobs that Prometheus scrapes. `health` asks the engine's path for it, through the blackbox exporter.
 ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
@@ -360,7 +363,7 @@ def _gateway_alerts(pace: Pace, limits: Limits) -> Iterator[Alert]:
 # --- the file ---------------------------------------------------------------------------------------
 
 
-def rules_file(rules: Sequence[Rule], told: Sequence[Alert], pace: Pace) -> dict[str, Any]:
+def rules_file(rules: Sequence[Rule], told: Sequence[Alert], pace: Pace) -> dict[str, Json]:
     """Return the rules as Prometheus reads them.
 
     One group, because only a group is evaluated in order: alerts come after what they ask.
@@ -369,11 +372,11 @@ def rules_file(rules: Sequence[Rule], told: Sequence[Alert], pace: Pace) -> dict
     return {"groups": [{"name": "drafthouse", "interval": duration(pace.interval_s), "rules": written}]}
 
 
-def _record(rule: Rule) -> dict[str, Any]:
+def _record(rule: Rule) -> Json:
     return {"record": rule.name, "expr": rule.expr, **({"labels": rule.labels} if rule.labels else {})}
 
 
-def _alert(alert: Alert) -> dict[str, Any]:
+def _alert(alert: Alert) -> Json:
     return {
         "alert": alert.name,
         "expr": alert.expr,

@@ -9,10 +9,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 from urllib.parse import quote, urlencode
 
 from .errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from .documents import Json
 
 SOCKET = "/var/run/docker.sock"
 
@@ -37,6 +41,34 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+class EngineInfo(TypedDict, total=False):
+    """What the engine says of itself: what is read of it."""
+
+    ServerVersion: str
+    DockerRootDir: str
+    LoggingDriver: str
+    LiveRestoreEnabled: bool
+    Containers: int
+    ContainersRunning: int
+    Images: int
+    Runtimes: Mapping[str, Json]
+    SecurityOptions: list[str] | None
+    CDISpecDirs: list[str] | None
+
+
+class Component(TypedDict):
+    """A part of the engine."""
+
+    Name: str
+
+
+class EngineVersion(TypedDict, total=False):
+    """The engine's answer to /version: what is read of it."""
+
+    Version: str
+    Components: list[Component] | None
 
 
 class DockerApi:
@@ -83,10 +115,10 @@ class DockerApi:
             return False
         return True
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> EngineInfo:
         """Return what the engine says of itself; DrafthouseError where it does not answer."""
         try:
-            return dict(self.call("GET", "/info"))
+            return cast("EngineInfo", dict(self.call("GET", "/info")))
         except (OSError, EngineError, TypeError, ValueError) as error:
             raise DrafthouseError(
                 Problem(

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from .errors import DrafthouseError, Problem
 
 _Read = TypeVar("_Read")
+Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | bool | None"
+"""A value of a JSON or YAML document whose form is somebody else's."""
 
 MIB = 1024 * 1024
 #: Bytes of a file of ours at most: a report of a long ladder has some tens of MiB.

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.requirement_lines import all_have_hashes, with_hashes, without_hashes
+
+if TYPE_CHECKING:
+    from ..core.documents import Json
 
 REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
 
@@ -73,7 +76,7 @@ class EnvRecipe:
             "torch_backend": self.torch_backend,
             "metadata_stub": dict(self.metadata_stub) if self.metadata_stub else None,
         }
-        more: dict[str, Any] = {
+        more: dict[str, Json] = {
             "extra_index_url": self.extra_index_url,
             "prerelease": self.prerelease,
             "unpinned": self.unpinned,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
@@ -73,9 +73,16 @@ class EnvResult:
     image: str = ""
     """What of the image it stands for, where nothing was installed."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as plain data for Ansible."""
-        return dict(vars(self))
+
+class Stamp(TypedDict, total=False):
+    """What the stamp file says: ``image_...`` of an environment that stands for what the box's image has."""
+
+    sha256: str
+    python: str
+    tool: str
+    made: int
+    image: str
+    image_python: str
 
 
 def ensure_env(
@@ -148,8 +155,15 @@ def _taken_from_image(
         with _making(home, progress):
             _cleared(home)
             place(home, engine)
-            words = {"image": engine.as_words(), "image_python": engine.python}
-            _write_stamp(home, {"sha256": wanted, "python": version, "tool": "image", **words})
+            words, python = engine.as_words(), engine.python
+            stamp: Stamp = {
+                "sha256": wanted,
+                "python": version,
+                "tool": "image",
+                "image": words,
+                "image_python": python,
+            }
+            _write_stamp(home, stamp)
     except OSError as error:
         raise _not_writable(str(home), error) from error
     result.seconds = round(time.monotonic() - began, 2)
@@ -176,7 +190,7 @@ def _cleared(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def _write_stamp(home: Path, content: Mapping[str, Any]) -> None:
+def _write_stamp(home: Path, content: Stamp) -> None:
     replace_file(home / STAMP, f"{json.dumps({**content, 'made': int(time.time())})}\n", None)
 
 
@@ -248,13 +262,13 @@ def _python_version(python: str) -> str:
         ) from error
 
 
-def _stamp(home: Path) -> dict[str, Any]:
+def _stamp(home: Path) -> Stamp:
     """Return the stamp's content, empty where there is none that can be read."""
     try:
         content = json.loads((home / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return cast("Stamp", content) if isinstance(content, dict) else {}
 
 
 def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Progress | None) -> None:

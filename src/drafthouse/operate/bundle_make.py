@@ -11,10 +11,10 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.pins import Pins, read_pins, remember
@@ -23,8 +23,10 @@ from ..host.docker import derived_image, image_digest
 from ..host.venv import ADVICE, ERROR_LINES
 from ..weights.integrity import NOTE_SUFFIX
 
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import DerivedImage, ResolvedProfile
+
 Say = Callable[[str], None]
-Data = Mapping[str, Any]
 FETCHED = ("hub", "package")  # what is made on the box (a recipe) needs no room here, and what is the user's is his
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 _TORCH_INDEX = "https://download.pytorch.org/whl"
@@ -43,7 +45,7 @@ class Environment:
     prerelease: bool = False
 
 
-def environments(resolved: Data, root: Path, python: str, torch_backend: str | None) -> list[Environment]:
+def environments(resolved: ResolvedProfile, root: Path, python: str, torch_backend: str | None) -> list[Environment]:
     """Return the environments that a run of ``resolved`` makes on the box (with ``python``) and on the controller.
 
     ``torch_backend`` (cpu, cu130, ...) stands in for `auto`, which only a box with a driver can answer. Raises
@@ -60,9 +62,10 @@ def environments(resolved: Data, root: Path, python: str, torch_backend: str | N
     return made
 
 
-def _engine(resolved: Data, root: Path, python: str, torch_backend: str | None) -> Environment:
+def _engine(resolved: ResolvedProfile, root: Path, python: str, torch_backend: str | None) -> Environment:
     engine, known = resolved["engine"], resolved["hashes"]
     install, where = engine["install"], f"{engine['id']} {engine['version']}"
+    assert install is not None  # as every engine of the process runtime has one
     if install.get("source_packages"):
         found = f"{', '.join(install['source_packages'])}, compiled on the box"
         do = "bundle it with --runtime docker, or choose another method"
@@ -166,11 +169,10 @@ def _run(command: Sequence[str], given: str, where: str) -> str:
 # --- weights and image ----------------------------------------------------------------------------------
 
 
-def weights_members(items: Sequence[Data], models_dir: Path) -> dict[str, Path]:
-    """Return the verified files of ``items`` (name in the bundle -> file), and the notes that say so."""
+def weights_members(paths: Iterable[Path], models_dir: Path) -> dict[str, Path]:
+    """Return the verified files of the weights there (name in the bundle -> file), and the notes that say so."""
     members: dict[str, Path] = {}
-    for item in items:
-        path = Path(item["path"])
+    for path in paths:
         note = path.with_name(f"{path.name}{NOTE_SUFFIX}")
         folder = path.parent if path.is_file() else path
         try:
@@ -201,7 +203,9 @@ def _have_pinned(image: str, say: Say, file: Path, moves: bool = False) -> None:
         remember(file, Pins(images={image: found["digest"]}, ids={image: found["id"]}))
 
 
-def save_image(image: str, to: Path, say: Say, pins: Path, derived: Data | None = None, moves: bool = False) -> None:
+def save_image(
+    image: str, to: Path, say: Say, pins: Path, derived: DerivedImage | None = None, moves: bool = False
+) -> None:
     """Write a container image as one tar, pulled or built first where it isn't there. Needs Docker on this machine.
 
     ``derived`` is the resolved profile's ``derived_image``: it needs a network to be built, which the box has not.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from ..analysis.gates import FAILED
 from ..analysis.verdict_text import CANNOT_SAY
@@ -13,22 +12,49 @@ from ..core.format import listing
 from ..serving.restore import shown
 
 if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
     from ..serving.history import ServerFacts
 
-Data = Mapping[str, Any]
 #: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
-SUPERSEDED = "superseded"
+SUPERSEDED: Final = "superseded"
 # Characters of a reason in the history.
 _LONGEST = 300
 # A line of a log with one of these is the reason sooner than the one below it: two streams end in any order.
 _TELLING = re.compile(r"error|exception|invalid|fail|fatal|cannot|unable|no such|not found|out of memory|killed", re.I)
 
 
-def reason_of(failed: Data) -> Problem:
-    """Return why a task failed: its first problem in our words, else Ansible's own message.
+class TaskResult(TypedDict, total=False):
+    """What a task of Ansible's came to, also that of a loop, and what `drafthouse.core.release` adds to it."""
 
-    ``failed`` is the task's result, also that of a loop.
-    """
+    failed: bool
+    msg: str
+    problems: list[dict[str, str]] | None
+    results: list[TaskResult] | None
+    superseded: bool
+    release: ServerFacts | None
+    seconds: float
+
+
+class GateSaid(TypedDict):
+    """A gate's word and its sentence."""
+
+    word: str
+    said: str
+
+
+class Judged(TypedDict, total=False):
+    """What `drafthouse.core.report` returns of a comparison."""
+
+    directory: str
+    verdict: str
+    sentence: str
+    reasons: list[str]
+    invalid: bool
+    gates: list[GateSaid]
+
+
+def reason_of(failed: TaskResult) -> Problem:
+    """Return why a task failed: its first problem in our words, else Ansible's own message."""
     for one in (failed, *(failed.get("results") or [])):
         for problem in one.get("problems") or []:
             return Problem(**{name: str(problem.get(name) or "") for name in ("found", "needed", "do", "where")})
@@ -45,12 +71,12 @@ def brief(found: str) -> str:
     return " ".join(dict.fromkeys([lines[0], reason]))[:_LONGEST]
 
 
-def is_superseded(failed: Data) -> bool:
+def is_superseded(failed: TaskResult) -> bool:
     """Tell whether a newer run on the same box ended the task: the server is that run's by now."""
     return any(one.get(SUPERSEDED) for one in (failed, *(failed.get("results") or [])))
 
 
-def both(why: Problem, task: str, resolved: Data, back: Data) -> list[Problem]:
+def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -> list[Problem]:
     """Return what to say: why the change is refused, and what became of the last good server.
 
     ``back`` is the result of bringing it back.
@@ -75,10 +101,10 @@ def both(why: Problem, task: str, resolved: Data, back: Data) -> list[Problem]:
     ]
 
 
-def gate_problems(report: Data, profile: str, serve_arm: str) -> list[Problem]:
+def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]:
     """Return why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
 
-    ``report`` is what `drafthouse.core.report` returned. Of wrong answers the speculative arm alone can be guilty:
+    Of wrong answers the speculative arm alone can be guilty:
     whoever asked for the baseline by ``serve_arm`` is refused it for none.
     """
     found = [

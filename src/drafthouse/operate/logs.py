@@ -11,10 +11,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .support_facts import LABELS, UNITS
-from .tunnel import Way, options, way_to
+from .tunnel import HostVars, Way, options, way_to
 
 # Below the box's home: engines, gateway, both supervisors, and what watches beside them.
 _FILES = (
@@ -93,7 +92,7 @@ class Source:
     command: list[str]
 
 
-def source(name: str, hosts: Mapping[str, Mapping[str, Any]], home: str, wish: Wish, known_hosts: Path) -> Source:
+def source(name: str, hosts: Mapping[str, HostVars], home: str, wish: Wish, known_hosts: Path) -> Source:
     """Return where the logs of a host come from: this machine, or over SSH. Raises DrafthouseError."""
     text = script(home, wish)
     if hosts[name].get("ansible_connection") == "local":

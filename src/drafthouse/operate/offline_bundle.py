@@ -21,7 +21,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from ..core.documents import json_of, text_of
 from ..core.errors import DrafthouseError, Problem
@@ -39,13 +39,31 @@ _MARGIN = 64 << 20
 AGAIN = "copy the bundle again and compare its sha256 with that of the first copy, or make it again (make bundle)"
 
 
+class BundledImage(TypedDict):
+    """The engine's image, and its member of the bundle."""
+
+    name: str
+    file: str
+
+
+class BundleFacts(TypedDict, total=False):
+    """What a bundle was made for: ``python`` and ``machine`` are the box's."""
+
+    format: str
+    profile: str
+    engine: str
+    python: str
+    machine: str
+    image: BundledImage | None
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a bundle says of itself. ``id`` is the sha256 of these very words; sizes are bytes."""
 
     id: str
     text: bytes
-    facts: Mapping[str, Any]
+    facts: BundleFacts
     files: Mapping[str, tuple[int, str]]
 
     def size(self, below: str = "") -> int:
@@ -56,7 +74,7 @@ class Manifest:
 # --- writing --------------------------------------------------------------------------------------------
 
 
-def write_bundle(to: Path, members: Mapping[str, Path], facts: Mapping[str, Any], tell: Tell) -> Manifest:
+def write_bundle(to: Path, members: Mapping[str, Path], facts: BundleFacts, tell: Tell) -> Manifest:
     """Write a bundle of ``members`` (name -> file) with ``facts`` about it. The same input gives the same bytes.
 
     Each file is read twice: once for the manifest, which comes first so that whoever unpacks knows what to expect, and

@@ -11,12 +11,16 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.documents import json_of, short
 from ..core.errors import DrafthouseError, Problem
 from ..serving.releases import damaged_releases, weights_kept
 from ..weights.integrity import NOTE_SUFFIX, note_file
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import ModelEntry
+    from ..profiles.profile_types import Profile
 
 PARTS = ".drafthouse-parts"  # downloads that have not ended
 WRONG = ".wrong"  # a file that was moved aside because its bytes were not the revision's
@@ -43,17 +47,19 @@ class Entry:
         return self.state in (UNUSED, UNFINISHED)
 
 
-def used_by_profiles(profiles: Mapping[str, Any], models: Mapping[str, Any]) -> set[str]:
+def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, ModelEntry]) -> set[str]:
     """Return the paths below models_dir that any profile uses, also those that others are made from."""
     used: set[str] = set()
     for profile in profiles.values():
         speculation = profile.get("speculation")
         names = [profile.get("target"), speculation.get("draft") if isinstance(speculation, Mapping) else None]
         while names:
-            model = models.get(names.pop())
+            name = names.pop()
+            model = models.get(name) if name else None
             if model is not None:
                 used.add("/".join(part for part in (model["folder"], model.get("file")) if part))
-                names.append((model["source"].get("derived") or {}).get("from"))
+                derived = model["source"].get("derived")
+                names.append(derived["from"] if derived else None)
     return used
 
 

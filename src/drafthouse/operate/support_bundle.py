@@ -12,7 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.format import name_of
 from ..experiment.plan_text import plan_text
@@ -27,7 +27,7 @@ _LEFT_OUT = ("suites", "prompts", "box")
 def contents(
     resolved: ResolvedProfile,
     host: str,
-    checks: Sequence[Mapping[str, Any]],
+    checks: Sequence[Mapping[str, str]],
     of_box: Mapping[str, str],
     reports: Path,
     clone: Path,

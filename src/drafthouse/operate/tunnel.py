@@ -21,7 +21,7 @@ import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.http import opener
@@ -61,7 +61,26 @@ class Way:
         return [*words, *self.more, f"{self.user}@{self.address}" if self.user else self.address]
 
 
-def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, dict[str, Any]]:
+class HostVars(TypedDict, total=False):
+    """Variables of a host: those that say how it is reached. Who reads one makes a text of it: YAML knows types."""
+
+    ansible_connection: str
+    ansible_host: str
+    ansible_ssh_host: str
+    ansible_user: str
+    ansible_ssh_user: str
+    ansible_port: int | str
+    ansible_ssh_port: int | str
+    ansible_ssh_private_key_file: str
+    ansible_private_key_file: str
+    ansible_ssh_common_args: str
+    ansible_ssh_extra_args: str
+    ansible_become: bool | str
+    drafthouse_port: int | str
+    drafthouse_home: str
+
+
+def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, HostVars]:
     """Return the hosts of an inventory with their variables, as Ansible reads them. Raises DrafthouseError."""
     words = ["ansible-inventory", "-i", str(inventory), "--list"]
     try:
@@ -72,10 +91,11 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
     said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
     try:
         listed = json.loads(done.stdout)
-        found = {
+        unmarked: Any = {
             str(name): {key: _unmarked(value) for key, value in each.items()}
             for name, each in listed["_meta"]["hostvars"].items()
         }
+        found: dict[str, HostVars] = unmarked
         # Hosts without a single variable stand in their groups alone.
         for group in listed.values():
             found |= {name: {} for name in group.get("hosts", []) if name not in found}
@@ -94,7 +114,7 @@ def _unmarked(value: Any) -> Any:
     return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
 
 
-def way_to(hosts: Mapping[str, Mapping[str, Any]], name: str, inventory: str) -> Way:
+def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     """Return the way to a host, or to the only one where none is named. Raises DrafthouseError."""
     if not hosts:
         raise DrafthouseError(Problem("no host", "a box to reach", _RENT, inventory))

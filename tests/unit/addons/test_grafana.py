@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.grafana import COLUMNS, PANELS, dashboard, queries
+from drafthouse.addons.grafana import COLUMNS, PANELS, dashboard
 from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, alerts, recorded
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.json_schema import schema_problem, why_not
@@ -26,8 +26,12 @@ def names(watched: Watched) -> list[str]:
     return [rule.name for rule in recorded(watched, Pace())]
 
 
-def board(watched: Watched) -> dict[str, Any]:
+def board(watched: Watched) -> Any:
     return dashboard(names(watched), "Drafthouse: box")
+
+
+def queries(board: Any) -> list[str]:
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
 
 
 @pytest.mark.parametrize("watched", PLACES, ids=str)

@@ -36,7 +36,7 @@ def resolved(inventory: str = "workstation", profile: str = GPU, version: str | 
     return resolved_profile(profile, given, {"engine_version": version} if version else None)
 
 
-def monitored(**wishes: Any) -> dict[str, Any]:
+def monitored(**wishes: Any) -> Any:
     found: dict[str, Any] = resolved(**wishes)["monitoring"]
     return found
 
@@ -142,7 +142,7 @@ def settings(home: Path, keeper: str = "supervisor", **wishes: Any) -> Settings:
     )
 
 
-def made(one: Settings) -> dict[str, Any]:
+def made(one: Settings) -> Any:
     return files(ROOT / "templates", one)
 
 

@@ -370,7 +370,8 @@ def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> No
 def test_what_is_asked_was_recorded_before(dialect: str) -> None:
     """Prometheus evaluates a group in order, and groups in none."""
     watched = Watched(dialect, node=True, gpu=True, gateway=True)
-    (group,) = rules_file(recorded(watched, PACE), alerts(watched, PACE, LIMITS), PACE)["groups"]
+    file: Any = rules_file(recorded(watched, PACE), alerts(watched, PACE, LIMITS), PACE)
+    (group,) = file["groups"]
     before: set[str] = set()
     for rule in group["rules"]:
         assert set(re.findall(r"drafthouse:[a-z_]+:[a-z]+", rule["expr"])) <= before, rule

@@ -25,20 +25,20 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.processes
 
 DIED = Problem("the baseline arm died (exit status 1)", "an engine that stays up", "read the log", "box")
-RESOLVED = {"profile": "small", "engine": {"id": "vllm", "version": "0.33.0"}}
-BACK = {
+RESOLVED: Any = {"profile": "small", "engine": {"id": "vllm", "version": "0.33.0"}}
+BACK: Any = {
     "release": {"release": "0001", "profile": "small", "arm": "speculative", "engine": "vllm", "version": "0.32.0"},
     "seconds": 3.21,
 }
 
 
-def failed(*problems: Problem) -> dict[str, Any]:
+def failed(*problems: Problem) -> Any:
     return {"failed": True, **DrafthouseError(list(problems)).result}
 
 
 def test_the_reason_is_the_first_problem_also_of_a_loop() -> None:
     assert reason_of(failed(DIED)) == DIED
-    looped = {"failed": True, "msg": "One or more items failed", "results": [{"failed": False}, failed(DIED)]}
+    looped: Any = {"failed": True, "msg": "One or more items failed", "results": [{"failed": False}, failed(DIED)]}
     assert reason_of(looped) == DIED
 
 
@@ -50,7 +50,7 @@ def test_the_reason_is_the_first_problem_also_of_a_loop() -> None:
         ({}, "a task that failed without a word"),
     ],
 )
-def test_ansibles_own_words_where_we_have_none(result: dict[str, Any], found: str) -> None:
+def test_ansibles_own_words_where_we_have_none(result: Any, found: str) -> None:
     assert reason_of(result).found == found
 
 
@@ -99,12 +99,12 @@ class Played:
 
 
 def refuse(
-    monkeypatch: pytest.MonkeyPatch, failed_by: dict[str, Any], served: bool = True, check: bool = False
+    monkeypatch: pytest.MonkeyPatch, failed_by: Any, served: bool = True, check: bool = False
 ) -> tuple[dict[str, Any], Played]:
     """Run the action for a change that failed; return its result, and what it did."""
     played = Played()
 
-    def follow(self: Any, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def follow(self: Any, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Any:
         played.given.update(self._task.args)
         return dict(BACK)
 
@@ -132,9 +132,7 @@ def test_a_failed_change_brings_back_what_served_and_fails(monkeypatch: pytest.M
     [({}, {"served": False}), ({}, {"check": True}), ({"superseded": True}, {})],
     ids=["nothing served", "check mode", "a newer run works there"],
 )
-def test_nothing_is_touched_where_nothing_is_to_come_back(
-    more: dict[str, Any], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_touched_where_nothing_is_to_come_back(more: Any, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     result, played = refuse(monkeypatch, failed(DIED) | more, **how)
     assert result == {"failed": True, "changed": False, "msg": DIED.found}
     assert played == Played()
@@ -144,7 +142,7 @@ def test_a_stop_is_noted_without_a_file_on_the_box(monkeypatch: pytest.MonkeyPat
     """A full disk has no room for a job's files, and must not keep a server from being stopped."""
     asked: list[dict[str, Any]] = []
 
-    def execute(**given: Any) -> dict[str, Any]:
+    def execute(**given: Any) -> Any:
         asked.append(given)
         return {"changed": True}
 
@@ -157,7 +155,7 @@ def test_a_stop_is_noted_without_a_file_on_the_box(monkeypatch: pytest.MonkeyPat
     assert asked[0]["module_args"] == {"home": "/h", "state": "ended", "why": "make stop"}
 
 
-def report(invalid: bool = False, *gates: tuple[str, str], word: str = "pays") -> dict[str, Any]:
+def report(invalid: bool = False, *gates: tuple[str, str], word: str = "pays") -> Any:
     return {
         "verdict": "invalid" if invalid else word, "sentence": f"{word}: too noisy",
         "invalid": invalid, "reasons": ["the baseline drafted"] if invalid else [], "directory": "reports/x",
@@ -180,7 +178,7 @@ def report(invalid: bool = False, *gates: tuple[str, str], word: str = "pays") -
         (report(word="cannot say"), "baseline", []),
     ],
 )
-def test_what_may_not_take_the_place_of_what_serves(told: dict[str, Any], serve_arm: str, found: list[str]) -> None:
+def test_what_may_not_take_the_place_of_what_serves(told: Any, serve_arm: str, found: list[str]) -> None:
     assert [problem.found for problem in gate_problems(told, "small", serve_arm)] == found
 
 

@@ -72,7 +72,7 @@ def test_the_last_lines_of_each_log_behind_its_name(home: Path) -> None:
 
 @pytest.mark.parametrize(("become", "begins"), [(True, "sudo -n /bin/sh -c "), (False, "/bin/sh -c ")])
 def test_who_becomes_root_for_ansible_reads_them_as_root(become: bool, begins: str, tmp_path: Path) -> None:
-    hosts = {"box": {"ansible_host": "192.0.2.7", "ansible_user": "lab", "ansible_become": become}}
+    hosts: Any = {"box": {"ansible_host": "192.0.2.7", "ansible_user": "lab", "ansible_become": become}}
     command = source("box", hosts, "/opt/drafthouse", Wish(), tmp_path / "known_hosts").command
     assert command[-2] == "lab@192.0.2.7"
     assert command[-1].startswith(begins)

@@ -9,7 +9,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,13 +28,16 @@ from drafthouse.operate.offline_bundle import (
 )
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
+if TYPE_CHECKING:
+    from drafthouse.operate.offline_bundle import BundleFacts
+
 FILES = {
     "wheels/uv-0.13.9-py3-none-any.whl": b"wheel" * 1000,
     "weights/org-model/model.safetensors": bytes(range(256)) * 5000,
     "weights/org-model.drafthouse.json": b"{}",
     "images/engine.tar": b"",
 }
-FACTS = {"profile": "p", "python": "3.11", "machine": "x86_64"}
+FACTS: BundleFacts = {"profile": "p", "python": "3.11", "machine": "x86_64"}
 
 
 def quiet(event: Mapping[str, Any]) -> None:
@@ -321,7 +324,7 @@ def test_weights_go_in_as_they_were_noted(tmp_path: Path) -> None:
     note: dict[str, Any] = {"files": {"a.safetensors": {}, "sub/b.json": {}}}
     (tmp_path / "org-model.drafthouse.json").write_text(json.dumps(note))
     (tmp_path / "gguf" / "x.gguf.drafthouse.json").write_text(json.dumps({"files": {"x.gguf": {}}}))
-    items = [{"path": str(tmp_path / "org-model")}, {"path": str(tmp_path / "gguf" / "x.gguf")}]
+    items = [tmp_path / "org-model", tmp_path / "gguf" / "x.gguf"]
     assert sorted(bundle_make.weights_members(items, tmp_path)) == [
         "weights/gguf/x.gguf",
         "weights/gguf/x.gguf.drafthouse.json",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,8 @@ def test_what_profiles_use() -> None:
     assert {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"} <= used
     fewer = used_by_profiles({"one": house.profiles["rtx6000-qwen-eagle3"]}, house.models)
     assert fewer == {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"}
-    assert used_by_profiles({"broken": {"target": "no-such", "speculation": 1}}, house.models) == set()
+    broken: Any = {"broken": {"target": "no-such", "speculation": 1}}
+    assert used_by_profiles(broken, house.models) == set()
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

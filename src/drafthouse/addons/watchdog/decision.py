@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
 
 from ...analysis.break_even import Counts, Point, break_even, cost_at, counts_of, gain_of
 
@@ -83,9 +83,24 @@ class Memory:
     seen: tuple[float, float, float] | None = None
     windows: tuple[tuple[float, Window], ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data, for JSON."""
-        return asdict(self)
+
+class Numbers(TypedDict, total=False):
+    """What a decision rests on; times in seconds, rates from 0 to 1, ``load`` in requests under way."""
+
+    phase: str
+    seconds: float
+    load: float | None
+    load_measured: bool
+    tokens: int
+    drafted: int
+    accepted: int
+    acceptance: float | None
+    break_even: float
+    break_even_length: float
+    gain: float
+    low_s: float
+    since_change_s: float
+    failed_trials: int
 
 
 @dataclass(frozen=True)
@@ -95,11 +110,11 @@ class Decision:
     word: str
     code: str
     why: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=Numbers)
 
 
-def memory_of(data: Mapping[str, Any]) -> Memory:
-    """Return what `Memory.as_dict` wrote. Raises ValueError, TypeError or KeyError for what it has not written."""
+def memory_of(data: Any) -> Memory:
+    """Return the memory that was kept as JSON. Raises ValueError, TypeError or KeyError for what it has not written."""
     if data["phase"] not in PHASES:
         raise ValueError(f"no phase {data['phase']!r}")
     windows = tuple((float(at), Window(**window)) for at, window in data["windows"])
@@ -244,7 +259,7 @@ def _numbers(
     evidence: Sequence[Window],
     counts: Counts,
     load: float | None,
-) -> dict[str, Any]:
+) -> Numbers:
     bar = break_even(points, max(1.0, load or 1.0), tokens)
     return {
         "phase": memory.phase,

@@ -7,16 +7,19 @@ the old one's place), `journal.jsonl` a line for each decision. The journal has 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ...core.documents import json_of
 from ...core.files import replace_file
-from .decision import Memory, memory_of
+from .decision import Memory, Numbers, memory_of
+
+if TYPE_CHECKING:
+    from typing import NotRequired
 
 FOLDER = "watchdog"  # below our home on the box
 ORDER, STATE, JOURNAL = "order.json", "state.json", "journal.jsonl"
@@ -24,24 +27,101 @@ SCHEMA = "drafthouse.watchdog/1"
 JOURNAL_BYTES = 4_000_000
 
 
+class RuleWords(TypedDict, total=False):
+    """The fields of `decision.Rules`, those that the site sets."""
+
+    look_s: float
+    patience_s: float
+    dwell_s: float
+    least_drafted: int
+    off_below: float
+    on_above: float
+    trial_after_s: float
+    trial_at_most_s: float
+
+
+class Order(TypedDict):
+    """What the watchdog is told: how it decides, and where its engine and the gateway's door are; times in seconds."""
+
+    mode: str
+    rules: RuleWords
+    points: list[dict[str, float]]
+    tokens: int
+    every_s: float
+    drain_s: float
+    again_s: float
+    patience_s: float
+    profile: str
+    runtime: str
+    base_url: str
+    model: str
+    key_file: str
+    metrics_path: str
+    door: str
+
+
+class Clocks(TypedDict):
+    """The machine's clocks in seconds: the wall's, since its start, and which start that was."""
+
+    wall: float
+    up: float
+    boot: str
+
+
+class Wish(TypedDict):
+    """A decision that waits; tried again not before a reading of the memory's clock, with twice the pause."""
+
+    word: str
+    code: str
+    why: str
+    not_before_s: NotRequired[float]
+    pause_s: NotRequired[float]
+
+
+class Change(TypedDict):
+    """A change that was begun."""
+
+    to: str
+    why: str
+
+
+class Said(TypedDict):
+    """A line of the journal, without its head."""
+
+    decision: str
+    code: str
+    why: str
+    acts: NotRequired[bool]
+    numbers: NotRequired[Numbers]
+    seconds: NotRequired[float]
+
+
+class Line(Said):
+    """A line of the journal."""
+
+    at: float
+    mode: str
+    arm: str | None
+
+
 @dataclass(frozen=True)
 class State:
     """What outlives the program. ``clock``: the machine's clocks when it was written; ``told``: the order gone by.
 
     ``arm`` and ``started`` (epoch seconds) are the server that was seen last. ``wish`` is a decision that waits for a
-    quiet moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that was begun: {to, from}.
+    quiet moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that was begun.
     ``failures``: changes in a row that came to nothing.
     """
 
     memory: Memory
-    clock: Mapping[str, Any]
+    clock: Clocks
     arm: str | None = None
     started: float | None = None
-    wish: Mapping[str, Any] | None = None
+    wish: Wish | None = None
     wish_s: float = 0.0
-    under_way: Mapping[str, str] | None = None
+    under_way: Change | None = None
     failures: int = 0
-    told: Mapping[str, Any] | None = None
+    told: Order | None = None
 
     def with_(self, **fields: Any) -> State:
         """Return it with other fields."""
@@ -62,11 +142,11 @@ def read_state(folder: Path) -> State | None:
 def write_state(folder: Path, state: State) -> None:
     """Write the state, whole or not at all."""
     fields = {name: getattr(state, name) for name in State.__dataclass_fields__}
-    text = json.dumps({"schema": SCHEMA, **fields, "memory": state.memory.as_dict()})
+    text = json.dumps({"schema": SCHEMA, **fields, "memory": asdict(state.memory)})
     replace_file(folder / STATE, f"{text}\n")
 
 
-def note(folder: Path, line: Mapping[str, Any]) -> None:
+def note(folder: Path, line: Line) -> None:
     """Add a line to the journal; it is on the disk when this returns."""
     journal = folder / JOURNAL
     if journal.exists() and journal.stat().st_size > JOURNAL_BYTES:
@@ -81,30 +161,29 @@ def note(folder: Path, line: Mapping[str, Any]) -> None:
         os.fsync(handle)
 
 
-def read_journal(folder: Path) -> list[dict[str, Any]]:
+def read_journal(folder: Path) -> list[Line]:
     """Return the journal's lines, the oldest first; one that was cut off by a full disk is left out."""
-    found = []
+    found: list[Line] = []
     for name in ("journal.1.jsonl", JOURNAL):
         try:
             text = (folder / name).read_text("utf-8")
         except OSError:
             continue
         for line in text.splitlines():
-            try:
-                found.append(json_of(line))
-            except ValueError:
-                continue
-    return [line for line in found if isinstance(line, dict)]
+            with contextlib.suppress(ValueError):
+                read = json_of(line)
+                found += [cast("Line", read)] if isinstance(read, dict) else []
+    return found
 
 
-def read_order(folder: Path) -> dict[str, Any]:
+def read_order(folder: Path) -> Order:
     """Return what the role wrote. Raises OSError or ValueError."""
-    data: dict[str, Any] = json_of((folder / ORDER).read_text("utf-8"))
+    data: Order = json_of((folder / ORDER).read_text("utf-8"))
     return data
 
 
-def elapsed(before: Mapping[str, Any], now: Mapping[str, Any]) -> float:
-    """Return the seconds between two readings of the machine's clocks ({wall, up, boot}).
+def elapsed(before: Clocks, now: Clocks) -> float:
+    """Return the seconds between two readings of the machine's clocks.
 
     By the clock that only runs forward; over a restart of the machine by the wall clock, which may have been set: it
     then counts for nothing below 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
@@ -20,30 +20,36 @@ from .switch import SCHEDULED, SPECULATIVE
 
 if TYPE_CHECKING:
     from ...bench.result_types import ArmResult
-    from ...profiles.resolved_types import File, Folder
+    from ...bench.sweep.ladder_types import Ladder
+    from ...engines.entry_types import Options
+    from ...profiles.profile_types import WatchdogSettings
+    from ...profiles.resolved_types import File, Folder, ResolvedProfile
+    from .journal import Order, RuleWords
 
 
-def door_of(resolved: Mapping[str, Any]) -> str:
+def door_of(resolved: ResolvedProfile) -> str:
     """Return the folder of the gateway's door, '' where no gateway stands in front."""
     return door_folder(resolved["site"]["home"]) if resolved.get("gateway") else ""
 
 
 def order_of(
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     results: Mapping[str, ArmResult],
-    ladder: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+    ladder: Ladder | None,
+) -> Order:
     """Return the order for a box, from its profile, its site's settings and what was measured on it.
 
     Raises DrafthouseError where nothing measured says what a drafted token costs.
     """
-    site, settings = resolved["site"], dict(resolved["site"].get("watchdog") or {})
+    site = resolved["site"]
+    settings: WatchdogSettings = site.get("watchdog") or {}
     tokens = int(resolved["method"]["num_speculative_tokens"])
     points = points_of(results["baseline"], results[SPECULATIVE], ladder, tokens)
-    rules = {name: settings[name] for name in Rules.__dataclass_fields__ if name in settings}
+    words = dict(settings)
+    rules = {name: words[name] for name in Rules.__dataclass_fields__ if name in words}
     return {
         "mode": settings.get("mode", REPORT),
-        "rules": rules,
+        "rules": cast("RuleWords", rules),
         "points": [point.as_dict() for point in points],
         "tokens": tokens,
         "every_s": float(settings.get("every_s", EVERY_S)),
@@ -55,23 +61,21 @@ def order_of(
         "base_url": f"http://{site['host']}:{site['port']}",
         "model": resolved["target"]["served_name"],
         "key_file": resolved["key_file"],
-        "metrics_path": (resolved["engine"].get("metrics") or {}).get("path", "/metrics"),
+        "metrics_path": resolved["engine"]["metrics"].get("path", "/metrics"),
         "door": door_of(resolved),
     }
 
 
-def schedule_overrides(
-    resolved: Mapping[str, Any], ladder: Mapping[str, Any] | None, overrides: Mapping[str, Any]
-) -> dict[str, Any]:
+def schedule_overrides(resolved: ResolvedProfile, ladder: Ladder | None, overrides: Options) -> Options:
     """Return the overrides with which the profile has the switch by batch size that its ladder offers.
 
     Raises DrafthouseError where there is none to offer.
     """
     offered = offer(ladder, resolved) if ladder and ladder.get("crossover") else None
     if not offered or not offered["overrides"]:
-        switch = resolved.get("batch_schedule") or {}
+        switch = resolved["batch_schedule"]
         no_ladder = "the profile has no ladder (experiment.ladder), which says where it stops to pay"
-        why = offered["why"] if offered else switch.get("why") or no_ladder
+        why = offered["why"] if offered else switch["why"] or no_ladder
         raise DrafthouseError(
             Problem(
                 str(why),
@@ -90,7 +94,7 @@ def schedule_overrides(
 
 
 def entries(
-    templates: Path, resolved: Mapping[str, Any], order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
+    templates: Path, resolved: ResolvedProfile, order: Order, scheduled: ResolvedProfile | None
 ) -> list[Folder | File]:
     """Return the watchdog's folders and files as `lay_out` takes them.
 

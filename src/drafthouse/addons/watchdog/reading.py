@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...bench.client import Endpoint, open_session
 from ...bench.spec_metrics import read_counters
 
 if TYPE_CHECKING:
     from ...bench.result_types import Snapshot
+    from .journal import Order
 
 _READ_S = 30.0
 
 
-def read_now(order: Mapping[str, Any]) -> Snapshot:
+def read_now(order: Order) -> Snapshot:
     """Read the engine's counters over loopback, with the key where it wants one."""
     key = Path(order["key_file"])
     endpoint = Endpoint(

@@ -22,10 +22,10 @@ import signal
 import sys
 import time
 import xmlrpc.client
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...analysis.break_even import Point
 from ...bench.spec_metrics import difference
@@ -43,6 +43,7 @@ from .switch import Door, is_measured, phase_served, restore, serve
 if TYPE_CHECKING:
     from ...bench.result_types import Snapshot
     from ...serving.history import Serving
+    from .journal import Clocks, Order, Said, Wish
 
 #: A quiet moment is one that lasts from one look to the next, in seconds.
 LOOK_S = 1.0
@@ -59,8 +60,8 @@ _FAILS = (DrafthouseError, OSError, LookupError, ValueError, TypeError, xmlrpc.c
 SAVE_S = 20.0
 
 
-def clocks() -> dict[str, Any]:
-    """Return the machine's clocks: wall, since its start, and which start that was."""
+def clocks() -> Clocks:
+    """Read the machine's clocks."""
     return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": boot_id()}
 
 
@@ -71,8 +72,8 @@ class Watchdog:
         self,
         home: Path,
         *,
-        now: Callable[[], dict[str, Any]] = clocks,
-        read: Callable[[Mapping[str, Any]], Snapshot] | None = None,
+        now: Callable[[], Clocks] = clocks,
+        read: Callable[[Order], Snapshot] | None = None,
         change: Callable[[Path, str, str, str], None] = serve,
         restore: Callable[[Path], None] = restore,
         sleep: Callable[[float], None] = time.sleep,
@@ -201,9 +202,9 @@ class Watchdog:
         nothing = self.order["mode"] == REPORT or (decision.word == ON and self.state.memory.phase == TRIAL)
         acts = not nothing and self.state.failures < MOST_FAILURES
         self.say({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": acts,
-                  "numbers": dict(decision.numbers)})  # fmt: skip
+                  "numbers": decision.numbers})  # fmt: skip
         if acts:
-            wish = {"word": decision.word, "code": decision.code, "why": decision.why}
+            wish: Wish = {"word": decision.word, "code": decision.code, "why": decision.why}
             self.state = self.state.with_(wish=wish, wish_s=self.state.memory.clock_s)
             self.try_wish()
         elif nothing:
@@ -213,8 +214,8 @@ class Watchdog:
 
     def try_wish(self) -> None:
         """Carry the wish out where the moment is a quiet one; drop it where none came in time."""
-        wish, clock_s = dict(self.state.wish or {}), self.state.memory.clock_s
-        if clock_s < float(wish.get("not_before_s", 0.0)):
+        wish, clock_s = self.state.wish, self.state.memory.clock_s
+        if wish is None or clock_s < float(wish.get("not_before_s", 0.0)):
             return
         door, late = Door(self.order["door"]), ""
         if self.order["door"] and not door.there:
@@ -228,13 +229,13 @@ class Watchdog:
             door.open()
             late = "a measurement of ours has begun"
         else:
-            self.carry_out(door)
+            self.carry_out(door, wish)
             return
         if door.there:
             # Every try held requests for nothing: each waits twice as long as the one before.
             pause_s = float(wish.get("pause_s", self.order["again_s"]))
-            wish |= {"not_before_s": clock_s + pause_s, "pause_s": 2 * pause_s}
-            self.state = self.state.with_(wish=wish)
+            later: Wish = {**wish, "not_before_s": clock_s + pause_s, "pause_s": 2 * pause_s}
+            self.state = self.state.with_(wish=later)
         if clock_s - self.state.wish_s > self.order["patience_s"]:
             self.say({"decision": HOLD, "code": "never_quiet", "why": f"there was no quiet moment: {late}"})
             self.state = self.state.with_(wish=None, memory=changed(self.state.memory))
@@ -264,10 +265,9 @@ class Watchdog:
                 return False
         return True
 
-    def carry_out(self, door: Door) -> None:
+    def carry_out(self, door: Door, wish: Wish) -> None:
         """Change the server, and open the door whatever came of it."""
-        wish = self.state.wish or {}
-        decision = Decision(str(wish["word"]), str(wish["code"]), str(wish["why"]))
+        decision = Decision(wish["word"], wish["code"], wish["why"])
         begun = time.monotonic()
         self.state = self.state.with_(under_way={"to": decision.word, "why": decision.why}, wish=None)
         self.save()
@@ -302,18 +302,19 @@ class Watchdog:
 
     def find_again(self) -> None:
         """Go on after we were ended in the middle of a change: what is recorded is put back, and the door opens."""
-        begun = dict(self.state.under_way or {})
+        begun = self.state.under_way
         serving = current(self.home)
         phase = OFF if serving and not phase_served(self.home, serving) else ON
-        done = (begun.get("to") == OFF) == (phase == OFF)
+        to = begun["to"] if begun else None
+        done = (to == OFF) == (phase == OFF)
         problem = "" if is_measured(self.home) else self.put_right()
         memory = self.went_on()
         if done and not problem:
-            memory = settled(memory, Decision(str(begun["to"]), "resumed", ""))
+            memory = settled(memory, Decision(str(to), "resumed", ""))
         self.recognise(changed(memory))
         self.state = self.state.with_(under_way=None, failures=self.state.failures + bool(problem))
         Door(self.order["door"]).open()
-        why = problem or f"ended in the middle of a change to '{begun.get('to')}'; what is recorded serves"
+        why = problem or f"ended in the middle of a change to '{to}'; what is recorded serves"
         self.say({"decision": HOLD, "code": "resumed", "why": why})
 
     def put_right(self) -> str:
@@ -334,15 +335,15 @@ class Watchdog:
         if what in self.said_s and self.state.memory.clock_s - self.said_s[what] < pause_s:
             return
         self.say({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": False,
-                  "numbers": dict(decision.numbers)})  # fmt: skip
+                  "numbers": decision.numbers})  # fmt: skip
 
-    def say(self, line: Mapping[str, Any]) -> None:
+    def say(self, line: Said) -> None:
         """Add a line to the journal; a full disk must not end the watch."""
         self.said = (str(line["decision"]), str(line["code"]))
         self.said_s[self.said] = self.state.memory.clock_s
-        head = {"at": round(time.time(), 1), "mode": self.order["mode"], "arm": self.state.arm}
+        mode, arm = self.order["mode"], self.state.arm
         try:
-            note(self.folder, {**head, **line})
+            note(self.folder, {"at": round(time.time(), 1), "mode": mode, "arm": arm, **line})
         except OSError as error:
             print(f"{time.ctime()}: the journal: {error}", flush=True)
 

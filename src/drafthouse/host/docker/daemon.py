@@ -16,12 +16,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ...core.docker_api import DockerApi
+from ...core.docker_api import DockerApi, EngineInfo
 from ...core.errors import DrafthouseError, Problem
 from ...core.files import replace_file
 from ...core.locks import take
@@ -29,6 +29,9 @@ from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 from .daemon_plan import Plan, Wishes, last_line, make_plan, run
 from .dockerd_flags import option, without
+
+if TYPE_CHECKING:
+    from ...core.documents import Json
 
 RECORD_SUFFIX = ".drafthouse"
 _LOCK = "/run/lock/drafthouse-docker.lock"
@@ -151,15 +154,15 @@ class Daemon:
             self._write_record(now)
         return done
 
-    def _leave_likes_alone(self, plan: Plan, info: Mapping[str, Any], restart_busy: bool) -> bool:
+    def _leave_likes_alone(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> bool:
         return not plan.needed and bool(self._busy(info)) and not restart_busy
 
     @staticmethod
-    def _busy(info: Mapping[str, Any]) -> int:
+    def _busy(info: EngineInfo) -> int:
         """Return how many containers a restart would stop."""
         return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
-    def _refuse_what_would_harm(self, plan: Plan, info: Mapping[str, Any], restart_busy: bool) -> None:
+    def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
         problems = []
         busy = self._busy(info)
         if busy and not restart_busy:
@@ -238,7 +241,7 @@ class Daemon:
         _replace(self.path, text)
 
     def _write_record(self, record: Record, before: str | None = None) -> None:
-        data: dict[str, Any] = {"about": _ABOUT, **record.as_data()}
+        data: dict[str, Json] = {"about": _ABOUT, **record.as_data()}
         if before is not None:
             data["pending"] = {"before": before}
         if not record.values and before is None and not self.record_path.exists():
@@ -318,7 +321,7 @@ class Daemon:
         started = [line for line in lines if "failed to start daemon" in line or "unable to configure" in line]
         return daemon_json.shown((started or lines or [""])[-1])[:500]
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self) -> EngineInfo:
         try:
             return self.api.info()
         except DrafthouseError:

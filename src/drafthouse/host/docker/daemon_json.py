@@ -21,9 +21,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from ...core.documents import Json
 
 Keys = tuple[str, ...]
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -44,10 +47,10 @@ _NVIDIA_RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", 
 class Record:
     """What in the file is ours: values by where they stand, and the objects that were made to hold them."""
 
-    values: Mapping[Keys, Any] = field(default_factory=dict)
+    values: Mapping[Keys, Json] = field(default_factory=dict)
     made: frozenset[Keys] = frozenset()
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Json]:
         """Return the record as plain data, for JSON."""
         return {
             "values": [{"at": list(keys), "value": value} for keys, value in sorted(self.values.items())],
@@ -55,7 +58,7 @@ class Record:
         }
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Record:
+    def of(data: Any) -> Record:
         """Return the record that ``as_data`` gave; an empty one of data that is none."""
         try:
             values = {tuple(map(str, entry["at"])): entry["value"] for entry in data["values"]}
@@ -68,12 +71,12 @@ class Record:
 class Merged:
     """The settings after the merge, what in them is ours, and which wishes gave way to the user's own."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Json]
     record: Record
     left: tuple[str, ...] = ()
 
 
-def parse(text: str, where: str = DAEMON_JSON) -> dict[str, Any]:
+def parse(text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
     """Return the settings in ``text``; DrafthouseError names the line and the column of what is wrong.
 
     Stricter than Docker in one thing: a key that stands twice is an error, because which of the two counts
@@ -114,9 +117,9 @@ def decode(raw: bytes, where: str = DAEMON_JSON) -> str:
 
 
 def merge(
-    current: Mapping[str, Any],
-    needs: Mapping[str, Any],
-    likes: Mapping[str, Any] | None = None,
+    current: Mapping[str, Json],
+    needs: Mapping[str, Json],
+    likes: Mapping[str, Json] | None = None,
     record: Record | None = None,
     kept: tuple[Keys, ...] = NVIDIA_KEYS,
     where: str = DAEMON_JSON,
@@ -152,8 +155,8 @@ def merge(
 
 
 def rotation(
-    current: Mapping[str, Any], record: Record, max_size: str, max_file: int, driver: str = ""
-) -> dict[str, Any]:
+    current: Mapping[str, Json], record: Record, max_size: str, max_file: int, driver: str = ""
+) -> dict[str, Json]:
     """Return the like that rotates containers' logs; {} where the user's log settings speak for themselves.
 
     ``driver`` is the log driver that the engine uses when the file names none. The two options belong
@@ -170,13 +173,13 @@ def rotation(
     return {"log-opts": {"max-size": max_size, "max-file": str(max_file)}}
 
 
-def nvidia_needs(merged: Mapping[str, Any], configured: Mapping[str, Any]) -> dict[str, Any]:
+def nvidia_needs(merged: Mapping[str, Json], configured: Mapping[str, Json]) -> dict[str, Json]:
     """Return what nvidia-ctk added to ``merged`` to get ``configured``, as needs of ours.
 
     Only its own keys are taken over: it writes the whole file anew and would sort it and round large
     numbers. A user's own entry for NVIDIA's runtime stays as it is: older packages wrote it in other words.
     """
-    needs: dict[str, Any] = {}
+    needs: dict[str, Json] = {}
     for keys in NVIDIA_KEYS:
         value, has = _get(configured, keys), _get(merged, keys)
         if value is _ABSENT or same(has, value) or (keys == NVIDIA_KEYS[0] and _is_nvidia_runtime(has)):
@@ -185,7 +188,7 @@ def nvidia_needs(merged: Mapping[str, Any], configured: Mapping[str, Any]) -> di
     return needs
 
 
-def render(settings: Mapping[str, Any], text: str = "") -> str:
+def render(settings: Mapping[str, Json], text: str = "") -> str:
     """Return ``settings`` as text, in the manner of the ``text`` that stood there; unchanged if it says the same."""
     try:
         if text.strip() and same(parse(text), settings):
@@ -231,8 +234,8 @@ class _TwiceError(Exception):
         super().__init__(key)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made: dict[str, Json] = {}
     for key, value in pairs:
         if key in made:
             raise _TwiceError(key)
@@ -240,7 +243,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _no_constant(word: str) -> Any:
+def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word}, which is no JSON number")
 
 
@@ -260,7 +263,7 @@ def _not_json(what: str, where: str) -> Problem:
     )
 
 
-def _contradicts(found: Keys, keys: Keys, value: Any, where: str) -> Problem:
+def _contradicts(found: Keys, keys: Keys, value: Json, where: str) -> Problem:
     name, wanted = ".".join(found), json.dumps(value)
     return Problem(
         f"the user's own '{name}'",
@@ -275,7 +278,7 @@ def _kind(value: object) -> str:
     return names.get(type(value), "null")
 
 
-def _leaves(data: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def _leaves(data: Mapping[str, Json], above: Keys = ()) -> Iterator[tuple[Keys, Json]]:
     """Yield every value that is not an object with something in it, and where it stands."""
     for key, value in data.items():
         if isinstance(value, Mapping) and value and (*above, key) not in NVIDIA_KEYS:
@@ -284,7 +287,7 @@ def _leaves(data: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, A
             yield (*above, key), value
 
 
-def _touches(keys: Keys, others: Mapping[Keys, Any]) -> bool:
+def _touches(keys: Keys, others: Mapping[Keys, Json]) -> bool:
     """Tell whether ``keys`` is, holds or stands below one of ``others``."""
     return any(keys[: len(other)] == other or other[: len(keys)] == keys for other in others)
 
@@ -301,7 +304,7 @@ def _get(data: Any, keys: Keys) -> Any:
     return data
 
 
-def _contradiction(settings: Mapping[str, Any], keys: Keys, value: Any, ours: Mapping[Keys, Any]) -> Keys | None:
+def _contradiction(settings: Mapping[str, Json], keys: Keys, value: Json, ours: Mapping[Keys, Json]) -> Keys | None:
     """Return where the user's own settings say something other than ``value`` at ``keys``."""
     for length in range(1, len(keys)):
         holder = _get(settings, keys[:length])
@@ -314,7 +317,7 @@ def _contradiction(settings: Mapping[str, Any], keys: Keys, value: Any, ours: Ma
     return None if keys in ours or _says(has, value, keys) else keys
 
 
-def _says(has: Any, value: Any, keys: Keys) -> bool:
+def _says(has: Json | _Absent, value: Json, keys: Keys) -> bool:
     """Tell whether ``has`` is absent or means the same as ``value``."""
     if has is _ABSENT or same(has, value):
         return True
@@ -323,7 +326,7 @@ def _says(has: Any, value: Any, keys: Keys) -> bool:
     return value == {} and isinstance(has, Mapping)
 
 
-def _put(settings: dict[str, Any], keys: Keys, value: Any, made: set[Keys]) -> bool:
+def _put(settings: dict[str, Json], keys: Keys, value: Json, made: set[Keys]) -> bool:
     """Set ``value``; False where the same stands there already, in whatever words."""
     has = _get(settings, keys)
     if has is not _ABSENT and _says(has, value, keys):
@@ -340,7 +343,7 @@ def _put(settings: dict[str, Any], keys: Keys, value: Any, made: set[Keys]) -> b
     return True
 
 
-def _remove(settings: dict[str, Any], keys: Keys, made: set[Keys]) -> None:
+def _remove(settings: dict[str, Json], keys: Keys, made: set[Keys]) -> None:
     """Take out what is ours, and then the objects that we made if nothing is left in them."""
     del _get(settings, keys[:-1])[keys[-1]]
     for length in range(len(keys) - 1, 0, -1):
@@ -350,11 +353,11 @@ def _remove(settings: dict[str, Any], keys: Keys, made: set[Keys]) -> None:
         made.discard(keys[:length])
 
 
-def _is_nvidia_runtime(entry: Any) -> bool:
+def _is_nvidia_runtime(entry: Json) -> bool:
     path = entry.get("path") if isinstance(entry, Mapping) else None
     return isinstance(path, str) and os.path.basename(path) in _NVIDIA_RUNTIMES  # noqa: PTH119 - a text, no file
 
 
-def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
+def _copied(data: Mapping[str, Json]) -> dict[str, Json]:
     """Return a copy whose objects can be changed; lists are never changed here."""
     return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in data.items()}

@@ -8,11 +8,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
+
+if TYPE_CHECKING:
+    from ...core.documents import Json
 
 _COMMAND_S = 60.0
 
@@ -21,7 +24,7 @@ _COMMAND_S = 60.0
 class Wishes:
     """What the file shall say. ``data_root`` "" leaves it to the user; ``max_file`` 0 leaves logs alone."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Json] = field(default_factory=dict)
     data_root: str = ""
     max_size: str = ""
     max_file: int = 0
@@ -50,10 +53,10 @@ def make_plan(
 ) -> Plan:
     """Return what the file shall become. ``ctk`` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
     current = daemon_json.parse(text, where)
-    needs: dict[str, Any] = dict(wishes.settings)
+    needs: dict[str, Json] = dict(wishes.settings)
     if wishes.data_root:
         needs["data-root"] = wishes.data_root
-    likes: dict[str, Any] = {}
+    likes: dict[str, Json] = {}
     if wishes.max_file:
         likes |= daemon_json.rotation(current, record, wishes.max_size, wishes.max_file, driver)
     if wishes.nvidia and wishes.reload_safe:
@@ -71,7 +74,7 @@ def make_plan(
     return Plan(text, daemon_json.render(first.settings, text), first.record, first.left, bool(added))
 
 
-def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Any]:
+def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
     """Return the settings that nvidia-ctk makes of ``text``, tried on a copy."""
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         copy = Path(folder) / "daemon.json"
@@ -106,7 +109,7 @@ def last_line(text: str) -> str:
     return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
     made = dict(one)
     for key, value in other.items():
         has = made.get(key)
@@ -114,5 +117,5 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _held(record: Record, keys: daemon_json.Keys, value: Any) -> bool:
+def _held(record: Record, keys: daemon_json.Keys, value: Json) -> bool:
     return keys in record.values and daemon_json.same(record.values[keys], value)

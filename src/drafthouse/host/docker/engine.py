@@ -12,14 +12,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
-from ...core.docker_api import SOCKET, DockerApi, EngineError
+from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem
 from ...host import box_facts as box
 from ...serving.runtimes import LABEL
+
+if TYPE_CHECKING:
+    from ...serving.container_recreate import ListedContainer
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)
@@ -48,7 +51,7 @@ class Seen:
     version: str = ""
     codename: str = ""
     architecture: str = ""
-    answer: Mapping[str, Any] = field(default_factory=dict)  # of /version on the engine's socket
+    answer: EngineVersion = field(default_factory=EngineVersion)  # of /version on the engine's socket
     rootless_answer: bool = False  # what answers there runs without root
     command: str = ""  # where `docker` really lies
     command_is_podman: bool = False
@@ -75,10 +78,6 @@ class Decision:
     gpu_visible: bool = False
     complete: bool = True  # False: apt knows none of the packages yet; only a real run can tell
     why: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the decision as plain data for Ansible's result."""
-        return asdict(self)
 
 
 def decide(seen: Seen, source: str, nvidia: str) -> Decision:
@@ -126,7 +125,7 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
     )
 
 
-def leaving(seen: Seen, containers: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...]:
     """Return the packages to remove; DrafthouseError where that would end what is not ours.
 
     ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
@@ -146,12 +145,12 @@ def leaving(seen: Seen, containers: Sequence[Mapping[str, Any]]) -> tuple[str, .
     return tuple(name for name in ours if name in seen.packages)
 
 
-def running_containers() -> list[dict[str, Any]]:
+def running_containers() -> list[ListedContainer]:
     """Return the containers that run, as Docker's API lists them; none where no engine answers."""
     if not _runs("docker.service"):
         return []
     try:
-        return [dict(container) for container in DockerApi(timeout_s=20.0).call("GET", "/containers/json") or []]
+        return list(DockerApi(timeout_s=20.0).call("GET", "/containers/json") or [])
     except (OSError, EngineError):
         return []
 
@@ -310,14 +309,14 @@ def _os_release() -> dict[str, str]:
     return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
 
 
-def _answer() -> tuple[dict[str, Any], bool]:
+def _answer() -> tuple[EngineVersion, bool]:
     """Return what answers on the engine's socket, and whether that runs without root."""
     # A stopped engine is not woken through its socket: it may be broken, and a look changes nothing.
     if not _runs("docker.service") and _runs("docker.socket"):
         return {}, False
     api = DockerApi(timeout_s=20.0)
     try:
-        version = dict(api.call("GET", "/version"))
+        version = cast("EngineVersion", dict(api.call("GET", "/version")))
         options = api.info().get("SecurityOptions") or []
     except (OSError, EngineError, DrafthouseError, TypeError, ValueError):
         return {}, False

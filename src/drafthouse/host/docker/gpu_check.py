@@ -18,10 +18,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineError, output_of
 from ...core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from ...core.documents import Json
 
 IMAGE = "drafthouse-check"
 _WORD = "a container runs"
@@ -62,7 +65,7 @@ def prove(gpu: bool, timeout_s: float = 60.0) -> Proof:
 
 def _run(api: DockerApi, image: str, gpu: bool) -> tuple[int, str]:
     """Run the image once; return its status and all that it printed."""
-    host: dict[str, Any] = {"NetworkMode": "none"}
+    host: dict[str, Json] = {"NetworkMode": "none"}
     if gpu:
         host["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu", "utility"]]}]  # what `--gpus all` asks for
     command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]

@@ -9,13 +9,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TypedDict
 
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ...core.pins import ACCEPT
 
 _ASK_S = 60.0
+
+
+class _Inspected(TypedDict):
+    """An image, as Docker's API tells it: what is read of it."""
+
+    Id: str
+    RepoDigests: list[str] | None
+
+
+class Checked(TypedDict):
+    """Whether an image is there, its digest and its own id, and what to pull ('' where nothing is)."""
+
+    present: bool
+    digest: str
+    id: str
+    pull: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +45,7 @@ class Image:
 def on_box(name: str, api: DockerApi | None = None) -> Image | None:
     """Return the image of that name, None where the box has none. Raises DrafthouseError where the engine refuses."""
     try:
-        found: dict[str, Any] = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/images/{name}/json")
+        found: _Inspected = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/images/{name}/json")
     except EngineError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None
@@ -50,8 +66,8 @@ def in_registry(name: str, api: DockerApi | None = None) -> str:
         return ""
 
 
-def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> dict[str, Any]:
-    """Return ``present``, ``digest`` and ``id`` of an image, and what to ``pull`` where the box lacks it.
+def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> Checked:
+    """Return what is known of an image.
 
     ``wanted``: the digest it was pinned with, '' at first use. ``wanted_id``: the id that image had, for one that came
     here without a registry. Raises DrafthouseError where the tag means other bytes now, here or in the registry.

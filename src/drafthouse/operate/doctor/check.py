@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ...core.errors import Problem
 from ...core.exit_codes import DONE, FAILED, WARNED
@@ -69,7 +68,7 @@ def of_problem(name: str, problem: Problem | Mapping[str, str], status: str = FA
     return Check(name, status, where + said["found"], said["needed"], said["do"])
 
 
-def exit_code(checks: Iterable[Mapping[str, Any] | Check]) -> int:
+def exit_code(checks: Iterable[Mapping[str, str] | Check]) -> int:
     """Return DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
     found = {check.status if isinstance(check, Check) else check["status"] for check in checks}
     return FAILED if FAIL in found or not found else WARNED if WARN in found else DONE

@@ -6,13 +6,10 @@ Programs that only a workstation has (Docker's, iptables, systemctl) are asked o
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
 import shutil
-import socket
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +22,6 @@ from ...addons.watchdog.journal import STATE
 from ...addons.watchdog.switch import is_held, is_measured
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
-from ...core.procfs import listeners
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said
@@ -35,6 +31,7 @@ from ...operate.support_facts import redactor_of
 from ...serving.restore import drift
 from ...serving.runtimes import LABEL, runtime_of
 from ...serving.supervisor import Supervisor
+from .addresses import addresses, listening
 from .deadline import read_watch
 from .probe import ask, ask_gateway, read_served_key
 from .weights import read_weights
@@ -62,7 +59,6 @@ if TYPE_CHECKING:
 _UNITS = ("drafthouse-firewall-early.service", "drafthouse-firewall.service")
 _DOCKER_S = 20.0
 _LOOK_AGAIN_S = 30.0  # two of Prometheus's looks: of an engine just started it may know only the one before
-_NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _LIBCUDA = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)")
 _PROGRAM = re.compile(r"^\[program:(?P<name>[^\]]+)\]\n(?P<body>(?:(?!\[).*\n)*)", re.MULTILINE)
@@ -297,19 +293,6 @@ def _firewall(wants: Wants, wanted: bool) -> FirewallFacts:
     }
 
 
-def listening(port: int, proc: str = "/proc") -> list[str]:
-    """Return the addresses on which somebody listens on a TCP port, as people write them."""
-    return sorted({_address(digits) for digits, listens, _ in listeners(Path(proc)) if listens == port})
-
-
-def _address(digits: str) -> str:
-    """Return an address of /proc/net/tcp: words of 32 bits, each in the processor's own order."""
-    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
-    address = ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words))
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
-
-
 # --- the server -------------------------------------------------------------------------------------
 
 
@@ -393,17 +376,7 @@ def _setting(body: str, name: str) -> str:
 
 def _outside(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
     session = firewall_box.session()
-    return {"addresses": _addresses(), "client": session.client if session else ""}
-
-
-def _addresses() -> list[str]:
-    """Return the box's global IPv6 addresses, but for those of bridges to its own containers."""
-    try:
-        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
-    except OSError:
-        return []
-    kept = [row[0] for row in rows if row[3] == "00" and not _NOT_OUTSIDE.match(row[5])]
-    return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]
+    return {"addresses": addresses(), "client": session.client if session else ""}
 
 
 _PARTS: Mapping[str, Callable[[Wants, Given, DoctorFacts], DoctorFacts]] = {

@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -62,7 +62,7 @@ class Run:
                 if decision.word != ON:
                     self.changes.append((self.memory.clock_s, decision.word))
                 # What is kept on the disk is what goes on.
-                self.memory = memory_of(json.loads(json.dumps(settled(self.memory, decision).as_dict())))
+                self.memory = memory_of(json.loads(json.dumps(asdict(settled(self.memory, decision)))))
         return self.decisions[-1]
 
     def words(self) -> list[str]:
@@ -87,7 +87,7 @@ def test_traffic_that_does_not_is_switched_off_once_with_its_numbers() -> None:
     assert run.words() == [OFF]
     (decision,) = [one for one in run.decisions if one.word == OFF]
     assert decision.code == "does_not_pay"
-    numbers = decision.numbers
+    numbers: Any = decision.numbers
     assert numbers["acceptance"] < numbers["break_even"] == pytest.approx(0.1)
     assert numbers["gain"] < 1
     assert (numbers["load"], numbers["load_measured"], numbers["phase"]) == (1.0, True, ON)
@@ -243,6 +243,6 @@ def test_an_engine_that_counts_neither_drafts_nor_tokens_is_taken_to_draft_in_ev
 
 def test_a_broken_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="no phase"):
-        memory_of({**Memory().as_dict(), "phase": "sideways"})
+        memory_of({**asdict(Memory()), "phase": "sideways"})
     with pytest.raises((KeyError, TypeError)):
         memory_of({"phase": ON})

@@ -18,7 +18,16 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.watchdog.decision import OFF, ON, TRIAL, Memory
-from drafthouse.addons.watchdog.journal import JOURNAL, State, elapsed, note, read_journal, read_state, write_state
+from drafthouse.addons.watchdog.journal import (
+    JOURNAL,
+    Clocks,
+    State,
+    elapsed,
+    note,
+    read_journal,
+    read_state,
+    write_state,
+)
 from drafthouse.addons.watchdog.run import Watchdog
 from drafthouse.addons.watchdog.switch import CLOSED, OPEN, Door, is_measured
 from drafthouse.analysis.break_even import Point
@@ -42,7 +51,7 @@ class Box:
     def __init__(self, home: Path, mode: str = "restart", door: str = "") -> None:
         self.home, self.folder = home, home / "watchdog"
         self.folder.mkdir()
-        self.clock: Any = {"wall": 1000.0, "up": 50.0, "boot": "first"}
+        self.clock: Clocks = {"wall": 1000.0, "up": 50.0, "boot": "first"}
         self.drafts = self.drafted = self.accepted = self.tokens = 0
         self.running = 0
         self.dead = False
@@ -67,7 +76,7 @@ class Box:
 
     def begin(self) -> Watchdog:
         watchdog = Watchdog(
-            self.home, now=lambda: dict(self.clock), read=self.read, change=self.change, restore=self.restore,
+            self.home, now=lambda: {**self.clock}, read=self.read, change=self.change, restore=self.restore,
             sleep=lambda _: None,
         )  # fmt: skip
         vars(watchdog)["runtime"] = lambda: self
@@ -463,13 +472,17 @@ def test_the_journal_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     module = sys.modules[note.__module__]
     monkeypatch.setattr(module, "JOURNAL_BYTES", 500)
     for number in range(60):
-        note(tmp_path, {"number": number, "why": "x" * 20})
+        line: Any = {"number": number, "why": "x" * 20}
+        note(tmp_path, line)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1300
     with (tmp_path / JOURNAL).open("a") as stream:
         stream.write('{"number": 60, "wh')
-    assert read_journal(tmp_path)[-1]["number"] == 59
-    note(tmp_path, {"number": 61})
-    numbers = [line["number"] for line in read_journal(tmp_path)]
+    kept: list[Any] = read_journal(tmp_path)
+    assert kept[-1]["number"] == 59
+    line = {"number": 61}
+    note(tmp_path, line)
+    after: list[Any] = read_journal(tmp_path)
+    numbers = [one["number"] for one in after]
     assert numbers[-2:] == [59, 61]
     assert numbers == sorted(numbers)
 

@@ -88,7 +88,7 @@ def test_a_wish_of_ours_can_change_and_one_of_the_users_cannot() -> None:
 
 
 def test_every_contradiction_is_named_at_once() -> None:
-    user = {"data-root": "/var/lib/docker", "features": {"cdi": False}, "log-opts": "many"}
+    user: Any = {"data-root": "/var/lib/docker", "features": {"cdi": False}, "log-opts": "many"}
     with pytest.raises(DrafthouseError) as caught:
         merge(user, {"data-root": "/data", "features": {"cdi": True}, "log-opts": {"max-size": "1m"}})
     assert [problem.found for problem in caught.value.problems] == [
@@ -175,7 +175,7 @@ def test_log_rotation_gives_way() -> None:
 
 
 def test_nvidia_s_entries_are_taken_over_and_the_users_kept() -> None:
-    configured = {"features": {"cdi": True}, "runtimes": {"nvidia": RUNTIME}, "zzz": "sorted away"}
+    configured: Any = {"features": {"cdi": True}, "runtimes": {"nvidia": RUNTIME}, "zzz": "sorted away"}
     needs = nvidia_needs({"a": 1}, configured)
     assert needs == {"runtimes": {"nvidia": RUNTIME}, "features": {"cdi": True}}
     merged = merge({"a": 1}, needs)

@@ -7,7 +7,7 @@ import os
 import socketserver
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_an_engine_that_works_is_left_alone() -> None:
 
 def test_what_is_taken_away_with_the_engine() -> None:
     seen = replace(BARE, packages={"docker.io": "26.1", "docker-cli": "26.1", "runc": "1.1", "podman-docker": "5"})
-    ours = {"Names": ["/drafthouse-speculative"], "Labels": {"drafthouse.arm": "speculative"}}
+    ours: Any = {"Names": ["/drafthouse-speculative"], "Labels": {"drafthouse.arm": "speculative"}}
     assert leaving(seen, [ours]) == ("docker.io", "docker-cli")
     assert leaving(BARE, []) == ()
     with pytest.raises(DrafthouseError, match="not ours run: db, web"):
@@ -214,4 +214,4 @@ def test_words_of_a_command_line() -> None:
 
 
 def test_decisions_travel_as_json() -> None:
-    assert json.loads(json.dumps(decide(BARE, "docker", "always").as_dict()))["nvidia"] is True
+    assert json.loads(json.dumps(asdict(decide(BARE, "docker", "always"))))["nvidia"] is True

@@ -22,9 +22,9 @@ import pytest
 from drafthouse.core.port_probe import knock
 from drafthouse.host.box_facts import read_box
 from drafthouse.operate.doctor import collect
+from drafthouse.operate.doctor.addresses import listening
 from drafthouse.operate.doctor.check import FAIL, OK, WARN
 from drafthouse.operate.doctor.checks import diagnose
-from drafthouse.operate.doctor.collect import listening
 from drafthouse.operate.doctor.probe import ask, read_served_key
 from drafthouse.operate.doctor.weights import read_weights
 from drafthouse.weights.integrity import Note, verified, write_note

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING, cast
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.failure_summary import both, brief, is_superseded, reason_of
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, TaskVars, failure
+
+if TYPE_CHECKING:
+    from ..module_utils.operate.failure_summary import TaskResult
 
 
 class ActionModule(FollowingAction):
@@ -42,5 +46,5 @@ class ActionModule(FollowingAction):
                 "why": brief(why.found),
             },
         }
-        back = super().run(tmp, task_vars)
+        back = cast("TaskResult", super().run(tmp, task_vars))
         return {**failure(DrafthouseError(both(why, task, resolved, back))), "refused": True}

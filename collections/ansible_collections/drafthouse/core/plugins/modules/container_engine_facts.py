@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 DOCUMENTATION = r"""
 module: container_engine_facts
 short_description: Which container engine a box has, and what follows from it
@@ -108,7 +110,7 @@ def main() -> None:
         distribution=container_engine.docker_distribution(seen),
         codename=seen.codename,
         architecture=seen.architecture,
-        **decision.as_dict(),
+        **asdict(decision),
     )
 
 

@@ -159,7 +159,7 @@ def main() -> None:
         )
     except DrafthouseError as error:
         module.fail_json(**error.result)
-    module.exit_json(**done.as_dict())
+    module.exit_json(**vars(done))
 
 
 if __name__ == "__main__":
