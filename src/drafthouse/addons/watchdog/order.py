@@ -20,24 +20,26 @@ from .switch import SCHEDULED, SPECULATIVE
 
 if TYPE_CHECKING:
     from ...bench.result_types import ArmResult
-    from ...profiles.resolved_types import File, Folder
+    from ...bench.sweep.ladder_types import Ladder
+    from ...profiles.resolved_types import File, Folder, ResolvedProfile
 
 
-def door_of(resolved: Mapping[str, Any]) -> str:
+def door_of(resolved: ResolvedProfile) -> str:
     """Return the folder of the gateway's door, '' where no gateway stands in front."""
     return door_folder(resolved["site"]["home"]) if resolved.get("gateway") else ""
 
 
 def order_of(
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     results: Mapping[str, ArmResult],
-    ladder: Mapping[str, Any] | None,
+    ladder: Ladder | None,
 ) -> dict[str, Any]:
     """Return the order for a box, from its profile, its site's settings and what was measured on it.
 
     Raises DrafthouseError where nothing measured says what a drafted token costs.
     """
-    site, settings = resolved["site"], dict(resolved["site"].get("watchdog") or {})
+    site = resolved["site"]
+    settings: dict[str, Any] = {**(site.get("watchdog") or {})}
     tokens = int(resolved["method"]["num_speculative_tokens"])
     points = points_of(results["baseline"], results[SPECULATIVE], ladder, tokens)
     rules = {name: settings[name] for name in Rules.__dataclass_fields__ if name in settings}
@@ -61,7 +63,7 @@ def order_of(
 
 
 def schedule_overrides(
-    resolved: Mapping[str, Any], ladder: Mapping[str, Any] | None, overrides: Mapping[str, Any]
+    resolved: ResolvedProfile, ladder: Ladder | None, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the overrides with which the profile has the switch by batch size that its ladder offers.
 
@@ -90,7 +92,7 @@ def schedule_overrides(
 
 
 def entries(
-    templates: Path, resolved: Mapping[str, Any], order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
+    templates: Path, resolved: ResolvedProfile, order: Mapping[str, Any], scheduled: Mapping[str, Any] | None
 ) -> list[Folder | File]:
     """Return the watchdog's folders and files as `lay_out` takes them.
 
