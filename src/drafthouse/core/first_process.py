@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypedDict
 
 # What an engine needs to find its GPU and CUDA as the image's own start would have.
 _FOR_ENGINES = re.compile(
@@ -44,7 +45,16 @@ def search_path(environ: Mapping[str, str]) -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if folder.startswith("/")]
 
 
-def facts(environ: Mapping[str, str]) -> dict[str, object]:
+class FirstProcess(TypedDict):
+    """What may be told of the first process's environment; the deadline is in unix seconds."""
+
+    address: str | None
+    ports: dict[str, int]
+    deadline: int | None
+    search_path: list[str]
+
+
+def facts(environ: Mapping[str, str]) -> FirstProcess:
     """Return what may be told of the first process's environment: no secret is in it."""
     known = _taken(environ, _OF_THE_BOX)
     return {

@@ -14,12 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from ..core.first_process import facts
 from ..core.procfs import first_environment, listeners
 from ..core.redact import redactor
 from ..serving.runtimes import published_ports
+from .box_types import BoxFacts, Gpu, Listener
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
@@ -29,7 +29,7 @@ _without_shapes = redactor()
 
 def read_box(
     paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str, redact: Callable[[str], str] = _without_shapes
-) -> dict[str, Any]:
+) -> BoxFacts:
     """Return the facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
@@ -74,7 +74,7 @@ def _glibc() -> str:
     return version if name == "glibc" else ""
 
 
-def nvidia_smi() -> list[dict[str, Any]]:
+def nvidia_smi() -> list[Gpu]:
     """Return one entry for each GPU that the NVIDIA driver shows; [] where there is no working driver."""
     fields = ("name", "memory.total", "driver_version", "compute_cap", "uuid")
     try:
@@ -84,7 +84,7 @@ def nvidia_smi() -> list[dict[str, Any]]:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return []
-    gpus = []
+    gpus: list[Gpu] = []
     for line in done.stdout.splitlines():
         values = dict(zip(fields, (part.strip() for part in line.split(",")), strict=False))
         if len(values) == len(fields) and values["memory.total"].isdigit():
@@ -160,8 +160,8 @@ def _writable(path: str) -> bool:
 
 def listener_of(
     port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _without_shapes
-) -> dict[str, Any] | None:
-    """Return who listens on ``port``: None, or {pid, command, ours} (pid None where it is not to be seen)."""
+) -> Listener | None:
+    """Return who listens on ``port``: None, or who it is."""
     inodes = {inode for _, listens, inode in listeners() if listens == port}
     if not inodes:
         return None

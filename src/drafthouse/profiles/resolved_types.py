@@ -9,6 +9,7 @@ from .catalog_types import CatalogModel, HardwareEntry
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from ..core.first_process import FirstProcess
     from ..core.shell import Flag
     from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
@@ -378,3 +379,7 @@ class Run(ResolvedProfile):
     result_dir: str
     suites_file: str
     overrides: Options
+    rented: FirstProcess | None
+    rented_vm: bool
+    deadline: int | None
+    lease: Any

@@ -8,15 +8,18 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file, sync
 from ..core.locks import held
 from ..core.schema import Findings, Map, Value, check
+
+if TYPE_CHECKING:
+    from typing import NotRequired
 
 SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
 
@@ -43,12 +46,25 @@ _EVENT = Map(
 )
 
 
+class Event(TypedDict):
+    """A line of the history; whoever writes one may add fields of its own."""
+
+    at: float
+    event: str
+    release: NotRequired[str | None]
+    profile: NotRequired[str | None]
+    arm: NotRequired[str | None]
+    engine: NotRequired[str | None]
+    version: NotRequired[str | None]
+    why: NotRequired[str | None]
+
+
 def served_folder(home: str | Path) -> Path:
     """Return the folder of history and releases."""
     return Path(home) / "served"
 
 
-def read_history(home: str | Path) -> list[dict[str, Any]]:
+def read_history(home: str | Path) -> list[Event]:
     """Return the events, the oldest first; what is no event is left out (`damage` names it)."""
     return [event for _, event in numbered_events(home) if event is not None]
 
@@ -58,7 +74,7 @@ def history_file(home: str | Path) -> Path:
     return served_folder(home) / "history.jsonl"
 
 
-def numbered_events(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]:
+def numbered_events(home: str | Path) -> list[tuple[int, Event | None]]:
     """Return the history as `events_of` does; nothing where there is none yet."""
     try:
         return events_of(history_file(home).read_text("utf-8", "replace"))
@@ -66,7 +82,7 @@ def numbered_events(home: str | Path) -> list[tuple[int, dict[str, Any] | None]]
         return []
 
 
-def events_of(text: str) -> list[tuple[int, dict[str, Any] | None]]:
+def events_of(text: str) -> list[tuple[int, Event | None]]:
     """Return the number of each line of a history with its event, None where it is none.
 
     A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
@@ -118,13 +134,30 @@ def _newest(lines: Sequence[bytes]) -> bytes:
     return b"".join(kept)
 
 
-def serving(history: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return what should serve after these events: release, profile, arm, engine, version, since when (``at``)."""
-    now: dict[str, Any] | None = None
-    names = ("at", "release", "profile", "arm", "engine", "version")
+class Serving(TypedDict):
+    """What should serve, since when (``at``)."""
+
+    at: float
+    release: str | None
+    profile: str | None
+    arm: str | None
+    engine: str | None
+    version: str | None
+
+
+def serving(history: Sequence[Event]) -> Serving | None:
+    """Return what should serve after these events."""
+    now: Serving | None = None
     for event in history:
         if event["event"] in (SERVED, ROLLED_BACK):
-            now = {name: event.get(name) for name in names}
+            now = {
+                "at": event["at"],
+                "release": event.get("release"),
+                "profile": event.get("profile"),
+                "arm": event.get("arm"),
+                "engine": event.get("engine"),
+                "version": event.get("version"),
+            }
         elif event["event"] == SWITCHED and now:
             now = {**now, "arm": event.get("arm"), "at": event["at"]}
         elif event["event"] == ENDED:

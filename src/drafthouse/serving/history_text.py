@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.plain_text import printable
 from ..core.table import table
-from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED
+from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED, Event
 
-Event = Mapping[str, Any]
 _SHOWN = 30
 _HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]
 
@@ -41,7 +39,7 @@ def spans(history: Iterable[Event]) -> list[Span]:
             continue
         if begun is not None:
             found.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
-        begun = None if kind == ENDED else {**(begun or {}), **event} if kind == SWITCHED else event
+        begun = None if kind == ENDED else {**begun, **event} if kind == SWITCHED and begun else event
     if begun is not None:
         found.append(Span(float(begun["at"]), None, begun, ""))
     return sorted(found, key=lambda span: span.since)

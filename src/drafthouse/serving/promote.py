@@ -63,8 +63,9 @@ def would_accept(home: str | Path, resolved: Mapping[str, Any], arm: str) -> boo
 
 def _is_release(home: str | Path, resolved: Mapping[str, Any]) -> bool:
     """Tell whether what should serve is this very resolved profile, in either arm."""
+    now = current(home)
     try:
-        release = read_release(home, str((current(home) or {}).get("release")))
+        release = read_release(home, str(now and now["release"]))
     except DrafthouseError:
         return False
     return release.resolved.get("identity") == identity(resolved)

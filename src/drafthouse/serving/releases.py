@@ -26,6 +26,7 @@ from .history import (
     REFUSED,
     ROLLED_BACK,
     SERVED,
+    Serving,
     history_file,
     locked,
     numbered_events,
@@ -83,7 +84,7 @@ def damaged_releases(home: str | Path) -> list[Problem]:
     return found
 
 
-def current(home: str | Path) -> dict[str, Any] | None:
+def current(home: str | Path) -> Serving | None:
     """Return what should serve now, the last good server; None where nothing should."""
     return serving(read_history(home))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from drafthouse.host.box_facts import read_box
-from drafthouse.operate.preflight import gpu_problems, preflight_problems
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.support.loosely import gpu_problems, preflight_problems
 
 pytestmark = pytest.mark.processes
 
@@ -27,7 +27,7 @@ def resolved() -> Any:
     return resolved_profile("rtx6000-qwen-eagle3", site_of_inventory("workstation"))
 
 
-def box(**changes: Any) -> dict[str, Any]:
+def box(**changes: Any) -> Any:
     return {
         "hostname": "here", "system": "Linux", "machine": "x86_64", "python": "3.11.7",
         "python_executable": "/usr/bin/python3", "can_make_environments": True, "memory_available": 64 * GIB,
@@ -39,11 +39,11 @@ def box(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_what_the_host_phase_installs_is_no_fault(resolved: dict[str, Any]) -> None:
+def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
     bare = box(gpus=[], can_make_environments=False, has_docker=False, is_root=True)
     assert preflight_problems(resolved, bare) == []
     # Behind the host phase the GPU must be there.
-    (problem,) = gpu_problems(resolved, bare)
+    (problem,) = gpu_problems(resolved["hardware"], bare)
     assert "no working driver" in problem.found
     for without in ({"is_root": False}, {"has_apt": False}):
         found = " ".join(problem.found for problem in preflight_problems(resolved, {**bare, **without}))
@@ -52,7 +52,7 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: dict[str, Any]) -> N
         assert "no Docker" in found
 
 
-def test_a_rental_gets_nothing_installed(resolved: dict[str, Any]) -> None:
+def test_a_rental_gets_nothing_installed(resolved: Any) -> None:
     rental = {**resolved, "site": {**resolved["site"], "box_kind": "rental", "runtime": "docker"}}
     (problem,) = preflight_problems(rental, box(has_docker=False, is_root=True))
     assert "no Docker" in problem.found
@@ -69,7 +69,7 @@ def test_wheels_that_this_system_cannot_load_are_refused_before_any_is_fetched(g
     assert not [one for one in preflight_problems(llama, box(gpus=[])) if "glibc" in one.found]
 
 
-def test_a_good_box(resolved: dict[str, Any]) -> None:
+def test_a_good_box(resolved: Any) -> None:
     assert preflight_problems(resolved, box()) == []
 
 
@@ -91,7 +91,7 @@ def test_a_good_box(resolved: dict[str, Any]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_each_fault(resolved: dict[str, Any], changes: dict[str, Any], found: str, needed: str, do: str) -> None:
+def test_each_fault(resolved: Any, changes: Any, found: str, needed: str, do: str) -> None:
     (problem,) = preflight_problems(resolved, box(**changes))
     assert found in problem.found
     assert needed in problem.needed
@@ -99,7 +99,7 @@ def test_each_fault(resolved: dict[str, Any], changes: dict[str, Any], found: st
     assert problem.lines()[1].startswith("found: ")
 
 
-def test_weights_that_are_there_need_no_room(resolved: dict[str, Any]) -> None:
+def test_weights_that_are_there_need_no_room(resolved: Any) -> None:
     small = box(
         disk={"/opt/drafthouse": 40 * GIB, "/models/original": 40 * GIB},
         present=[item["path"] for item in resolved["weights"]],
@@ -157,7 +157,7 @@ def test_a_disk_rented_for_the_plan_is_enough_for_the_next_run() -> None:
     ],
 )  # fmt: skip
 def test_an_engine_without_a_key_is_not_opened_to_all(
-    resolved: dict[str, Any], host: str, kind: str, has_key: bool, refused: bool
+    resolved: Any, host: str, kind: str, has_key: bool, refused: bool
 ) -> None:
     site = {**resolved["site"], "host": host, "box_kind": kind}
     engine = {**resolved["engine"], "has_key": has_key}
@@ -167,14 +167,14 @@ def test_an_engine_without_a_key_is_not_opened_to_all(
     )
 
 
-def test_a_rented_vms_driver_is_not_ours_to_install(resolved: dict[str, Any]) -> None:
+def test_a_rented_vms_driver_is_not_ours_to_install(resolved: Any) -> None:
     bare = box(gpus=[], is_root=True)
     assert preflight_problems(resolved, bare) == []
     (problem,) = preflight_problems({**resolved, "rented_vm": True}, bare)
     assert "no working driver" in problem.found
 
 
-def test_our_own_server_may_hold_the_port(resolved: dict[str, Any]) -> None:
+def test_our_own_server_may_hold_the_port(resolved: Any) -> None:
     assert preflight_problems(resolved, box(ports={"8000": {"pid": 7, "command": "x", "ours": True}})) == []
 
 
@@ -223,11 +223,12 @@ def test_who_listens(tmp_path: Path, address: str) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
         assert listener.stdout is not None
         port = int(listener.stdout.readline())
-        found = read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)]
+        found: Any = read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)]
         assert found["pid"] == listener.pid
         assert found["ours"] is False
         (tmp_path / "supervisor.pid").write_text(str(os.getpid()))
-        assert read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]["ours"] is True
+        ours: Any = read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]
+        assert ours["ours"] is True
         listener.communicate("\n")
     assert read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)] is None
 
@@ -243,7 +244,7 @@ def test_a_child_of_the_supervisor_is_ours(tmp_path: Path) -> None:
         assert child.stdout and child.stdin
         port = int(child.stdout.readline())
         (tmp_path / "pid").write_text(str(os.getpid()))
-        found = read_box([], [port], str(tmp_path / "pid"))["ports"][str(port)]
+        found: Any = read_box([], [port], str(tmp_path / "pid"))["ports"][str(port)]
         child.stdin.close()
     assert found["pid"] == child.pid
     assert found["ours"] is True

@@ -16,9 +16,8 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.operate.prune import used_by_releases
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving import history
-from drafthouse.serving.history import add_event, put_ballast, read_history
+from drafthouse.serving.history import add_event, put_ballast
 from drafthouse.serving.releases import (
-    current,
     damage,
     earlier,
     identity,
@@ -28,6 +27,7 @@ from drafthouse.serving.releases import (
     release_ids,
     weights_kept,
 )
+from tests.support.loosely import current, read_history
 
 pytestmark = pytest.mark.processes
 

@@ -24,9 +24,9 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving import container_recreate as container_again
 from drafthouse.serving.container_recreate import definition
-from drafthouse.serving.history import BALLAST_BYTES, read_history
+from drafthouse.serving.history import BALLAST_BYTES
 from drafthouse.serving.promote import accept, end, would_accept
-from drafthouse.serving.releases import current, release_ids
+from drafthouse.serving.releases import release_ids
 from drafthouse.serving.restore import (
     at_start,
     drift,
@@ -38,6 +38,7 @@ from drafthouse.serving.restore import (
 )
 from drafthouse.serving.runtimes import LABEL
 from tests.support.little_box import Box, little_box
+from tests.support.loosely import current, read_history
 
 pytestmark = pytest.mark.processes
 

@@ -17,10 +17,10 @@ from ansible_collections.drafthouse.core.plugins.action import guarded
 
 from drafthouse.core.box_archive import archive, archive_file
 from drafthouse.serving import rollback_guard as guard_module
-from drafthouse.serving.history import read_history
 from drafthouse.serving.restore import drift, put_back
 from drafthouse.serving.rollback_guard import SILENT_S, beat_command, beat_file, guard, start_command
 from tests.support.little_box import Box, little_box
+from tests.support.loosely import read_history
 
 pytestmark = pytest.mark.processes
 

@@ -30,13 +30,13 @@ box: {description: The facts., returned: always, type: dict}
 """
 
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.redact import redactor
 from ..module_utils.host.box_facts import read_box
+from ..module_utils.host.box_types import ServedNow
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.releases import current, read_release
 from ..module_utils.serving.restore import drift
@@ -63,7 +63,7 @@ def main() -> None:
     module.exit_json(changed=False, box=box)
 
 
-def _served(home: str | None) -> dict[str, Any] | None:
+def _served(home: str | None) -> ServedNow | None:
     """Return what should serve, None where nothing should.
 
     ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash.
