@@ -18,13 +18,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from _clone import parser_of
 
 from drafthouse.analysis.batch_k_schedule import tried
 from drafthouse.analysis.crossover import fill
-from drafthouse.bench.kept_shapes import LADDER, checked
+from drafthouse.bench.kept_shapes import checked_ladder
+from drafthouse.bench.sweep.ladder_types import Ladder, Tried
 from drafthouse.core.documents import read_json
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, FAILED, of_error
@@ -42,7 +42,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Ladder:
     """Return a ladder with its crossover. Raises DrafthouseError for a file that is none."""
     ladder = read_json(path, "a ladder.json", "give the file of a measured ladder")
     schema = ladder.get("schema") if isinstance(ladder, dict) else None
@@ -50,11 +50,11 @@ def read(path: Path) -> dict[str, Any]:
         raise DrafthouseError(
             Problem(f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path))
         )
-    checked(ladder, LADDER, str(path))
-    return {**ladder, "crossover": ladder.get("crossover") or fill(ladder)}
+    whole = checked_ladder(ladder, str(path))
+    return {**whole, "crossover": whole.get("crossover") or fill(whole)}
 
 
-def compare(plain_path: Path, switched_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def compare(plain_path: Path, switched_path: Path) -> tuple[Ladder, Tried]:
     """Return the first ladder and what the switch did. Raises DrafthouseError where the two cannot be compared."""
     plain, switched = read(plain_path), read(switched_path)
     if plain.get("profile") != switched.get("profile") or plain.get("load") != switched.get("load"):
@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for kind, one in found["kinds"].items():
         print(f"{kind}: {one['sentence']}")
     if options.write:
-        plain["schedule"] = {**(plain.get("schedule") or {}), "tried": found}
-        replace_file(options.plain, json.dumps(plain, indent=1) + "\n", None)
+        kept = {**plain, "schedule": {**(plain.get("schedule") or {}), "tried": found}}
+        replace_file(options.plain, json.dumps(kept, indent=1) + "\n", None)
     failed = [one for one in found["kinds"].values() if one["keeps"] is False or one["mends"] is False]
     return FAILED if failed else DONE
 

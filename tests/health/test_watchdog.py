@@ -24,9 +24,9 @@ import pytest
 from drafthouse.addons.gateway import certificate_file
 from drafthouse.addons.watchdog.journal import read_journal
 from drafthouse.core.box_archive import archive_file
-from drafthouse.serving.history import read_history
 from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
+from tests.support.loosely import read_history
 from tests.support.ports import free_port
 
 PROFILE = "cpu-smollm2-ngram"

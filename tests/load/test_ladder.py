@@ -401,5 +401,5 @@ def test_a_clock_that_is_set_is_told_and_changes_nothing(tmp_path: Path, monkeyp
     with clock_server(**QUICK) as server:
         (step,) = measured(tmp_path / "l.json", plan, {"a": server.base_url})["steps"]
     assert step["status"] == "ok"
-    assert "clock was set back by 601.0 s" in step["notes"][0]
+    assert any("clock was set back by 601.0 s" in note for note in step["notes"]), step["notes"]
     assert 0.3 <= step["duration_s"] < 2

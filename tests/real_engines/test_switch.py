@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.batch_k_schedule import offer
-from drafthouse.analysis.crossover import fill
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.foreign_traffic import foreign, settled
 from drafthouse.bench.spec_metrics import difference, read_counters
@@ -22,6 +20,7 @@ from drafthouse.weights.demo.recipes import gguf_to_hf
 from tests.real_engines.vllm_servers import vllm_server
 from tests.support.engines import engine_home, packaged_weights
 from tests.support.ladders import KIND, known_ladder
+from tests.support.loosely import fill, offer
 
 pytestmark = pytest.mark.alone
 

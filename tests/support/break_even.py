@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drafthouse.analysis.break_even import Counts, counts_of, crosses_at
-from drafthouse.analysis.break_even_results import points_of_ladder
-from drafthouse.analysis.crossover import fill
 from drafthouse.analysis.verdict_text import THRESHOLD
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.spec_metrics import acceptance, difference, read_counters
 from tests.support.ladders import KIND, make_ladder, make_step
+from tests.support.loosely import fill, points_of_ladder
 
 Wording = Callable[[int], str]
 

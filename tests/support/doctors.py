@@ -27,7 +27,8 @@ WITHOUT_COUNTERS = 'vllm:num_requests_running{model_name="m"} 0.0\n'
 def wanted(profile: str = GPU_PROFILE, inventory: str = "workstation", **site: Any) -> Any:
     """What shall hold for a profile on an inventory's box."""
     own = {**site_of_inventory(inventory), **site}
-    return wants(resolved_profile(profile, own), load_suite("tune", ROOT / "benchmarks"))
+    resolved: Any = resolved_profile(profile, own)
+    return wants(resolved, load_suite("tune", ROOT / "benchmarks"))
 
 
 def rules(ports: list[int], closed: list[int] | None = None) -> Any:

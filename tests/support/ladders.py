@@ -12,7 +12,7 @@ KIND = "copy-edit"
 Gain = Callable[[float], float]
 
 
-def make_step(level: float, arm: str, number: int, tpot: Mapping[str, Sequence[Any]], **fields: Any) -> dict[str, Any]:
+def make_step(level: float, arm: str, number: int, tpot: Mapping[str, Sequence[Any]], **fields: Any) -> Any:
     """Return one step with the times per output token of its prompts (ms)."""
     every = [value for values in tpot.values() for value in values if isinstance(value, float) and value > 0]
     return {
@@ -32,7 +32,7 @@ def make_step(level: float, arm: str, number: int, tpot: Mapping[str, Sequence[A
 
 def make_ladder(
     levels: Sequence[float], steps: Sequence[Mapping[str, Any]], *, kinds: Sequence[str] = (KIND,), **fields: Any
-) -> dict[str, Any]:
+) -> Any:
     """Return a ladder around its steps."""
     return {
         "schema": "drafthouse.ladder/1",
@@ -48,7 +48,7 @@ def make_ladder(
     }
 
 
-def known_ladder(gains: Mapping[float, float], *, prompts: int = 12, rounds: int = 2, **fields: Any) -> dict[str, Any]:
+def known_ladder(gains: Mapping[float, float], *, prompts: int = 12, rounds: int = 2, **fields: Any) -> Any:
     """Return a ladder without any noise: at each level every prompt has that speed-up."""
     names = [f"{KIND}-{number}" for number in range(prompts)]
     steps = [
@@ -73,7 +73,7 @@ def simulated(
     start_sd: float = 0.0,
     liking_sd: float = 0.08,
     kinds: Sequence[str] = (KIND,),
-) -> dict[str, Any]:
+) -> Any:
     """Return a ladder of random times around a truth, measured as it is: arm by arm, round by round.
 
     ``noise`` is of each answer, ``step_noise`` of a whole step (both standard deviations of a logarithm), ``drift``

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from drafthouse.serving.promote import accept
-from drafthouse.serving.releases import current
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
 from tests.support.ports import free_port
 
@@ -132,10 +131,3 @@ def little_box() -> Iterator[Box]:
             yield box
         finally:
             box.supervisor.shut_down()
-
-
-def release_that_serves(home: Path) -> str:
-    """Return the release that should serve."""
-    now = current(home)
-    assert now is not None
-    return str(now["release"])

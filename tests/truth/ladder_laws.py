@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from drafthouse.analysis.crossover import fill
 from drafthouse.analysis.verdict_text import PAYS, THRESHOLD
 from drafthouse.prompts.load_levels import doubled
 from tests.support.ladders import KIND, Gain, simulated
+from tests.support.loosely import fill
 
 #: The bounds of a crossover matter to no row: fewer resamples than a report's are enough.
 RESAMPLES = 500

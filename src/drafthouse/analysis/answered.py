@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..bench.samples import Request, Result, requests_of, whole_prompt
+from ..bench.result_types import ArmResult, Request
+from ..bench.samples import requests_of, whole_prompt
 from ..core.format import count
 from .paired_tests import losses_chance
 
@@ -62,7 +63,7 @@ def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool
     return found
 
 
-def unanswered(results: Mapping[str, Result], groups: Sequence[str]) -> list[str]:
+def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
     """Return a sentence where the baseline answered no prompt of some groups: no work was measured."""
     requests = [
         r for r in requests_of(results["baseline"]) if r.get("status") == "ok" and str(r.get("group")) in groups

@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
+from ..bench.result_types import ArmResult
 from ..core.format import count, listing
+from ..profiles.resolved_types import File, ResolvedArm, ResolvedProfile
 
 # The spellings by which an engine is told to speculate: vLLM (also before 0.8.3), llama.cpp (also before its
 # --spec-* names), SGLang. A flag that is missing here makes good arms look different; one too many hides a
@@ -138,7 +140,7 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str,
             )
 
 
-def _speculation_names(arms: Mapping[str, Any]) -> dict[str, int] | None:
+def _speculation_names(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
     """Return the flags that the resolved profile itself calls speculation, with how many values each has.
 
     None where it does not say.
@@ -147,15 +149,17 @@ def _speculation_names(arms: Mapping[str, Any]) -> dict[str, int] | None:
     return {str(words[0]): len(words) - 1 for flags in lists for words in flags} if lists else None
 
 
-def _environment(arm: Mapping[str, Any]) -> Mapping[str, Any]:
-    return arm.get("environment") or arm.get("env") or {}
+def _environment(arm: ResolvedArm) -> dict[str, str]:
+    # An earlier version called it so.
+    older: dict[str, str] = dict(arm).get("env") or {}  # type: ignore[assignment]
+    return arm.get("environment") or older
 
 
-def file_differences(resolved: Mapping[str, Any]) -> list[str]:
+def file_differences(resolved: ResolvedProfile) -> list[str]:
     """Return what the rendered files of the two arms differ in besides speculation, a sentence each."""
     arms = resolved.get("arms") or {}
     names = _speculation_names(arms)
-    files = {arm: _by_part((arms.get(arm) or {}).get("files") or []) for arm in arms}
+    files = {arm: _by_part(built.get("files") or []) for arm, built in arms.items()}
     one, two = files.get("baseline") or {}, files.get("speculative") or {}
     if not one or not two:
         return ["the rendered files of both arms are needed to compare them, and the profile has none"]
@@ -185,10 +189,10 @@ def file_differences(resolved: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _by_part(files: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def _by_part(files: Sequence[File]) -> dict[str, File]:
     """Return files by what they are; one that has another name in each arm goes by its part, in all of them."""
     parts = {str(file["path"]): str(file["part"]) for file in files if "part" in file}
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, File] = {}
     for file in files:
         content = str(file.get("content", ""))
         for path, part in parts.items():
@@ -199,9 +203,9 @@ def _by_part(files: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]
     return found
 
 
-def machine_identity(machine: object, path: str = "") -> dict[str, Any]:
+def machine_identity(machine: object, path: str = "") -> dict[str, object]:
     """Return the leaves that say which machine it was when its arm began, by path, without its state."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if isinstance(machine, Mapping):
         for key, value in machine.items():
             if str(key) in STATE:
@@ -217,20 +221,20 @@ def machine_identity(machine: object, path: str = "") -> dict[str, Any]:
     return found
 
 
-def _unequal(what: str, one: Mapping[str, Any], two: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def _unequal(what: str, one: Mapping[str, object], two: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
     for name in names:
         if one.get(name) != two.get(name):
             yield (f"{DIFFER}: {what}{name} is {one.get(name)!r} in baseline and {two.get(name)!r} in speculative")
 
 
-def _sampling(result: Mapping[str, Any]) -> dict[tuple[Any, Any], tuple[Any, ...]]:
+def _sampling(result: ArmResult) -> dict[tuple[Any, Any], tuple[Any, ...]]:
     return {
         (r.get("group"), r.get("prompt_id")): (r.get("suite"), r.get("kind"), r.get("temperature"))
         for r in result.get("requests") or []
     }
 
 
-def result_differences(baseline: Mapping[str, Any], speculative: Mapping[str, Any]) -> list[str]:
+def result_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
     """Return what the two results were measured differently in, a sentence each."""
     found = list(_unequal("", baseline, speculative, SAME_IN_BOTH))
     engines = baseline.get("engine") or {}, speculative.get("engine") or {}
@@ -267,21 +271,26 @@ def _some(names: Sequence[str], noun: str, most: int = 3) -> str:
     return f"{count(len(names), noun)} ({shown})"
 
 
-def stale(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> list[str]:
+def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
     """Return where a result does not belong to this arm of this resolved profile, a sentence each."""
     found: list[str] = []
     if result.get("arm") != arm:
         found.append(f"the result given as {arm} says that it is of the arm {result.get('arm')!r}")
-    for name in ("profile", "key"):
-        if result.get(name) and resolved.get(name) and result[name] != resolved[name]:
-            found.append(f"{arm} was measured for {name} {result[name]!r}, and this is {resolved[name]!r}")
+    for name, own, asked_for in (
+        ("profile", result.get("profile"), resolved.get("profile")),
+        ("key", result.get("key"), resolved.get("key")),
+    ):
+        if own and asked_for and own != asked_for:
+            found.append(f"{arm} was measured for {name} {own!r}, and this is {asked_for!r}")
     experiment = resolved.get("experiment") or {}
-    for name, asked in (("max_concurrency", "concurrency"), ("rounds", "rounds")):
-        wanted, has = experiment.get(asked), result.get(name)
+    for name, wanted, has in (
+        ("concurrency", experiment.get("concurrency"), result.get("max_concurrency")),
+        ("rounds", experiment.get("rounds"), result.get("rounds")),
+    ):
         # More rounds than to begin with are what the evidence asked for.
-        enough = asked == "rounds" and isinstance(has, int) and wanted is not None and has >= wanted
+        enough = name == "rounds" and isinstance(has, int) and wanted is not None and has >= wanted
         if wanted is not None and has != wanted and not enough:
-            found.append(f"{arm} was measured with {asked} {has!r}, and the profile asks for {wanted!r}")
+            found.append(f"{arm} was measured with {name} {has!r}, and the profile asks for {wanted!r}")
     missing = sorted(set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []})
     if missing:
         found.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")

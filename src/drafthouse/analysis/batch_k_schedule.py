@@ -11,65 +11,75 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ..bench.sweep.ladder_types import Crossover, Ladder, LevelVerdict, Schedule, Tried, TriedKind
 from ..core.format import listing, shown_level, times, times_span
+from ..profiles.resolved_types import BatchSchedule, ResolvedMethod, ResolvedProfile
 from ..profiles.switch_options import LARGEST, OPTIONS, ROWS
 from .crossover_text import load
 from .verdict_text import PAYS
 
 CLOSED = "closed"
+Levels = tuple[LevelVerdict, LevelVerdict]
+"""A level without the switch and with it."""
 
 
-def offer(ladder: Mapping[str, Any], resolved: Mapping[str, Any]) -> Any:
+def offer(ladder: Ladder, resolved: ResolvedProfile) -> Schedule:
     """Return the schedule that a measured ladder suggests, as it stands in its ``schedule``; plain data.
 
     ``offered`` are rows of [first batch size, last, K] (None where there is nothing to offer, with ``why``),
     ``settings`` the same in the engine's form, ``overrides`` what turns the profile into one that has it and
     ``command`` the run that measures it. ``ladder`` must have its ``crossover``. ``tried`` is None until then.
     """
-    switch = resolved.get("batch_schedule") or {}
-    empty = dict.fromkeys(("offered", "option", "settings", "overrides", "command", "tried"))
+    switch = resolved.get("batch_schedule")
     crossover = ladder.get("crossover") or {}
     declared = [kind for kind in resolved["experiment"].get("kinds") or [] if kind in crossover]
     kinds = declared or list(crossover)
     method = resolved["method"]
     if why := _refusal(ladder, switch, method, {kind: crossover[kind] for kind in kinds}):
-        return {**empty, "why": why}
+        return _no_offer(why)
     crossing = [kind for kind in kinds if not crossover[kind]["reaches_top"]]
     # A server cannot tell kinds of work apart: the first one to cross decides.
-    first = min(crossing, key=lambda kind: float(crossover[kind]["pays_until"]))
-    most = math.floor(crossover[first]["pays_until"])
+    ends = {kind: until for kind in crossing if (until := crossover[kind]["pays_until"]) is not None}
+    first = min(ends, key=lambda kind: ends[kind])
+    most = math.floor(ends[first])
     least = max(1, *(math.ceil(crossover[kind]["pays_from"] or 1) for kind in kinds))
     if most < least:
-        return {**empty, "why": f"no batch size pays on all of {listing(kinds)}"}
+        return _no_offer(f"no batch size pays on all of {listing(kinds)}")
     rows = _rows(least, most, max(most + 1, math.ceil(max(ladder["levels"]))), method["num_speculative_tokens"])
     option = str(switch["option"])
     settings = rows if switch["form"] == ROWS else most
     overrides = {"speculation": {"options": {option: settings}}}
-    why = f"{first} pays until about {load(crossover[first]['pays_until'])} concurrent requests"
+    why = f"{first} pays until about {load(ends[first])} concurrent requests"
     if least > 1 and switch["form"] == LARGEST:
         why += f"; {option} has no lower end, so the batches below {least} are drafted for as well"
     return {
-        **empty,
         "offered": rows,
         "option": option,
         "settings": settings,
         "overrides": overrides,
         "command": _command(str(resolved["profile"]), overrides),
+        "tried": None,
         "why": why,
     }
 
 
+def _no_offer(why: str) -> Schedule:
+    return {
+        "offered": None, "option": None, "settings": None, "overrides": None, "command": None, "tried": None,
+        "why": why,
+    }  # fmt: skip
+
+
 def _refusal(
-    ladder: Mapping[str, Any],
-    switch: Mapping[str, Any],
-    method: Mapping[str, Any],
-    crossover: Mapping[str, Mapping[str, Any]],
+    ladder: Ladder,
+    switch: BatchSchedule | None,
+    method: ResolvedMethod,
+    crossover: Mapping[str, Crossover],
 ) -> str | None:
     """Return why there is no schedule to offer, or None."""
-    if not switch.get("option"):
-        return str(switch.get("why") or "it is not known whether this engine can switch by batch size")
+    if not switch or not switch.get("option"):
+        return str((switch and switch.get("why")) or "it is not known whether this engine can switch by batch size")
     if set(OPTIONS) & set(method.get("settings") or {}):
         return "the profile switches by batch size already: what was measured is with it"
     if ladder.get("load") != CLOSED:
@@ -84,7 +94,7 @@ def _refusal(
     return None
 
 
-def _costs_between(crossover: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _costs_between(crossover: Mapping[str, Crossover]) -> list[str]:
     """Return the levels that cost although speculation pays below and above them."""
     found = {
         level["level"]
@@ -101,7 +111,7 @@ def _rows(least: int, most: int, top: int, tokens: int) -> list[list[int]]:
     return [*below, [least, most, tokens], [most + 1, top, 0]]
 
 
-def _command(profile: str, overrides: Mapping[str, Any]) -> str:
+def _command(profile: str, overrides: Mapping[str, object]) -> str:
     """Return the line that measures the profile with the schedule; its result has a key of its own."""
     words = json.dumps({"overrides": overrides}, separators=(",", ":")).replace('"', '\\"')
     return f"make {profile} ARGS=\"-e '{words}'\""
@@ -110,33 +120,33 @@ def _command(profile: str, overrides: Mapping[str, Any]) -> str:
 # --- what came of it --------------------------------------------------------------------------------
 
 
-def tried(plain: Mapping[str, Any], switched: Mapping[str, Any]) -> dict[str, Any]:
+def tried(plain: Ladder, switched: Ladder) -> Tried:
     """Return what the schedule did, from the ladder without it and the one with it; both with their ``crossover``.
 
     For each kind ``levels`` (the speed-up over the own baseline without and with the switch), ``keeps`` (it still
     pays where it paid for sure), ``mends`` (nothing costs any more; None where nothing did) and ``sentence``.
     """
-    kinds = [kind for kind in plain["crossover"] if kind in switched["crossover"]]
-    return {"kinds": {kind: _compared(plain["crossover"][kind], switched["crossover"][kind]) for kind in kinds}}
+    one, two = plain["crossover"] or {}, switched["crossover"] or {}
+    return {"kinds": {kind: _compared(one[kind], two[kind]) for kind in one if kind in two}}
 
 
-def _compared(plain: Mapping[str, Any], switched: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(plain: Crossover, switched: Crossover) -> TriedKind:
     with_it = {one["level"]: one for one in switched["levels"]}
     pairs = [(one, with_it[one["level"]]) for one in plain["levels"] if one["level"] in with_it]
     sure = [(one, two) for one, two in pairs if one["word"] == PAYS]
     costly = [(one, two) for one, two in pairs if one["word"] == "costs"]
-    found: dict[str, Any] = {
+    return {
         "levels": [
             {"level": one["level"], "plain": one["speedup"], "switched": two["speedup"], "word": two["word"]}
             for one, two in pairs
         ],
         "keeps": all(two["word"] == PAYS for _, two in sure) if sure else None,
         "mends": all(two["word"] != "costs" for _, two in costly) if costly else None,
+        "sentence": _told(sure, costly),
     }
-    return found | {"sentence": _told(sure, costly)}
 
 
-def _told(sure: Sequence[tuple[Any, Any]], costly: Sequence[tuple[Any, Any]]) -> str:
+def _told(sure: Sequence[Levels], costly: Sequence[Levels]) -> str:
     """Return the lowest level that paid and the highest that cost, with the switch and without it."""
     parts = []
     for pairs, place in ((sure, 0), (costly, -1)):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TypedDict
 
 _HALVINGS = 60
 
@@ -115,7 +115,17 @@ def chance_of(length: float, tokens: int) -> float | None:
     return high if length > 1 else 0.0
 
 
-def break_even(points: Sequence[Point], level: float, tokens: int) -> dict[str, Any]:
+class BreakEven(TypedDict):
+    """From which acceptance on speculation pays at a load, in three ways, and whether the load was measured."""
+
+    level: float
+    rate: float
+    length: float
+    chance: float | None
+    measured: bool
+
+
+def break_even(points: Sequence[Point], level: float, tokens: int) -> BreakEven:
     """Return from which acceptance on speculation pays at a load, in the three ways that people say it.
 
     ``rate``: accepted over drafted tokens. ``length``: the mean acceptance length of a draft of K = ``tokens``.

@@ -7,12 +7,14 @@ is wrong by d puts the cost wrong by about d·N/M. A kind counts with the weight
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from ..bench.samples import Result, disturbances, requests_of, tpot_by_prompt
+from ..bench.result_types import ArmResult
+from ..bench.samples import disturbances, requests_of, tpot_by_prompt
 from ..bench.stats import Estimated, estimate, paired_ratios
+from ..bench.sweep.ladder_types import Ladder, LadderStep
 from ..core.errors import DrafthouseError, Problem
 from .break_even import Counts, Point, cost_of, counts_of
 from .drafting import counter_of
@@ -29,7 +31,7 @@ class _Part:
     speedup: Estimated
 
 
-def points_of(baseline: Result, speculative: Result, ladder: Mapping[str, Any] | None, tokens: int) -> list[Point]:
+def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None, tokens: int) -> list[Point]:
     """Return the cost of a drafted token at every load that was measured; ``tokens`` is K.
 
     The ladder's levels first (a closed loop's: an open one sets the rate of requests and not what is under way);
@@ -49,7 +51,7 @@ def points_of(baseline: Result, speculative: Result, ladder: Mapping[str, Any] |
     return sorted(points, key=lambda point: point.level)
 
 
-def points_of_ladder(ladder: Mapping[str, Any], tokens: int) -> list[Point]:
+def points_of_ladder(ladder: Ladder, tokens: int) -> list[Point]:
     """Return what a ladder with its ``crossover`` tells; levels without a good pair of steps tell nothing."""
     if ladder.get("load") != CLOSED:
         return []
@@ -66,7 +68,7 @@ def points_of_ladder(ladder: Mapping[str, Any], tokens: int) -> list[Point]:
     return _pooled(parts)
 
 
-def points_of_pair(baseline: Result, speculative: Result, tokens: int) -> list[Point]:
+def points_of_pair(baseline: ArmResult, speculative: ArmResult, tokens: int) -> list[Point]:
     """Return what two results tell, at their concurrency; a disturbed group tells nothing."""
     level = float(speculative.get("max_concurrency") or 1)
     bad = {group for result in (baseline, speculative) for group, _, _ in disturbances(result)}
@@ -84,7 +86,7 @@ def points_of_pair(baseline: Result, speculative: Result, tokens: int) -> list[P
     return _pooled(parts)
 
 
-def _of_step(step: Mapping[str, Any], tokens: int) -> Counts | None:
+def _of_step(step: LadderStep, tokens: int) -> Counts | None:
     """Return what a ladder's step drafted, None where it does not say."""
     drafted, accepted = counter_of(step, "draft_tokens"), counter_of(step, "accepted_tokens")
     if not drafted or accepted is None:
@@ -94,10 +96,11 @@ def _of_step(step: Mapping[str, Any], tokens: int) -> Counts | None:
     return counts_of(drafted, accepted, tokens, drafts, _answered(step))
 
 
-def _answered(step: Mapping[str, Any]) -> float | None:
+def _answered(step: LadderStep) -> float | None:
     """Return the tokens that the engine itself counted over the step, as it counted the drafts; else the answers'."""
-    pair = step.get("counters") or {}
-    ends = [((pair.get(when) or {}).get("traffic") or {}).get("output_tokens") for when in ("before", "after")]
+    pair = step.get("counters")
+    snapshots = (pair.get("before"), pair.get("after")) if pair else (None, None)
+    ends = [(one and (one.get("traffic") or {}).get("output_tokens")) or None for one in snapshots]
     if ends[1] is not None:
         return float(ends[1] - (ends[0] or 0.0))
     mean = step.get("mean_output_tokens")

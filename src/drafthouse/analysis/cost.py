@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from ..bench.client import OK
+from ..bench.result_types import ArmResult, Power
 from ..profiles.memory_fit import GB
+from ..profiles.resolved_types import FitNumbers, ResolvedProfile
+from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memory, Money, TokenCosts
 
 MILLION = 1_000_000
 JOULES_PER_KWH = 3_600_000
 ARMS = ("baseline", "speculative")
-
-Data = dict[str, Any]
 
 # What engines say of the memory they take, in their own units.
 _GIB, _MIB = 1024**3, 1024**2
@@ -57,11 +57,11 @@ def memory_told(log: str) -> dict[str, int]:
 
 
 def costs(
-    result: Mapping[str, Any],
-    power: Mapping[str, Any] | None,
+    result: ArmResult,
+    power: Power | None,
     price_per_hour: float | None = None,
     currency: str | None = None,
-) -> Data:
+) -> TokenCosts:
     """Return what the tokens of a result cost.
 
     ``energy``: joules per output token and kWh per million of them, with the idle power inside and without it; the
@@ -80,14 +80,15 @@ def costs(
     }
 
 
-def _energy(power: Mapping[str, Any] | None, tokens: int, why: list[str]) -> Data | None:
-    if not power or power.get("energy_j") is None:
-        why.append(f"energy: {(power or {}).get('why') or 'no power was read'}")
+def _energy(power: Power | None, tokens: int, why: list[str]) -> Energy | None:
+    joules = power.get("energy_j") if power else None
+    if not power or joules is None:
+        why.append(f"energy: {(power and power.get('why')) or 'no power was read'}")
         return None
     if not tokens:
         why.append("energy: no tokens were counted")
         return None
-    whole, above = power["energy_j"] / tokens, power.get("energy_above_idle_j")
+    whole, above = joules / tokens, power.get("energy_above_idle_j")
     net = above / tokens if above is not None else None
     return {
         "source": power["source"],
@@ -101,13 +102,13 @@ def _energy(power: Mapping[str, Any] | None, tokens: int, why: list[str]) -> Dat
 
 
 def _money(
-    result: Mapping[str, Any],
+    result: ArmResult,
     tokens_in: int,
     tokens_out: int,
     price: float | None,
     currency: str | None,
     why: list[str],
-) -> Data | None:
+) -> Money | None:
     if price is None:
         why.append("money: the site names no price (drafthouse_price_per_hour)")
         return None
@@ -128,24 +129,24 @@ def _money(
     }
 
 
-def _waiting_share(result: Mapping[str, Any]) -> float | None:
+def _waiting_share(result: ArmResult) -> float | None:
     """Return the part of the requests' time that went by before their first token."""
     good = [
-        one
+        (ttft, e2el)
         for one in result.get("requests") or []
-        if one.get("status") == OK and one.get("ttft_ms") is not None and one.get("e2el_ms")
+        if one.get("status") == OK and (ttft := one.get("ttft_ms")) is not None and (e2el := one.get("e2el_ms"))
     ]
-    whole = math.fsum(one["e2el_ms"] for one in good)
-    return math.fsum(one["ttft_ms"] for one in good) / whole if whole else None
+    whole = math.fsum(e2el for _, e2el in good)
+    return math.fsum(ttft for ttft, _ in good) / whole if whole else None
 
 
-def devices_of(resolved: Mapping[str, Any]) -> int:
+def devices_of(resolved: ResolvedProfile) -> int:
     """Return over how many devices the resolved profile splits the target."""
     one = float(resolved["hardware"]["bandwidth_gb_s"]) * GB
     return max(1, round(float(resolved["expectation"]["bandwidth_bytes_s"]) / one))
 
 
-def bandwidth_share(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> Data | None:
+def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> Bandwidth | None:
     """Return how near an arm's decoding comes to what the memory's bandwidth allows; None where a part is missing.
 
     The roofline argument (as `memory_fit.decode_limit`): every decode step reads the target's weights once, the KV
@@ -181,7 +182,7 @@ def bandwidth_share(result: Mapping[str, Any], resolved: Mapping[str, Any], arm:
     }
 
 
-def drafted_tokens(result: Mapping[str, Any], resolved: Mapping[str, Any]) -> float:
+def drafted_tokens(result: ArmResult, resolved: ResolvedProfile) -> float:
     """Return the tokens drafted a step: counted where the engine tells it, else what the profile asks for."""
     drafted, drafts = result.get("spec_decode_draft_tokens"), result.get("spec_decode_num_drafts")
     if drafted is not None and drafts:
@@ -189,9 +190,9 @@ def drafted_tokens(result: Mapping[str, Any], resolved: Mapping[str, Any]) -> fl
     return float((resolved.get("method") or {}).get("num_speculative_tokens") or 0)
 
 
-def _kv_read(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -> float:
+def _kv_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
     """Return the bytes of KV cache that one step of the whole batch reads: streams x mean context x bytes a token."""
-    fit = ((resolved.get("arms") or {}).get(arm) or {}).get("fit")
+    fit = _fit(resolved, arm)
     done = result.get("completed")
     if not fit or not done:
         return 0.0
@@ -201,34 +202,48 @@ def _kv_read(result: Mapping[str, Any], resolved: Mapping[str, Any], arm: str) -
     return float(fit["kv_per_token"]) * devices_of(resolved) * tokens / int(done) * streams
 
 
-def memory_used(resolved: Mapping[str, Any], arm: str, result: Mapping[str, Any]) -> Data:
+def _fit(resolved: ResolvedProfile, arm: str) -> FitNumbers | None:
+    built = (resolved.get("arms") or {}).get(arm)
+    return built.get("fit") if built else None
+
+
+def memory_used(resolved: ResolvedProfile, arm: str, result: ArmResult) -> Memory:
     """Return the memory of an arm in bytes: what was planned on one device, what the engine told, what the GPUs showed.
 
     ``planned``: weights, draft, kv, overhead (on one device). ``told``: what the engine's own log says
     (`memory_told`), {} where it says nothing. ``gpus``: the most that each GPU showed as used around a group of
     requests; it holds whatever else runs there.
     """
-    fit = ((resolved.get("arms") or {}).get(arm) or {}).get("fit") or {}
+    fit = _fit(resolved, arm)
     told = dict(result.get("memory") or {})
     if "kv_tokens" in told and fit:
         # Some builds tell the room in tokens alone.
         told.setdefault("kv_bytes", int(told["kv_tokens"] * fit["kv_per_token"]))
-    names = {"weights": "weights", "draft": "draft", "kv": "kv_needed", "overhead": "overhead", "reserved": "reserved"}
     return {
-        "planned": {name: fit.get(field) for name, field in names.items()} if fit else {},
+        "planned": {
+            "weights": fit.get("weights"),
+            "draft": fit.get("draft"),
+            "kv": fit.get("kv_needed"),
+            "overhead": fit.get("overhead"),
+            "reserved": fit.get("reserved"),
+        }
+        if fit
+        else {},
         "told": told,
         "gpus": _gpu_memory(result),
     }
 
 
-def _gpu_memory(result: Mapping[str, Any]) -> list[Data]:
-    machine = result.get("machine") or {}
-    states = [machine.get("before") or {}, machine.get("after") or {}]
+def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
+    machine = result.get("machine")
+    if not machine:
+        return []
+    states = [machine.get("before"), machine.get("after")]
     for group in machine.get("groups") or []:
-        states += [group.get("before") or {}, group.get("after") or {}]
-    most: dict[object, Data] = {}
+        states += [group.get("before"), group.get("after")]
+    most: dict[int | None, GpuMemory] = {}
     for state in states:
-        for gpu in state.get("gpus") or []:
+        for gpu in (state.get("gpus") or []) if state else []:
             used = gpu.get("memory_used_bytes")
             kept = most.setdefault(
                 gpu.get("index"), {"name": gpu.get("name"), "used": used, "total": gpu.get("memory_total_bytes")}
@@ -238,10 +253,10 @@ def _gpu_memory(result: Mapping[str, Any]) -> list[Data]:
     return list(most.values())
 
 
-def cost_table(results: Mapping[str, Mapping[str, Any]], resolved: Mapping[str, Any]) -> Data:
+def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> dict[str, ArmCost]:
     """Return everything of this module for each arm, JSON-serialisable: the report's `cost`."""
     site = resolved.get("site") or {}
-    table: Data = {}
+    table: dict[str, ArmCost] = {}
     for arm, result in results.items():
         power = result.get("power")
         engine = result.get("engine") or {}
@@ -307,29 +322,30 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
 )
 
 
-def cost_rows(table: Mapping[str, Any]) -> list[Data]:
+def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
     """Return the table as rows to print: what, unit, a value an arm, note; rows that nobody fills are left out."""
-    named = [(entry.get("money") or {}).get("currency") for entry in table.values()]
+    named = [money["currency"] for entry in table.values() if (money := entry.get("money"))]
     currency = next((name for name in named if name), None)
-    rows = []
+    rows: list[CostRow] = []
     for what, unit, place, factor, note in _ROWS:
         values = {arm: _at(entry, place) for arm, entry in table.items()}
         if all(value is None for value in values.values()):
             continue
+        shown = {arm: value * factor if value is not None else None for arm, value in values.items()}
         rows.append(
             {
                 "what": what,
                 "unit": unit.format(currency=currency or "money"),
-                **{arm: value * factor if value is not None else None for arm, value in values.items()},
+                "baseline": shown.get("baseline"),
+                "speculative": shown.get("speculative"),
                 "note": note,
             }
         )
     return rows
 
 
-def _at(entry: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
-    value: Any = entry
+def _at(entry: object, place: tuple[str, ...]) -> float | None:
+    value = entry
     for key in place:
         value = value.get(key) if isinstance(value, Mapping) else None
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -23,17 +23,27 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bench.stats import CONFIDENCE, RESAMPLES, SEED, median, median_interval, paired_ratios
-from ..bench.sweep.ladder_types import Crossover
+from ..bench.stats import CONFIDENCE, RESAMPLES, SEED, Estimated, median, median_interval, paired_ratios
+from ..bench.sweep.ladder_types import (
+    Control,
+    Crossing,
+    Crossover,
+    Ladder,
+    LadderStep,
+    LevelChange,
+    LevelVerdict,
+    MissingLevel,
+    SettledLevel,
+)
 from ..prompts.load_levels import CLOSED
 from .crossover_text import CLOSED_UNIT, reasons, sentence
 from .level_claims import claimed, prompts_needed, prompts_needed_above, starts_of, widened
 from .verdict_text import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS, THRESHOLD
+from .verdict_types import Judgement
 
 # What others read from here.
 __all__ = ["COSTS", "UNCLEAR", "agreed", "crossings", "fill", "headline", "prompts_needed", "word_of"]
@@ -43,17 +53,17 @@ OK = "ok"
 BASELINE, SPECULATIVE = "baseline", "speculative"
 #: What stands in the crossovers of resamples that never pay, and of those that pay at every level.
 NEVER, ALWAYS = 0.0, math.inf
+_NO_CROSSING: Crossing = {
+    "pays_until": None, "pays_from": None, "interval": None, "reaches_top": False, "gaps": [], "beyond": None,
+}  # fmt: skip
 
-Step = Mapping[str, Any]
 Ratios = dict[str, float]
 Array = NDArray[np.float64]
-Steps = dict[tuple[str, Any], Step]
-#: The A/B's word on one level: ``level``, ``word``, and ``speedup`` (an `Estimate` as plain data).
-Settled = Mapping[str, Any]
+Steps = dict[tuple[str, int], LadderStep]
 
 
 def fill(
-    ladder: Mapping[str, Any], resamples: int = RESAMPLES, settled: Mapping[str, Settled] | None = None
+    ladder: Ladder, resamples: int = RESAMPLES, settled: Mapping[str, SettledLevel] | None = None
 ) -> dict[str, Crossover]:
     """Return the crossover of every kind of a ladder, as plain data: what stands in its ``crossover``.
 
@@ -70,7 +80,7 @@ def fill(
     }
 
 
-def agreed(ladder: Mapping[str, Any] | None, verdict: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def agreed(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
     """Return the ladder with the A/B's word at the level and for the kind that both were measured at.
 
     That is where the loop is closed, ``verdict`` (of `verdict.judge`) is about this one kind, and its concurrency is
@@ -78,33 +88,34 @@ def agreed(ladder: Mapping[str, Any] | None, verdict: Mapping[str, Any]) -> Mapp
     wrong output). A verdict over several kinds together is about none of them alone.
     """
     kinds, level = verdict["scope"]["kinds"], verdict["scope"]["concurrency"]
-    one = ((ladder or {}).get("crossover") or {}).get(kinds[0]) if len(kinds) == 1 else None
-    entry = next((own for own in (one or {}).get("levels") or [] if own["level"] == level), None)
-    speaks = verdict["word"] != INVALID and not verdict.get("wrong_output") and verdict["speedup"]
-    if not ladder or not one or not entry or not speaks or ladder.get("load", CLOSED) != CLOSED:
+    known = (ladder.get("crossover") or {}) if ladder else {}
+    one = known.get(kinds[0]) if len(kinds) == 1 else None
+    levels = [own["level"] for own in one.get("levels") or []] if one else []
+    speedup = verdict["speedup"] if verdict["word"] != INVALID and not verdict.get("wrong_output") else None
+    if not ladder or not one or level is None or level not in levels or not speedup:
         return ladder
-    if (verdict["word"] == PAYS) == _covers(one, level):
+    if ladder.get("load", CLOSED) != CLOSED or (verdict["word"] == PAYS) == _covers(one, level):
         return ladder
-    settled = {"level": level, "word": verdict["word"], "speedup": verdict["speedup"]}
+    settled: SettledLevel = {"level": level, "word": verdict["word"], "speedup": speedup}
     found = fill({**ladder, "kinds": kinds}, settled={kinds[0]: settled})
-    return {**ladder, "crossover": {**ladder["crossover"], kinds[0]: found[kinds[0]]}}
+    return {**ladder, "crossover": {**known, kinds[0]: found[kinds[0]]}}
 
 
-def _covers(one: Mapping[str, Any], level: float) -> bool:
+def _covers(one: Crossover, level: float) -> bool:
     """Return whether the sentence of a kind says that it pays at a level."""
     if one["word"] != PAYS or level in one["gaps"] or level < (one["pays_from"] or one.get("quoted") or 0):
         return False
-    return bool(one["reaches_top"] or level <= one["pays_until"])
+    return one["reaches_top"] or (one["pays_until"] is not None and level <= one["pays_until"])
 
 
-def word_of(speedup: Mapping[str, Any]) -> str:
+def word_of(speedup: Estimated) -> str:
     """Return the word of one level for its speed-up (an `Estimate` as plain data)."""
     if speedup["reach"] < speedup["confidence"]:
         return UNCLEAR
     return PAYS if speedup["low"] > THRESHOLD else COSTS if speedup["high"] < 1 / THRESHOLD else UNCLEAR
 
 
-def headline(crossover: Mapping[str, Mapping[str, Any]], kinds: Sequence[str] = ()) -> str:
+def headline(crossover: Mapping[str, Crossover], kinds: Sequence[str] = ()) -> str:
     """Return the sentences of some kinds (all of them without any) as one text, each after its kind."""
     chosen = [kind for kind in (kinds or crossover) if kind in crossover]
     return "; ".join(f"{kind} {crossover[kind]['sentence']}" for kind in chosen)
@@ -113,12 +124,12 @@ def headline(crossover: Mapping[str, Mapping[str, Any]], kinds: Sequence[str] = 
 # --- one kind ---------------------------------------------------------------------------------------
 
 
-def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, settled: Settled | None) -> Any:
+def _of_kind(ladder: Ladder, steps: Sequence[LadderStep], resamples: int, settled: SettledLevel | None) -> Crossover:
     planned = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
     unit = str(ladder.get("unit") or CLOSED_UNIT)
-    both: dict[float, tuple[Steps, list[Any]]] = {}
+    both: dict[float, tuple[Steps, list[int]]] = {}
     table: dict[float, Ratios] = {}
-    missing: list[dict[str, Any]] = []
+    missing: list[MissingLevel] = []
     for level in planned:
         here = [step for step in steps if step["level"] == level]
         good, rounds = _good(here)
@@ -131,20 +142,16 @@ def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, s
     told = {settled["level"]: settled["word"] == PAYS} if settled else None
     values = {level: list(ratios.values()) for level, ratios in table.items()}
     asked, paying = claimed(planned, values, spread, THRESHOLD, told)
-    levels = [
-        _level(level, *both[level])
-        | {
-            "speedup": (speedup := widened(median_interval(values[level]), *spread[level]).as_dict()),
-            "corrected": asked[level].as_dict(),
-            "word": word_of(speedup),
-        }
-        for level in table
-    ]
-    for one in levels:
-        if settled and one["level"] == settled["level"]:
-            word = PAYS if told and told[one["level"]] else UNCLEAR if one["word"] == PAYS else one["word"]
-            one |= {"word": word, "settled": dict(settled)}
-    found: dict[str, Any] = {
+    levels: list[LevelVerdict] = []
+    for level in table:
+        speedup = widened(median_interval(values[level]), *spread[level]).as_dict()
+        one = _level(level, *both[level], speedup, asked[level].as_dict())
+        if settled and level == settled["level"]:
+            one["word"] = PAYS if told and told[level] else UNCLEAR if one["word"] == PAYS else one["word"]
+            one["settled"] = settled
+        levels.append(one)
+    crossing = _crossing(levels, _resampled(table, spread, resamples)) if paying else _NO_CROSSING
+    found: Crossover = {
         "word": PAYS if paying else _without_claim(levels),
         "unit": unit,
         "levels": levels,
@@ -154,35 +161,35 @@ def _of_kind(ladder: Mapping[str, Any], steps: Sequence[Step], resamples: int, s
         "prompts_needed": prompts_needed(len(planned)),
         "prompts_needed_above": prompts_needed_above(len(planned)),
         "starts": {"sd": starts.sd, "rounds": starts.rounds},
-        "pays_until": None,
-        "pays_from": None,
-        "interval": None,
-        "reaches_top": False,
-        "gaps": [],
-        "beyond": None,
+        "pays_until": crossing["pays_until"],
+        "pays_from": crossing["pays_from"],
+        "interval": crossing["interval"],
+        "reaches_top": crossing["reaches_top"],
+        "gaps": list(crossing["gaps"]),
+        "beyond": crossing["beyond"],
         "missing": missing,
     }
     if paying:
         # What is quoted is a level that stands: the lowest one.
         found["quoted"] = paying[0]
-        found |= _crossing(levels, _resampled(table, spread, resamples))
+        found["at_the_top"] = crossing.get("at_the_top")
     found["reasons"] = reasons(found)
     found["sentence"] = sentence(found, unit)
     return found
 
 
-def _without_claim(levels: Sequence[Mapping[str, Any]]) -> str:
+def _without_claim(levels: Sequence[LevelVerdict]) -> str:
     """Return the word of a ladder of which no level is claimed."""
 
-    def lacks(one: Mapping[str, Any]) -> bool:
-        return bool(one["corrected"]["reach"] < one["corrected"]["confidence"])
+    def lacks(one: LevelVerdict) -> bool:
+        return one["corrected"]["reach"] < one["corrected"]["confidence"]
 
     # A gain that begins at a higher load needs more prompts: without them nobody knows.
     unknown = all(map(lacks, levels)) or any(lacks(one) and one["word"] == PAYS for one in levels)
     return CANNOT_SAY if unknown else DOES_NOT_PAY
 
 
-def _good(steps: Sequence[Step]) -> tuple[Steps, list[Any]]:
+def _good(steps: Sequence[LadderStep]) -> tuple[Steps, list[int]]:
     """Return the good steps of one level by arm and round, and the rounds in which both arms have one.
 
     Where a round has a step twice (an arm that was started again), the last one counts.
@@ -192,7 +199,7 @@ def _good(steps: Sequence[Step]) -> tuple[Steps, list[Any]]:
     return good, rounds
 
 
-def _ratios(good: Steps, rounds: Sequence[Any]) -> Ratios:
+def _ratios(good: Steps, rounds: Sequence[int]) -> Ratios:
     """Return the speed-up of every prompt that both arms answered in the same round."""
     times: dict[str, dict[str, list[float]]] = {BASELINE: {}, SPECULATIVE: {}}
     for number in rounds:
@@ -205,7 +212,7 @@ def _ratios(good: Steps, rounds: Sequence[Any]) -> Ratios:
     return {prompt: ratios[prompt] for prompt in sorted(ratios)}
 
 
-def _tpot(step: Step) -> dict[str, list[float]]:
+def _tpot(step: LadderStep) -> dict[str, list[float]]:
     """Return the usable times per output token of a step in ms, by prompt."""
     usable = {
         str(prompt): [float(value) for value in values if value is not None and math.isfinite(value) and value > 0]
@@ -214,7 +221,7 @@ def _tpot(step: Step) -> dict[str, list[float]]:
     return {prompt: values for prompt, values in usable.items() if values}
 
 
-def _why_missing(steps: Sequence[Step], rounds: Sequence[Any]) -> str:
+def _why_missing(steps: Sequence[LadderStep], rounds: Sequence[int]) -> str:
     if rounds:
         return "no prompt was answered in both arms"
     bad = sorted({f"{step['arm']} {step['status']}" for step in steps if step["status"] != OK})
@@ -224,38 +231,42 @@ def _why_missing(steps: Sequence[Step], rounds: Sequence[Any]) -> str:
     return f"only {arms[0]} was measured" if arms else "not measured"
 
 
-def _shifts(good: Steps, rounds: Sequence[Any]) -> list[float]:
+def _shifts(good: Steps, rounds: Sequence[int]) -> list[float]:
     """Return the logarithm of each round's own speed-up at one level: the median over its prompts."""
     by_round = [list(_ratios(good, [number]).values()) for number in rounds]
     return [math.log(median(ratios)) for ratios in by_round if ratios]
 
 
-def _level(level: float, good: Steps, rounds: Sequence[Any]) -> dict[str, Any]:
+def _level(level: float, good: Steps, rounds: Sequence[int], speedup: Estimated, corrected: Estimated) -> LevelVerdict:
     return {
         "level": level,
         "rounds": len(rounds),
         # All the tokens that the server gives, not one user's: it can still gain where TPOT loses nothing more.
         "throughput_ratio": _throughput_ratio(good, rounds),
         "control": _control(good),
+        "speedup": speedup,
+        "corrected": corrected,
+        "word": word_of(speedup),
     }
 
 
-def _throughput_ratio(good: Steps, rounds: Sequence[Any]) -> float | None:
+def _throughput_ratio(good: Steps, rounds: Sequence[int]) -> float | None:
     """Return the output tokens a second of the speculative arm over the baseline's; None where one is unknown."""
     told = {arm: [good[arm, number].get("output_throughput") for number in rounds] for arm in (SPECULATIVE, BASELINE)}
     known = {arm: [float(value) for value in values if value] for arm, values in told.items()}
     return median(known[SPECULATIVE]) / median(known[BASELINE]) if all(known.values()) else None
 
 
-def _control(good: Steps) -> dict[str, Any] | None:
+def _control(good: Steps) -> Control | None:
     """Return the baseline's first good round over its second, prompt by prompt: what the box does by itself."""
-    first, second, *_ = [*sorted(number for arm, number in good if arm == BASELINE), None, None]
-    if second is None:
+    rounds = sorted(number for arm, number in good if arm == BASELINE)
+    if len(rounds) < 2:
         return None
+    first, second = rounds[:2]
     ratios = paired_ratios(_tpot(good[BASELINE, first]), _tpot(good[BASELINE, second]))
     if not ratios:
         return None
-    return median_interval(list(ratios.values())).as_dict() | {"rounds": [first, second]}
+    return {**median_interval(list(ratios.values())).as_dict(), "rounds": [first, second]}
 
 
 # --- where it crosses -------------------------------------------------------------------------------
@@ -278,7 +289,7 @@ def crossings(levels: Sequence[float], medians: Array) -> Array:
     return found
 
 
-def _searched(levels: Sequence[Mapping[str, Any]], medians: Array) -> int:
+def _searched(levels: Sequence[LevelVerdict], medians: Array) -> int:
     """Return among how many levels, from the lowest, the crossover is: up to the first cost that no gain follows.
 
     Such a level is the last of them. A gain is one whose whole interval is above the threshold: a median alone lies
@@ -290,7 +301,7 @@ def _searched(levels: Sequence[Mapping[str, Any]], medians: Array) -> int:
     return next(ends, len(levels))
 
 
-def _crossing(levels: Sequence[Mapping[str, Any]], resampled: Array) -> dict[str, Any]:
+def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
     """Return the crossover with its interval, and what lies before and beyond it.
 
     ``resampled`` are medians that might have been: a row for each resample, a column a level.
@@ -336,7 +347,7 @@ def _pays_from(places: Sequence[float], medians: Array, first: int) -> float | N
     return float(2.0 ** (math.log2(places[first - 1]) * (1 - share) + math.log2(places[first]) * share))
 
 
-def _change(level: Mapping[str, Any]) -> dict[str, Any]:
+def _change(level: LevelVerdict) -> LevelChange:
     return {"level": level["level"], "change": level["speedup"]["median"] - 1.0}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from ..bench.stats import Estimated
+from ..bench.sweep.ladder_types import Crossover, LevelVerdict
 from ..core.format import DASH, count, listing, percent, shown_level, times, times_span
 from .verdict_text import CANNOT_SAY, PAYS
 
@@ -12,7 +13,7 @@ from .verdict_text import CANNOT_SAY, PAYS
 CLOSED_UNIT = "concurrent requests"
 
 
-def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
+def sentence(one: Crossover, unit: str = CLOSED_UNIT) -> str:
     """Return the verdict over the load for one kind of work.
 
     "pays 1.80x (1.75 to 1.86) for one user, until about 12 concurrent requests (9 to 14); costs 20 % beyond (at
@@ -30,16 +31,17 @@ def sentence(one: Mapping[str, Any], unit: str = CLOSED_UNIT) -> str:
         told += f", from about {load(one['pays_from'])}"
     if one["reaches_top"]:
         told += f", and up to {shown_level(levels[-1]['level'])} {unit}, the most that was measured"
-        if one["interval"][0] is not None:
-            told += f" (surely until {load(one['interval'][0])})"
-    else:
+        surely = one["interval"][0] if one["interval"] else None
+        if surely is not None:
+            told += f" (surely until {load(surely)})"
+    elif one["pays_until"] is not None and one["interval"]:
         told += f", until about {load(one['pays_until'])} {unit}{_interval(one['interval'], levels)}"
     if one["gaps"]:
         told += f", but not at {listing([load(level) for level in one['gaps']])}{_cost_of_gaps(one)}"
     return f"{told}{_beyond(one)}{_of_the_ab(one, unit)}"
 
 
-def reasons(one: Mapping[str, Any]) -> list[str]:
+def reasons(one: Crossover) -> list[str]:
     """Return what the word of a kind rests on, the weightiest first."""
     levels, missing, unit = one["levels"], one["missing"], one["unit"]
     if not levels:
@@ -85,7 +87,7 @@ def load(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _bound(one: Mapping[str, Any]) -> list[str]:
+def _bound(one: Crossover) -> list[str]:
     """Return the bound that a claim rests on: of the level that is quoted, or of the best one where none is."""
     asked = [level for level in one["levels"] if not level.get("settled")]
     quoted = [level for level in asked if level["level"] == one.get("quoted")]
@@ -101,7 +103,7 @@ def _bound(one: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _of_the_ab(one: Mapping[str, Any], unit: str) -> str:
+def _of_the_ab(one: Crossover, unit: str) -> str:
     """Return whose word it is at the level where the A/B and the ladder said different things."""
     for level in one["levels"]:
         if settled := level.get("settled"):
@@ -124,7 +126,7 @@ def _span(levels: Sequence[float], unit: str) -> str:
     return f"{shown_level(levels[0])} to {shown_level(levels[-1])} {unit}"
 
 
-def _interval(interval: Sequence[float | None], levels: Sequence[Mapping[str, Any]]) -> str:
+def _interval(interval: Sequence[float | None], levels: Sequence[LevelVerdict]) -> str:
     """Return the interval in brackets; an open end is said as outside of the ladder."""
     low, high = interval
     lower = f"below {shown_level(levels[0]['level'])}" if low is None else load(low)
@@ -132,7 +134,7 @@ def _interval(interval: Sequence[float | None], levels: Sequence[Mapping[str, An
     return f" ({lower} to {upper})" if low is None or high is None else f" ({lower}{DASH}{upper})"
 
 
-def _beyond(one: Mapping[str, Any]) -> str:
+def _beyond(one: Crossover) -> str:
     """Return what happens above the crossover: a cost where there is one, and nothing where the ladder ends."""
     if one["reaches_top"]:
         return ""
@@ -141,8 +143,8 @@ def _beyond(one: Mapping[str, Any]) -> str:
         return "; no clear difference beyond"
     places = f"at {shown_level(first['level'])}"
     if last and last["level"] != first["level"]:
-        places += f"; {_cost(last)} at {shown_level(last['level'])}"
-    told = f"; costs {_cost(first)} beyond ({places})"
+        places += f"; {_cost(last['change'])} at {shown_level(last['level'])}"
+    told = f"; costs {_cost(first['change'])} beyond ({places})"
     # A median above the bar whose interval is not: neither a gain to claim nor a level to pass over.
     unsure = [
         shown_level(level["level"])
@@ -152,21 +154,21 @@ def _beyond(one: Mapping[str, Any]) -> str:
     return f"{told}; unclear again at {listing(unsure)}" if unsure else told
 
 
-def _cost_of_gaps(one: Mapping[str, Any]) -> str:
+def _cost_of_gaps(one: Crossover) -> str:
     """Return what the levels in between cost, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
     costly = [
-        f"{_cost({'change': level['speedup']['median'] - 1.0})} at {shown_level(level['level'])}"
+        f"{_cost(level['speedup']['median'] - 1.0)} at {shown_level(level['level'])}"
         for level in one["levels"]
         if level["level"] in one["gaps"] and level["word"] == "costs"
     ]
     return f" (costs {'; '.join(costly)})" if costly else ""
 
 
-def _cost(change: Mapping[str, Any]) -> str:
-    return f"{-100 * change['change']:.0f} %"
+def _cost(change: float) -> str:
+    return f"{-100 * change:.0f} %"
 
 
-def _without_gain(one: Mapping[str, Any], unit: str) -> str:
+def _without_gain(one: Crossover, unit: str) -> str:
     """Return what the levels of a ladder that does not pay show."""
     levels = one["levels"]
     costly = [level for level in levels if level["word"] == "costs"]
@@ -184,5 +186,5 @@ def _without_gain(one: Mapping[str, Any], unit: str) -> str:
     return "no clear difference"
 
 
-def _unsteady(control: Mapping[str, Any], threshold: float) -> bool:
-    return bool(control["low"] > threshold or control["high"] < 1 / threshold)
+def _unsteady(control: Estimated, threshold: float) -> bool:
+    return control["low"] > threshold or control["high"] < 1 / threshold

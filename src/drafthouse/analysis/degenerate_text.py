@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..bench.samples import Request, Result, requests_of, whole_prompt
+from ..bench.result_types import ArmResult, Request
+from ..bench.samples import requests_of, whole_prompt
 from ..core.format import count
 from .paired_tests import losses_chance
+from .verdict_types import GateSide, JudgedArms, not_measured
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is judged in one.
 CHANCE = 0.01
@@ -127,7 +129,7 @@ def strange(text: str, normal: Normal) -> str | None:
 FAULTS = (repeats, strange)
 
 
-def judge_texts(baseline: Result, speculative: Result) -> dict[str, Any]:
+def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     """Return what the gate says of two arms, without its name and title: see `gates.judge_gates`."""
     arms = [_answers(requests_of(result)) for result in (baseline, speculative)]
     shared = [key for key in arms[0] if key in arms[1]]
@@ -135,10 +137,9 @@ def judge_texts(baseline: Result, speculative: Result) -> dict[str, Any]:
     judged = _trouble_of(found[0], found[1])
     if not judged:
         said = f"fewer than {REFERENCES + 1} prompts with a text, which does not tell what is normal"
-        nothing: dict[str, Any] = {"said": "not judged", "passed": 0, "total": 0, "examples": []}
-        return {"word": "not measured", "said": said, "baseline": dict(nothing), "speculative": dict(nothing)}
+        return not_measured(said, "not judged")
     sides = [_told(judged, place) for place in (0, 1)]
-    head = {"baseline": sides[0], "speculative": sides[1]}
+    head: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": ""}
     sets = _sets(judged, found[0])
     for units, where in sets.items():
         for fault in range(len(FAULTS)):
@@ -250,7 +251,7 @@ def _normal(baseline: Mapping[Unit, _Answer], unit: Unit, part: str) -> Normal |
     )
 
 
-def _told(judged: Mapping[Unit, tuple[Troubles, Troubles]], side: int) -> dict[str, Any]:
+def _told(judged: Mapping[Unit, tuple[Troubles, Troubles]], side: int) -> GateSide:
     bad = [(unit, next(why for why in both[side] if why)) for unit, both in judged.items() if any(both[side])]
     return {
         "said": f"{len(bad)} of {count(len(judged), 'answer')} degenerate",

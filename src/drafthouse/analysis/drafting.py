@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ..bench.samples import Result, requests_of
+from ..bench.result_types import ArmResult
+from ..bench.samples import requests_of
 from ..core.format import count
 from ..engines.registry import engine_of
+from .verdict_types import Drafting
 
 
 def counter_of(block: object, name: str) -> float | None:
@@ -20,7 +21,7 @@ def counter_of(block: object, name: str) -> float | None:
     return None
 
 
-def drafting_of(result: Result) -> dict[str, Any]:
+def drafting_of(result: ArmResult) -> Drafting:
     """Return whether an arm drafted, and what says so: its counters, its groups' counters, its answers.
 
     ``drafted`` is True or False, or None where nothing of it speaks about drafting.
@@ -63,7 +64,7 @@ def drafting_of(result: Result) -> dict[str, Any]:
     }
 
 
-def drafting_problems(drafting: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def drafting_problems(drafting: Mapping[str, Drafting]) -> list[str]:
     """Return a sentence for each arm that did not do what it is there for; ``drafting`` is `drafting_of` of each."""
     found: list[str] = []
     base, spec = drafting["baseline"], drafting["speculative"]

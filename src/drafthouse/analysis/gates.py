@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from ..bench.samples import Prompt, Request, Result, gave_nothing, requests_of
+from ..bench.result_types import ArmResult, Request, ToolCall
+from ..bench.samples import Prompt, gave_nothing, requests_of
 from ..core.format import count
+from ..profiles.resolved_types import ResolvedProfile
 from ..prompts.checks import JSON, NEEDLE, TOOLS
 from ..prompts.json_schema import Unfinished, read_json, why_not
+from ..prompts.suite_types import Gate, JsonSchema
 from .degenerate_text import RULE as TEXTS_RULE
 from .degenerate_text import judge_texts
 from .output_equality import RULE as OUTPUTS_RULE
@@ -28,6 +30,7 @@ from .output_equality import judge_outputs
 from .paired_tests import sign_test
 from .scored_outputs import RULE as SCORES_RULE
 from .scored_outputs import judge_scores
+from .verdict_types import CheckedSide, GateSide, JudgedGate
 
 OUTPUTS, SCORES, TEXTS = "outputs", "scores", "texts"
 PASSED, FAILED, NOT_MEASURED, NO_BASELINE = "passed", "failed", "not measured", "no baseline"
@@ -65,7 +68,7 @@ _ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words out of a long t
 _SHOWN_CHARACTERS = 120
 
 
-def judge_gates(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) -> list[dict[str, Any]]:
+def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> list[JudgedGate]:
     """Return the six gates in their order, as plain data.
 
     Each has ``name``, ``title``, ``rule``, ``word`` (passed, failed, not measured; no baseline where the
@@ -77,7 +80,7 @@ def judge_gates(baseline: Result, speculative: Result, resolved: Mapping[str, An
         (SCORES, SCORES_RULE, judge_scores),
         (TEXTS, TEXTS_RULE, judge_texts),
     )
-    told = [
+    told: list[JudgedGate] = [
         {"name": name, "title": TITLES[name], "rule": rule, **judge_arms(baseline, speculative)}
         for name, rule, judge_arms in over_arms
     ]
@@ -94,14 +97,14 @@ def check_answer(request: Request) -> tuple[str, str]:
     """Return what an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
     if gave_nothing(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
-    gate: Mapping[str, Any] = request.get("gate") or {}
-    check = _CHECKS.get(str(gate.get("name")))
-    if check is None:
-        return OPEN, f"the unknown gate {gate.get('name')!r}"
+    gate = request.get("gate")
+    check = _CHECKS.get(gate.get("name", "")) if gate else None
+    if gate is None or check is None:
+        return OPEN, f"the unknown gate {gate and gate.get('name')!r}"
     return check(request, gate)
 
 
-def _check_json(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
+def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
     try:
         value = read_json(str(request.get("text") or ""))
     except Unfinished as error:
@@ -112,8 +115,8 @@ def _check_json(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
     return (WRONG, problem) if problem else (RIGHT, "")
 
 
-def _check_tools(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
-    calls: Sequence[Mapping[str, Any]] = request.get("tool_calls") or []
+def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
+    calls = request.get("tool_calls") or []
     wanted = gate.get("tool")
     if not calls:
         said = f"no call: {_short(request.get('text'))}"
@@ -128,7 +131,7 @@ def _check_tools(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
     return RIGHT, ""
 
 
-def _check_call(call: Mapping[str, Any], tools: Mapping[str, Any], cut: bool) -> tuple[str, str]:
+def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], cut: bool) -> tuple[str, str]:
     name, text = str(call.get("name")), str(call.get("arguments") or "")
     if name not in tools:
         return WRONG, f"called {name!r}, which is none of the tools"
@@ -145,7 +148,7 @@ def _check_call(call: Mapping[str, Any], tools: Mapping[str, Any], cut: bool) ->
     return (WRONG, f"{name}: {problem}") if problem else (RIGHT, "")
 
 
-def _check_needle(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
+def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
     # Only the answer counts: a model that thinks repeats half of the text on the way.
     text = str(request.get("text") or "")
     wanted = str(gate.get("contains") or "")
@@ -157,7 +160,7 @@ def _check_needle(request: Request, gate: Mapping[str, Any]) -> tuple[str, str]:
     return WRONG, f"'{wanted}' is not in: {_short(text)}"
 
 
-_CHECKS: dict[str, Callable[[Request, Mapping[str, Any]], tuple[str, str]]] = {
+_CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
     JSON: _check_json,
     TOOLS: _check_tools,
     NEEDLE: _check_needle,
@@ -176,25 +179,31 @@ def _short(text: object) -> str:
 # --- one gate -------------------------------------------------------------------------------------
 
 
-def _judge_checks(name: str, baseline: Result, speculative: Result, suites: Sequence[str]) -> dict[str, Any]:
+def _judge_checks(name: str, baseline: ArmResult, speculative: ArmResult, suites: Sequence[str]) -> JudgedGate:
     """Return the gate ``name`` over the prompts that both arms were asked."""
     ours, theirs = (_states(requests_of(result), name) for result in (baseline, speculative))
     both = [prompt for prompt in ours if prompt in theirs]
-    sides = {
+    sides: dict[str, GateSide] = {
         "baseline": _told({prompt: ours[prompt] for prompt in both}),
         "speculative": _told({prompt: theirs[prompt] for prompt in both}),
     }
-    head = {"name": name, "title": TITLES[name], "rule": CHECKS_RULE, **sides}
+
+    def judged(word: str, said: str) -> JudgedGate:
+        return {
+            "name": name, "title": TITLES[name], "rule": CHECKS_RULE, "baseline": sides["baseline"],
+            "speculative": sides["speculative"], "word": word, "said": said,
+        }  # fmt: skip
+
     if not both:
         advice = "" if "gates" in suites else "; the suite 'gates' has prompts that do"
         said = f"no prompt of the experiment asks for {_ASKED_FOR[name]}{advice}"
-        return {**head, "word": NOT_MEASURED, "said": said}
+        return judged(NOT_MEASURED, said)
     if len(both) < FEWEST:
-        return {**head, "word": NOT_MEASURED, "said": f"{count(len(both), 'prompt')}, and {FEWEST} are needed"}
+        return judged(NOT_MEASURED, f"{count(len(both), 'prompt')}, and {FEWEST} are needed")
     passed = sides["baseline"]["passed"]
     if passed < FEWEST or 2 * passed < len(both):
         said = f"the baseline itself gets only {passed} of {count(len(both), 'prompt')} right{_first(ours, both)}"
-        return {**head, "word": NO_BASELINE, "said": said}
+        return judged(NO_BASELINE, said)
     lost = [prompt for prompt in both if ours[prompt][0] == RIGHT and theirs[prompt][0] != RIGHT]
     won = [prompt for prompt in both if ours[prompt][0] != RIGHT and theirs[prompt][0] == RIGHT]
     wrong = [prompt for prompt in lost if theirs[prompt][0] == WRONG]
@@ -208,12 +217,12 @@ def _judge_checks(name: str, baseline: Result, speculative: Result, suites: Sequ
     # prompts or fewer the sign test would let even that pass.
     nothing = not kept and bool(wrong)
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), len(won)) < CHANCE:
-        return {**head, "word": FAILED, "said": losses}
+        return judged(FAILED, losses)
     if why := _cannot_tell(len(lost), kept, passed, len(both), flawless):
         cut = "" if wrong or not lost else "; they were cut off or left open, which a longer output may settle"
-        return {**head, "word": NOT_MEASURED, "said": f"{losses}: {why}{cut}"}
+        return judged(NOT_MEASURED, f"{losses}: {why}{cut}")
     said = f"{sides['speculative']['said']}; the baseline {sides['baseline']['said']}"
-    return {**head, "word": PASSED, "said": said}
+    return judged(PASSED, said)
 
 
 def _cannot_tell(lost: int, kept: int, passed: int, asked: int, flawless: bool) -> str | None:
@@ -241,7 +250,7 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
         gate = request.get("gate")
         if not gate or gate.get("name") != name or not (request.get("status") == "ok" or gave_nothing(request)):
             continue
-        prompt = str(request.get("group")), request.get("prompt_id")
+        prompt = str(request.get("group")), str(request.get("prompt_id"))
         state, why = check_answer(request)
         known = found.get(prompt)
         if known is None or _WORSE[state] > _WORSE[known[0]]:
@@ -252,7 +261,7 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
 _WORSE = {RIGHT: 0, OPEN: 1, WRONG: 2}
 
 
-def _told(states: Mapping[Prompt, tuple[str, str]]) -> dict[str, Any]:
+def _told(states: Mapping[Prompt, tuple[str, str]]) -> CheckedSide:
     """Return one side of a gate: how many prompts are right, and the first that are not."""
     counts = {state: sum(one == state for one, _ in states.values()) for state in (RIGHT, WRONG, OPEN)}
     said = f"{counts[RIGHT]} of {count(len(states), 'prompt')} right"

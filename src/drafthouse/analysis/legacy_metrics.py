@@ -12,14 +12,24 @@ Read for this: llmperf `token_benchmark_ray.py` and `openai_chat_completions_cli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Literal, TypedDict
 
 from ..bench.client import OK
+from ..bench.result_types import ArmResult, Request
 from ..bench.results import percentile
 from ..core.format import number
 
-Request = Mapping[str, Any]
+
+class OldColumn(TypedDict):
+    """A column of another tool: its values by name, and what is wrong with it."""
+
+    name: str
+    unit: str
+    values: dict[str, float | None]
+    error: str
+
+
 Measure = Callable[[Request], float | None]
 # Name, unit, value of one request, what is wrong with it.
 _Column = tuple[str, str, Measure, str]
@@ -47,11 +57,11 @@ def shown_tokens(request: Request) -> float | None:
     return float(count) * text / (text + thinking) if text + thinking else float(count)
 
 
-def _good(result: Mapping[str, Any]) -> list[Request]:
+def _good(result: ArmResult) -> list[Request]:
     return [one for one in result.get("requests") or [] if one.get("status") == OK]
 
 
-def _seconds(request: Request, name: str) -> float | None:
+def _seconds(request: Request, name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> float | None:
     value = request.get(name)
     return value / 1000 if value is not None else None
 
@@ -117,13 +127,13 @@ _LLMPERF: tuple[_Column, ...] = (
 )
 
 
-def llmperf(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def llmperf(result: ArmResult) -> list[OldColumn]:
     """Return llmperf's columns: per request p25 to p99, mean, min, max and stddev; then the whole run's.
 
     Times in seconds. stddev is the sample's (pandas' default, n - 1), None for one value.
     """
     good = _good(result)
-    columns = []
+    columns: list[OldColumn] = []
     for name, unit, measure, error in _LLMPERF:
         values = [value for value in map(measure, good) if value is not None]
         spread: dict[str, float | None] = {f"p{q}": percentile(values, q) for q in _LLMPERF_QUANTILES}
@@ -159,7 +169,7 @@ def llmperf(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return columns
 
 
-def _whole(name: str, unit: str, value: float | None, error: str) -> dict[str, Any]:
+def _whole(name: str, unit: str, value: float | None, error: str) -> OldColumn:
     return {"name": name, "unit": unit, "values": {"value": value}, "error": error}
 
 
@@ -228,10 +238,10 @@ _SPEED: tuple[_Column, ...] = (
 )
 
 
-def speed_benchmark(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def speed_benchmark(result: ArmResult) -> list[OldColumn]:
     """Return llm-speed-benchmark's columns: median and interquartile range over the requests; times in seconds."""
     good = _good(result)
-    columns = []
+    columns: list[OldColumn] = []
     for name, unit, measure, error in _SPEED:
         values = [value for value in map(measure, good) if value is not None]
         low, high = percentile(values, 25), percentile(values, 75)
@@ -246,24 +256,26 @@ def speed_benchmark(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 # --- both -------------------------------------------------------------------------------------------
 
 
-def old_tables(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of both tools for one result, and what is to be known of all of them."""
-    return {
-        "note": TOKENS_NOTE,
-        LLMPERF: {"columns": llmperf(result)},
-        SPEED: {"columns": speed_benchmark(result)},
-    }
+def columns_of(result: ArmResult) -> dict[str, list[OldColumn]]:
+    """Return the columns of both tools for one result; `TOKENS_NOTE` is to be known of all of them."""
+    return {LLMPERF: llmperf(result), SPEED: speed_benchmark(result)}
 
 
-def old_lines(result: Mapping[str, Any]) -> list[str]:
+def old_tables(result: ArmResult) -> dict[str, str | dict[str, list[OldColumn]]]:
+    """Return the same as it is kept, with the note."""
+    kept: dict[str, str | dict[str, list[OldColumn]]] = {"note": TOKENS_NOTE}
+    return kept | {tool: {"columns": columns} for tool, columns in columns_of(result).items()}
+
+
+def old_lines(result: ArmResult) -> list[str]:
     """Return both tools' columns as lines for a terminal: the name, its main value, and its known error."""
-    tables = old_tables(result)
+    tables = columns_of(result)
     lines = []
     for tool, main in ((LLMPERF, ("mean", "p50", "p99", "value")), (SPEED, ("median", "iqr"))):
         lines += [f"As {tool} computes it, from these requests:"]
-        for column in tables[tool]["columns"]:
+        for column in tables[tool]:
             values = [f"{key} {number(column['values'][key], 4)}" for key in main if key in column["values"]]
             shown = ", ".join(values).removeprefix("value ")
             lines += [f"  {column['name']}: {shown} {column['unit']}", f"      {column['error']}."]
         lines.append("")
-    return [*lines, tables["note"]]
+    return [*lines, TOKENS_NOTE]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from ..bench.samples import Result
-from ..bench.stats import median
+from ..bench.machine_types import Between
+from ..bench.result_types import ArmResult
+from ..bench.stats import Estimated, median
 from ..core.format import count, listing, times, times_span
 from .start_noise import Speedup
-from .verdict_text import THRESHOLD, busy_processes
+from .verdict_text import THRESHOLD, busy_processes, groups_of
 
 #: A control that reaches that far hides a gain that somebody would want; one that reaches less far is the usual noise.
 NOISY = 1.25
@@ -42,8 +43,8 @@ class Disturbance:
 
 def disturbed(
     speedup: Speedup | None,
-    control: Mapping[str, Any] | None,
-    results: Mapping[str, Result],
+    control: Estimated | None,
+    results: Mapping[str, ArmResult],
     declared: Sequence[str],
 ) -> list[Disturbance]:
     """Return what keeps the speed-up from being told, the plainest first; nothing where the word stands."""
@@ -52,7 +53,7 @@ def disturbed(
     found, ahead = speedup.estimate, speedup.estimate.low > THRESHOLD
     if not ahead and found.high <= THRESHOLD:
         return []
-    names = list(dict.fromkeys(name for result in results.values() for name in busy_processes(_machine(result))))
+    names = list(dict.fromkeys(name for result in results.values() for name in busy_processes(result.get("machine"))))
     wait = f"stop {listing(names[:3])}, or allow more rounds, and measure again" if names else _WAIT
     said = _by_load(found.median, ahead, results, declared, wait)
     said += _by_throttling(found.median, ahead, results, declared)
@@ -69,31 +70,31 @@ def disturbed(
     return said
 
 
-def _machine(result: Result) -> Mapping[str, Any]:
-    return result.get("machine") or {}
-
-
-def _between(result: Result, declared: Sequence[str]) -> list[Mapping[str, Any]]:
+def _between(result: ArmResult, declared: Sequence[str]) -> list[Between]:
     """Return what the machine did while the declared groups of an arm were measured."""
-    groups = [group for group in _machine(result).get("groups") or [] if group.get("group") in declared]
-    return [group.get("between") or {} for group in groups]
+    groups = [group for group in groups_of(result) if group.get("group") in declared]
+    return [between for group in groups if (between := group.get("between"))]
 
 
-def _taken(between: Sequence[Mapping[str, Any]], name: str) -> float:
+Share = Literal["other_cpu_percent", "cpu_steal_percent"]
+
+
+def _taken(between: Sequence[Between], name: Share) -> float:
     """Return a share of the CPU that others took while an arm was measured: the median over its groups."""
     shares = []
     for one in between:
         seconds, own_s = one.get("seconds"), one.get("own_cpu_s")
         hidden = seconds and own_s is not None and own_s < ENGINE_SEEN * seconds
-        if isinstance(one.get(name), int | float) and not hidden:
-            shares.append(min(float(one[name]) / 100, 0.95))
+        share = one.get(name)
+        if isinstance(share, int | float) and not hidden:
+            shares.append(min(share / 100, 0.95))
     return median(shares) if shares else 0.0
 
 
-def _throttled(result: Result, declared: Sequence[str]) -> float:
+def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
     """Return in which share of an arm's declared groups a GPU was throttled, as it was seen at their end."""
-    groups = [group for group in _machine(result).get("groups") or [] if group.get("group") in declared]
-    ends = [gpus for group in groups if (gpus := (group.get("after") or {}).get("gpus"))]
+    groups = [group for group in groups_of(result) if group.get("group") in declared]
+    ends = [gpus for group in groups if (after := group.get("after")) and (gpus := after.get("gpus"))]
     return sum(any(gpu.get("throttled_by") for gpu in gpus) for gpus in ends) / len(ends) if ends else 0.0
 
 
@@ -109,7 +110,7 @@ def _slowed(speedup: float, ahead: bool, lost: Mapping[str, float]) -> tuple[str
 
 
 def _by_load(
-    speedup: float, ahead: bool, results: Mapping[str, Result], declared: Sequence[str], wait: str
+    speedup: float, ahead: bool, results: Mapping[str, ArmResult], declared: Sequence[str], wait: str
 ) -> list[Disturbance]:
     """Return that other work can explain what was measured: a processor of which a share is taken is so much slower."""
     between = {arm: _between(result, declared) for arm, result in results.items()}
@@ -130,7 +131,7 @@ def _by_load(
 
 
 def _by_throttling(
-    speedup: float, ahead: bool, results: Mapping[str, Result], declared: Sequence[str]
+    speedup: float, ahead: bool, results: Mapping[str, ArmResult], declared: Sequence[str]
 ) -> list[Disturbance]:
     """Return that a GPU which was throttled beside one arm can explain what was measured."""
     lost = {arm: (1 - THROTTLED_CLOCK) * _throttled(result, declared) for arm, result in results.items()}

@@ -12,7 +12,7 @@ numpy, as in `stats.py`: resamples as one array.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import NormalDist
@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..bench.samples import Request, Result, requests_of, rounds_of, whole_prompt
+from ..bench.result_types import ArmResult, Request
+from ..bench.samples import requests_of, rounds_of, whole_prompt
 from ..bench.stats import CONFIDENCE, SEED, median, values_needed
 from ..core.format import count, listing, percent
 from .answered import LOST_CHANCE, answers_lost, is_answered, thought_of, whole_text
+from .verdict_types import EqualOutputs, EqualSide, JudgedArms, not_measured
 
 #: What numerics are granted: one first difference in so many tokens. Two equally good tokens are told apart by
 #: rounding far less often than that, a wrongly accepted or lost token is followed by others at once.
@@ -122,7 +124,7 @@ def tokens_before(request: Request, character: int, characters: int) -> tuple[in
     return (min(tokens, tokens * character // characters) if characters else 0), tokens, False
 
 
-def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> dict[str, Any] | None:
+def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> EqualOutputs | None:
     """Return how many texts at temperature 0 are equal, and where the others first differ.
 
     Places are given in characters and in tokens of the first. ``first_differences`` lists the pairs that
@@ -156,7 +158,7 @@ def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> dict[str,
 # --- the gate -------------------------------------------------------------------------------------
 
 
-def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
+def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     """Return what the gate says of two arms, without its name and title: see `gates.judge_gates`.
 
     The A/A control is the baseline's first round against its second; prompts that were asked once are left
@@ -164,10 +166,10 @@ def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
     """
     requests = [requests_of(baseline), requests_of(speculative)]
     if lost := answers_lost(*requests):
-        return {**_not_measured(lost), "word": "failed"}
+        return {**not_measured(lost), "word": "failed"}
     rounds = rounds_of(requests[0])[:2]
     if len(rounds) < 2:
-        return _not_measured("the baseline was asked once, so nothing says what is normal between two equal servers")
+        return not_measured("the baseline was asked once, so nothing says what is normal between two equal servers")
     control = pair_outputs(
         [r for r in requests[0] if r.get("round") == rounds[0]],
         [{**r, "round": rounds[0]} for r in requests[0] if r.get("round") == rounds[1]],
@@ -177,14 +179,16 @@ def judge_outputs(baseline: Result, speculative: Result) -> dict[str, Any]:
     prompts = {_prompt(p) for p in both}
     thoughts_alone = sum(not p.answered for p in both)
     if len(prompts) < values_needed():
-        return _not_measured(
+        return not_measured(
             f"{count(len(prompts), 'prompt')} asked twice at temperature 0, and {values_needed()} are needed"
         )
     groups = [g for g in dict.fromkeys(p.group for p in both) if _prompts_of(both, g) >= values_needed()]
     everything = Figures.of(both, control)
     parts = {group: Figures.of(both, control, group) for group in groups}
     bad = [group for group, part in parts.items() if part.wrong and not part.control_unsteady]
-    answer: dict[str, Any] = {
+    answer: JudgedArms = {
+        "word": "passed",
+        "said": "",
         "baseline": _told(control, everything.control_rate),
         "speculative": _told(both, everything.rate),
         "groups": {group: part.as_dict() for group, part in parts.items()},
@@ -285,7 +289,7 @@ class Figures:
             )
         return f"{differ}, and {percent(self.cut_share)} of the answers end where the other goes on"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, float]:
         """Return the figures as plain data."""
         return {
             name: getattr(self, name)
@@ -338,7 +342,7 @@ def _means(pairs: Iterable[OutputPair], names: Sequence[tuple[str, str]]) -> np.
     return means
 
 
-def _told(pairs: Sequence[OutputPair], rate: float) -> dict[str, Any]:
+def _told(pairs: Sequence[OutputPair], rate: float) -> EqualSide:
     """Return one side of the gate: how many answers are equal, and where the others first differ."""
     differing = [p for p in pairs if not p.equal]
     said = f"{len(pairs) - len(differing)} of {len(pairs)} equal"
@@ -356,8 +360,3 @@ def _told(pairs: Sequence[OutputPair], rate: float) -> dict[str, Any]:
         "tokens_exact": all(p.exact for p in pairs),
         "examples": [f"{p.prompt_id}, round {p.round}: token {p.token + 1} of {p.tokens}" for p in earliest],
     }
-
-
-def _not_measured(said: str) -> dict[str, Any]:
-    nothing: Mapping[str, Any] = {"said": said, "passed": 0, "total": 0, "examples": []}
-    return {"word": "not measured", "said": said, "baseline": dict(nothing), "speculative": dict(nothing)}

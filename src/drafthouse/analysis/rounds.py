@@ -7,12 +7,11 @@ enough sees chance win once: so the error rate is spent over the looks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from ..bench.stats import CONFIDENCE
 from ..core.format import times, times_span
 from .verdict_text import CANNOT_SAY, DOES_NOT_PAY, THRESHOLD
+from .verdict_types import Judgement
 
 #: The rounds after which the results are looked at for the first time.
 FIRST_LOOK = 2
@@ -37,7 +36,7 @@ def tail_of(done: int, most: int) -> float:
     return spent(done) - (spent(done - 1) if done > FIRST_LOOK else 0.0)
 
 
-def wants_more(judgement: Mapping[str, Any], done: int, most: int) -> str | None:
+def wants_more(judgement: Judgement, done: int, most: int) -> str | None:
     """Return why another round is worth buying, or None when the verdict is sure enough or ``most`` is reached.
 
     ``judgement`` is what `verdict.judge` said of the ``done`` rounds. It is sure when it pays, when an interval's upper
@@ -52,8 +51,8 @@ def wants_more(judgement: Mapping[str, Any], done: int, most: int) -> str | None
         return None
     if done < FIRST_LOOK:
         return "one start of each arm tells nothing of how much starts differ"
-    starts = judgement.get("starts") or {}
+    starts = judgement.get("starts")
     # With the lower end above it, it is the wait for the answer that does not pay, and no more starts change that.
-    if speedup["low"] > THRESHOLD or speedup["high"] <= THRESHOLD or not starts.get("may_pay_yet"):
+    if speedup["low"] > THRESHOLD or speedup["high"] <= THRESHOLD or not (starts and starts.get("may_pay_yet")):
         return None
     return f"{times(THRESHOLD)} lies within {times_span(speedup)}, and more rounds may carry the lower end above it"

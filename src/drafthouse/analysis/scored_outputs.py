@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from ..bench.samples import Result, whole_prompt
+from ..bench.output_scoring import ScoredAnswer
+from ..bench.result_types import ArmResult
+from ..bench.samples import whole_prompt
 from ..core.format import count, listing
 from .paired_tests import flip_test, losses_chance
+from .verdict_types import GateSide, JudgedArms, not_measured
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is tested in one.
 CHANCE = 0.01
@@ -37,8 +40,6 @@ RULE = (
     f"arms would be so in fewer than {CHANCE:.0%} of the experiments, or the text is not what its token ids say"
 )
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -46,8 +47,8 @@ class Pair:
 
     group: str
     prompt_id: str
-    baseline: tuple[Row, ...]
-    speculative: tuple[Row, ...]
+    baseline: tuple[ScoredAnswer, ...]
+    speculative: tuple[ScoredAnswer, ...]
 
     @property
     def means(self) -> tuple[float, float]:
@@ -56,15 +57,14 @@ class Pair:
         return one, two
 
 
-def judge_scores(baseline: Result, speculative: Result) -> dict[str, Any]:
+def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     """Return what the gate says of two arms, without its name and title: see `gates.judge_gates`."""
     rows = [list(result.get("scored") or []) for result in (baseline, speculative)]
     pairs = _pairs(*rows)
     if not pairs:
         scoring = baseline.get("scoring")
         why = (scoring and scoring.get("why")) or "this engine scores no text, or none was kept to be scored"
-        nothing: dict[str, Any] = {"said": "not scored", "passed": 0, "total": 0, "examples": []}
-        return {"word": "not measured", "said": why, "baseline": dict(nothing), "speculative": dict(nothing)}
+        return not_measured(why, "not scored")
     epsilon = max(EPSILON, OWN_GAPS * _worst(pairs.get(0.0, []), "baseline"))
     tests = 1 + len(pairs) * 2
     wrong = _other_text(pairs, CHANCE / tests)
@@ -72,17 +72,19 @@ def judge_scores(baseline: Result, speculative: Result) -> dict[str, Any]:
         wrong += _unlikely(pairs[0.0], epsilon)
     for temperature, of_temperature in pairs.items():
         wrong += _worse(of_temperature, temperature, CHANCE / tests)
-    sides = {
+    head: JudgedArms = {
         "baseline": _told(pairs, "baseline", epsilon),
         "speculative": _told(pairs, "speculative", epsilon),
+        "epsilon": epsilon if 0.0 in pairs else None,
+        "word": "passed",
+        "said": "",
     }
-    head = {**sides, "epsilon": epsilon if 0.0 in pairs else None}
     if wrong:
         return {**head, "word": "failed", "said": "; ".join(wrong)}
     if all(len(of_temperature) < FEWEST for of_temperature in pairs.values()):
         said = f"{count(max(map(len, pairs.values())), 'pair')} of scored answers, and {FEWEST} are needed"
         return {**head, "word": "not measured", "said": said}
-    said = f"{sides['speculative']['said']}; the baseline's own: {sides['baseline']['said']}"
+    said = f"{head['speculative']['said']}; the baseline's own: {head['baseline']['said']}"
     scoring = baseline.get("scoring")
     if scoring and scoring.get("seconds") is not None:
         said += f"; scoring took {scoring['seconds']:.0f} s"
@@ -91,10 +93,10 @@ def judge_scores(baseline: Result, speculative: Result) -> dict[str, Any]:
     return {**head, "word": "passed", "said": said}
 
 
-def _pairs(baseline: Sequence[Row], speculative: Sequence[Row]) -> dict[float, list[Pair]]:
+def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]) -> dict[float, list[Pair]]:
     """Return what both arms were scored on, by temperature."""
     theirs = {(row["group"], row["prompt_id"], row["round"]): row for row in speculative}
-    draws: dict[float, dict[tuple[Any, ...], list[tuple[Row, Row]]]] = {}
+    draws: dict[float, dict[tuple[Any, ...], list[tuple[ScoredAnswer, ScoredAnswer]]]] = {}
     for row in baseline:
         if other := theirs.get((row["group"], row["prompt_id"], row["round"])):
             temperature = float(row["temperature"])
@@ -168,7 +170,7 @@ def _worst(pairs: Sequence[Pair], arm: str) -> float:
     return max((float(row["worst"]) for pair in pairs for row in getattr(pair, arm)), default=0.0)
 
 
-def _told(pairs: Mapping[float, Sequence[Pair]], arm: str, epsilon: float) -> dict[str, Any]:
+def _told(pairs: Mapping[float, Sequence[Pair]], arm: str, epsilon: float) -> GateSide:
     """Return one side of the gate: how its answers were scored, at each temperature."""
     said, rows = [], []
     for temperature, of_temperature in pairs.items():

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from ..bench.stats import CONFIDENCE, Estimate, geometric_means, median_interval, reachable_confidence, t_quantile
 from .rounds import FIRST_LOOK, tail_of
+from .verdict_types import Starts
 
 Prompt = tuple[Any, Any]
 Times = Mapping[Prompt, Mapping[Any, float]]
@@ -76,7 +77,7 @@ class Speedup:
     apart_arm: str
     shift: float
 
-    def as_dict(self, threshold: float) -> dict[str, Any]:
+    def as_dict(self, threshold: float) -> Starts:
         """Return what a report keeps of the starts; levels are the time per token over the arm's mean."""
         return {
             "spread": self.spread,

@@ -8,21 +8,23 @@ end to end = TTFT + (tokens - 1) * TPOT. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Final, Literal
 
 from ..bench.outcome import OK
-from ..bench.samples import Prompt, Request, Result, apart_from_temperature, measured_tpot, requests_of
+from ..bench.result_types import ArmResult, Request
+from ..bench.samples import Prompt, apart_from_temperature, measured_tpot, requests_of
 from ..bench.stats import estimate, geometric_means, median, paired_ratios
 from ..core.format import number, times_span, whole
-
-Clock = Mapping[str, Any]
+from .verdict_types import UserClock, Waits
 
 #: The clocks, in the order they are told; the names are those of a request.
-TTFT, TTFAT, E2EL = "ttft_ms", "ttfat_ms", "e2el_ms"
-_ARMS = ("baseline", "speculative")
+TTFT: Final = "ttft_ms"
+TTFAT: Final = "ttfat_ms"
+E2EL: Final = "e2el_ms"
+Name = Literal["ttft_ms", "ttfat_ms", "e2el_ms"]
 
 
-def user_clock(results: Mapping[str, Result], groups: Sequence[str]) -> dict[str, Any]:
+def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserClock:
     """Return for each clock both arms' medians over the prompts (ms) and ``speedup``, baseline over speculative.
 
     ``results`` are the baseline and the speculative one. ``speedup`` is the median over prompts of the paired ratio
@@ -41,23 +43,21 @@ def user_clock(results: Mapping[str, Result], groups: Sequence[str]) -> dict[str
         tpot, ttft = measured_tpot(request), request.get("ttft_ms")
         return None if tpot is None or ttft is None else float(ttft) + (lengths[_prompt(request)] - 1) * tpot
 
-    clocks: dict[str, Callable[[Request], float | None]] = {
-        TTFT: lambda request: request.get("ttft_ms"),
-        TTFAT: lambda request: request.get("ttfat_ms"),
-        E2EL: end_to_end,
+    def waits(clock: Callable[[Request], float | None]) -> Waits:
+        both = [_by_prompt(own, clock) for own in requests.values()]
+        ratio = estimate(list(geometric_means(paired_ratios(*both), prompts).values()))
+        one, other = (median([median(values) for values in own.values()]) if own else None for own in both)
+        return {"baseline": one, "speculative": other, "speedup": ratio.as_dict() if ratio else None}
+
+    return {
+        "output_tokens": median(list(lengths.values())) if lengths else None,
+        TTFT: waits(lambda request: request.get("ttft_ms")),
+        TTFAT: waits(lambda request: request.get("ttfat_ms")),
+        E2EL: waits(end_to_end),
     }
-    found: dict[str, Any] = {"output_tokens": median(list(lengths.values())) if lengths else None}
-    for name, clock in clocks.items():
-        one, other = (_by_prompt(own, clock) for own in requests.values())
-        ratio = estimate(list(geometric_means(paired_ratios(one, other), prompts).values()))
-        found[name] = {
-            arm: median([median(values) for values in own.values()]) if own else None
-            for arm, own in zip(results, (one, other), strict=True)
-        } | {"speedup": ratio.as_dict() if ratio else None}
-    return found
 
 
-def slower_to_answer(clock: Clock, threshold: float) -> str | None:
+def slower_to_answer(clock: UserClock, threshold: float) -> str | None:
     """Return why a speed-up per token does not pay for whoever waits for the answer, or None where it does.
 
     By the verdict's own rule: the lower bound end to end has to be above ``threshold``.
@@ -70,7 +70,7 @@ def slower_to_answer(clock: Clock, threshold: float) -> str | None:
     return f"faster per token, {word} to answer: {_change(clock[E2EL])} ({times_span(speedup)} {where})"
 
 
-def later_first_token(clock: Clock, threshold: float) -> str | None:
+def later_first_token(clock: UserClock, threshold: float) -> str | None:
     """Return that the first token comes later than in the baseline, where that is more than noise; a warning."""
     speedup = clock[TTFT]["speedup"]
     if speedup is None or speedup["high"] >= 1 / threshold:
@@ -78,19 +78,20 @@ def later_first_token(clock: Clock, threshold: float) -> str | None:
     return f"the first token comes later: {_change(clock[TTFT])}"
 
 
-def told(clock: Clock, names: Sequence[str] = (TTFT, TTFAT, E2EL)) -> str:
+def told(clock: UserClock, names: Sequence[Name] = (TTFT, TTFAT, E2EL)) -> str:
     """Return the clocks as the end of a sentence; the first answer token only where it is not the first of all."""
     titles = {TTFT: "TTFT", TTFAT: "first answer token", E2EL: f"end to end at {whole(clock['output_tokens'])} tokens"}
-    shown = [name for name in names if all(clock[name][arm] is not None for arm in _ARMS)]
-    if all(clock[TTFAT][arm] == clock[TTFT][arm] for arm in _ARMS):
-        shown = [name for name in shown if name != TTFAT]
+    first, answer = clock[TTFT], clock[TTFAT]
+    same = (first["baseline"], first["speculative"]) == (answer["baseline"], answer["speculative"])
+    shown = [(name, clock[name]) for name in names if not (same and name == TTFAT)]
     return ", ".join(
-        f"{titles[name]} {_milliseconds(clock[name]['speculative'])} (baseline {_figure(clock[name]['baseline'])})"
-        for name in shown
+        f"{titles[name]} {_milliseconds(waits['speculative'])} (baseline {_figure(waits['baseline'])})"
+        for name, waits in shown
+        if waits["baseline"] is not None and waits["speculative"] is not None
     )
 
 
-def with_clock(said: str, clock: Clock, slow: str | None) -> str:
+def with_clock(said: str, clock: UserClock, slow: str | None) -> str:
     """Return what a verdict says of the time per token, with what the user waits for; ``slow`` goes first."""
     waits = told(clock, (TTFT, TTFAT) if slow else (TTFT, TTFAT, E2EL))
     return "; ".join(part for part in (slow, said, waits) if part)
@@ -100,8 +101,9 @@ def _figure(value: float) -> str:
     return number(value) if value < 100 else whole(value)
 
 
-def _change(arms: Mapping[str, Any]) -> str:
-    return f"{_milliseconds(arms['speculative'])} for {_figure(arms['baseline'])}"
+def _change(waits: Waits) -> str:
+    # Who has a speed-up has both.
+    return f"{_milliseconds(waits['speculative'] or 0.0)} for {_figure(waits['baseline'] or 0.0)}"
 
 
 def _milliseconds(value: float) -> str:
@@ -109,7 +111,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _prompt(request: Request) -> Prompt:
-    return str(request.get("group")), request.get("prompt_id")
+    return str(request.get("group")), str(request.get("prompt_id"))
 
 
 def _lengths(requests: Sequence[Request]) -> dict[Prompt, int]:

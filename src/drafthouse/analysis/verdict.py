@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..bench.result_types import ArmResult
 from ..bench.samples import (
     Prompt,
-    Request,
-    Result,
     apart_from_temperature,
     disturbances,
     gave_nothing,
@@ -26,9 +25,10 @@ from ..bench.samples import (
     throttled,
     tpot_by_prompt,
 )
-from ..bench.stats import CONFIDENCE, geometric_means, median_interval, paired_ratios, values_needed
+from ..bench.stats import CONFIDENCE, Estimated, geometric_means, median_interval, paired_ratios, values_needed
 from ..bench.usage_check import contradictions, sources_of
 from ..core.format import count, listing
+from ..profiles.resolved_types import PlannedExperiment, ResolvedProfile
 from .answered import unanswered
 from .arm_diff import file_differences, result_differences, stale
 from .drafting import counter_of, drafting_of, drafting_problems
@@ -50,6 +50,7 @@ from .verdict_text import (
     said_of,
     warnings_of,
 )
+from .verdict_types import Control, Figures, JudgedGroup, Judgement
 
 # What others read from here.
 __all__ = [
@@ -63,8 +64,6 @@ __all__ = [
     "RESULT_SCHEMA",
     "THRESHOLD",
     "Prompt",
-    "Request",
-    "Result",
     "busy_processes",
     "drafting_of",
     "judge",
@@ -84,7 +83,7 @@ BROKEN = {
 Pair = tuple[Any, Any, Any]
 
 
-def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) -> dict[str, Any]:
+def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> Judgement:
     """Return the verdict over two results of one resolved profile, as plain data.
 
     ``word`` is pays, does not pay, cannot say or invalid, ``sentence`` the same for people (``said`` is what follows
@@ -108,8 +107,8 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
     most = int(experiment.get("most_rounds") or experiment.get("rounds") or done)
     looks = Looks(done, most, experiment.get("schedule") == "interleaved")
     tpot = {arm: tpot_by_prompt(requests_of(result)) for arm, result in results.items()}
-    groups = {
-        group: _figures(baseline, speculative, tpot, [group], looks)[0] | {"declared": group in declared}
+    groups: dict[str, JudgedGroup] = {
+        group: {**_figures(baseline, speculative, tpot, [group], looks)[0], "declared": group in declared}
         for group in present
     }
     figures, starts = _figures(baseline, speculative, tpot, declared, looks)
@@ -196,7 +195,7 @@ def judge(baseline: Result, speculative: Result, resolved: Mapping[str, Any]) ->
 # --- the pairs ------------------------------------------------------------------------------------
 
 
-def _declared(results: Mapping[str, Result], kinds: Sequence[str], present: Sequence[str]) -> list[str]:
+def _declared(results: Mapping[str, ArmResult], kinds: Sequence[str], present: Sequence[str]) -> list[str]:
     """Return the groups that the verdict is about: those of the declared kinds, at every temperature.
 
     Where none is declared: all of them, but not those that are there for a gate alone.
@@ -210,12 +209,12 @@ def _declared(results: Mapping[str, Result], kinds: Sequence[str], present: Sequ
 
 
 def _figures(
-    baseline: Result,
-    speculative: Result,
+    baseline: ArmResult,
+    speculative: ArmResult,
     tpot: Mapping[str, Mapping[Prompt, Mapping[Any, float]]],
     groups: Sequence[str],
     looks: Looks,
-) -> tuple[dict[str, Any], Speedup | None]:
+) -> tuple[Figures, Speedup | None]:
     """Return speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them.
 
     The second is the same speed-up with what is known of the starts.
@@ -246,7 +245,7 @@ def _figures(
 
 def _control(
     tpot: Mapping[Prompt, Mapping[Any, float]], rounds: Sequence[Any], prompts: Mapping[Prompt, Prompt]
-) -> dict[str, Any] | None:
+) -> Control | None:
     """Return the baseline's odd rounds over its even ones, prompt by prompt: 1 where the box was steady.
 
     ``rounds`` are those that count; ``rounds`` of the answer names both sides, a number where a side is one round.
@@ -260,14 +259,14 @@ def _control(
     ratios = geometric_means(paired_ratios(*times), prompts)
     if not ratios:
         return None
-    named = [side[0] if len(side) == 1 else side for side in sides]
-    return median_interval(list(ratios.values())).as_dict() | {"rounds": named}
+    named: list[int | list[int]] = [side[0] if len(side) == 1 else side for side in sides]
+    return {**median_interval(list(ratios.values())).as_dict(), "rounds": named}
 
 
 # --- what makes a pair invalid ----------------------------------------------------------------------
 
 
-def _schema(results: Mapping[str, Result]) -> list[str]:
+def _schema(results: Mapping[str, ArmResult]) -> list[str]:
     return [
         f"{arm} has the schema {result.get('schema')!r}, and this program reads {RESULT_SCHEMA!r}"
         for arm, result in results.items()
@@ -275,7 +274,7 @@ def _schema(results: Mapping[str, Result]) -> list[str]:
     ]
 
 
-def _broken(results: Mapping[str, Result]) -> list[str]:
+def _broken(results: Mapping[str, ArmResult]) -> list[str]:
     """Return a sentence for each way in which an arm's answers were not whole, as its requests say."""
     found: list[str] = []
     for arm, result in results.items():
@@ -303,7 +302,7 @@ def _broken(results: Mapping[str, Result]) -> list[str]:
     return found
 
 
-def _polluted(results: Mapping[str, Result], declared: Sequence[str]) -> list[str]:
+def _polluted(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
     """Return a sentence for each declared group that something else disturbed: its times are not the arm's own."""
     return [
         f"{arm}: {group} is polluted in round {number}: {said}"
@@ -314,8 +313,8 @@ def _polluted(results: Mapping[str, Result], declared: Sequence[str]) -> list[st
 
 
 def _missing(
-    results: Mapping[str, Result],
-    experiment: Mapping[str, Any],
+    results: Mapping[str, ArmResult],
+    experiment: PlannedExperiment,
     declared: Sequence[str],
     present: Sequence[str],
 ) -> list[str]:
@@ -351,9 +350,9 @@ def _missing(
 
 
 def _no_number(
-    results: Mapping[str, Result],
+    results: Mapping[str, ArmResult],
     declared: Sequence[str],
-    speedup: Mapping[str, Any] | None,
+    speedup: Estimated | None,
     faster_without_drafting: bool,
 ) -> list[str]:
     """Return why no speed-up can be told although all of the requests are there."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..bench.machine_state import OTHER_CPU_PERCENT
-from ..bench.samples import Result, disturbances, requests_of
-from ..bench.stats import CONFIDENCE, median
+from ..bench.machine_types import GroupMachine, StepMachine
+from ..bench.result_types import ArmResult
+from ..bench.samples import disturbances, requests_of
+from ..bench.stats import CONFIDENCE, Estimated, median
 from ..core.format import at_a_time, count, listing, percent, times, times_span
+from ..profiles.resolved_types import ResolvedProfile
+from .verdict_types import Figures, JudgedGroup
 
 PAYS, DOES_NOT_PAY, CANNOT_SAY, INVALID = "pays", "does not pay", "cannot say", "invalid"
 # Below 3 % a restart, a warmer room or another process explains as much: such a gain is not worth a draft.
@@ -19,7 +22,7 @@ PERCENT = f"{100 * CONFIDENCE:.0f} %"
 MARKS = ("synthetic", "unpinned")
 
 
-def _bound(speedup: Mapping[str, Any]) -> str:
+def _bound(speedup: Estimated) -> str:
     """Return the lower bound with enough digits to stand on one side of the threshold."""
     low = float(speedup["low"])
     digits = next((d for d in (2, 3, 4, 5) if round(low, d) != THRESHOLD), 6)
@@ -27,8 +30,8 @@ def _bound(speedup: Mapping[str, Any]) -> str:
 
 
 def reasons_of(
-    speedup: Mapping[str, Any] | None,
-    control: Mapping[str, Any] | None,
+    speedup: Estimated | None,
+    control: Estimated | None,
     nothing_drafted: bool,
     declared: Sequence[str],
 ) -> list[str]:
@@ -49,7 +52,7 @@ def reasons_of(
 
 def said_of(
     word: str,
-    speedup: Mapping[str, Any] | None,
+    speedup: Estimated | None,
     kinds: Sequence[str],
     concurrency: object,
     reasons: Sequence[str],
@@ -71,19 +74,26 @@ def said_of(
     return f"{told}{tail}"
 
 
-def busy_processes(machine: Mapping[str, Any]) -> list[str]:
+def groups_of(result: ArmResult) -> list[GroupMachine]:
+    """Return what the machine did around each group of an arm."""
+    machine = result.get("machine")
+    return (machine.get("groups") or []) if machine else []
+
+
+def busy_processes(machine: StepMachine | None) -> list[str]:
     """Return the names of the processes, not ours, that were busy while an arm was measured."""
-    groups = machine.get("groups") or []
-    names = [one.get("name") for group in groups for one in (group.get("between") or {}).get("busy_processes") or []]
+    groups = (machine.get("groups") or []) if machine else []
+    between = [one for group in groups if (one := group.get("between"))]
+    names = [one.get("name") for own in between for one in own.get("busy_processes") or []]
     return list(dict.fromkeys(str(name) for name in names))
 
 
-def _company(results: Mapping[str, Result]) -> list[str]:
+def _company(results: Mapping[str, ArmResult]) -> list[str]:
     """Return where something else used the machine while an arm was measured."""
     found: list[str] = []
     for arm, result in results.items():
-        machine = result.get("machine") or {}
-        between = [group.get("between") or {} for group in machine.get("groups") or []]
+        machine = result.get("machine")
+        between = [one for group in groups_of(result) if (one := group.get("between"))]
         others = [o for one in between if isinstance(o := one.get("other_cpu_percent"), int | float)]
         if others and median(others) > OTHER_CPU_PERCENT:
             names = busy_processes(machine)
@@ -96,15 +106,16 @@ def _company(results: Mapping[str, Result]) -> list[str]:
 
 def warnings_of(
     word: str,
-    figures: Mapping[str, Any],
-    groups: Mapping[str, Mapping[str, Any]],
-    results: Mapping[str, Result],
-    resolved: Mapping[str, Any],
+    figures: Figures,
+    groups: Mapping[str, JudgedGroup],
+    results: Mapping[str, ArmResult],
+    resolved: ResolvedProfile,
     declared: Sequence[str],
 ) -> list[str]:
     """Return what a reader must know beside the verdict, a sentence each."""
     found: list[str] = []
-    found += [f"{mark} profile: {resolved[mark]}" for mark in MARKS if resolved.get(mark)]
+    marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
+    found += [f"{mark} profile: {why}" for mark, why in marks.items() if why]
     told = tuple(f"{mark}:" for mark in MARKS)
     found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith(told)]
     control = figures["control"]
@@ -115,7 +126,8 @@ def warnings_of(
             f"the box was not steady: the baseline against itself gives {times_span(control)}, more than the "
             "3 % that the verdict looks for"
         )
-    if word == PAYS and control and figures["speedup"]["low"] <= max(control["high"], 1 / control["low"]):
+    speedup = figures["speedup"]
+    if word == PAYS and control and speedup and speedup["low"] <= max(control["high"], 1 / control["low"]):
         found.append("the speed-up's lower bound is within what the baseline differs from itself")
     found += _company(results)
     found += [

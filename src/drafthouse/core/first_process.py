@@ -46,7 +46,7 @@ def search_path(environ: Mapping[str, str]) -> list[str]:
 
 
 class FirstProcess(TypedDict):
-    """What may be told of the first process's environment; ``deadline`` in unix seconds."""
+    """What may be told of the first process's environment; the deadline is in unix seconds."""
 
     address: str | None
     ports: dict[str, int]
@@ -60,7 +60,7 @@ def facts(environ: Mapping[str, str]) -> FirstProcess:
     return {
         "address": known.get("PUBLIC_IPADDR") or known.get("RUNPOD_PUBLIC_IP"),
         "ports": _ports(known),
-        # Given by us when it was rented.
+        # Given by us when it was rented: unix seconds.
         "deadline": int(known["DRAFTHOUSE_DEADLINE"]) if known.get("DRAFTHOUSE_DEADLINE", "").isdigit() else None,
         "search_path": search_path(environ),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..analysis.rounds import wants_more
 from ..analysis.verdict import judge
@@ -11,11 +11,12 @@ from .more_rounds import decide
 
 if TYPE_CHECKING:
     from ..bench.result_types import ArmResult
+    from ..profiles.resolved_types import ResolvedProfile
     from .more_rounds import Decision, Judged
 
 
 def judge_rounds(
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     results: Mapping[str, ArmResult],
     costs: Mapping[int, float],
     left_s: float | None = None,

@@ -14,17 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
 
-from ..core.first_process import FirstProcess, facts
+from ..core.first_process import facts
 from ..core.procfs import first_environment, listeners
 from ..core.redact import redactor
-from ..serving.history import Serving
 from ..serving.runtimes import published_ports
-
-if TYPE_CHECKING:
-    from typing import NotRequired
-
+from .box_types import BoxFacts, Gpu, Listener
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
@@ -32,67 +27,10 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
 _without_shapes = redactor()
 
 
-class Gpu(TypedDict):
-    """A GPU, as nvidia-smi names it; memory in MiB."""
-
-    name: str
-    memory_mib: int
-    driver: str
-    compute_capability: str
-    uuid: str
-
-
-class Listener(TypedDict):
-    """Who listens at a port; ``pid`` is None where it is not to be seen."""
-
-    pid: int | None
-    command: str
-    ours: bool
-
-
-class Served(Serving):
-    """What should serve; ``drift``: why something else does, '' where not. ``identity``: what it is, as a hash."""
-
-    drift: str
-    identity: str
-
-
-class BoxFacts(TypedDict):
-    """A box (`read_box`); sizes in bytes. ``present`` and ``served`` are added by who knows what to look for."""
-
-    hostname: str
-    system: str
-    machine: str
-    kernel: str
-    os: str
-    glibc: str
-    python: str
-    python_executable: str
-    can_make_environments: bool
-    is_root: bool
-    has_apt: bool
-    has_python_apt: bool
-    has_docker: bool
-    cpu: str
-    cores: int
-    memory_total: int
-    memory_available: int
-    gpus: list[Gpu]
-    nvidia_pci_devices: list[str]
-    disk: dict[str, int]
-    shared_memory: int | None
-    has_systemd: bool
-    first_process: FirstProcess
-    writable: dict[str, bool]
-    ports: dict[str, Listener | None]
-    present: NotRequired[list[str]]
-    served: NotRequired[Served | None]
-
-
 def read_box(
     paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str, redact: Callable[[str], str] = _without_shapes
 ) -> BoxFacts:
-    """Return the facts of this box.
+    """Return the facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
     of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
@@ -223,7 +161,7 @@ def _writable(path: str) -> bool:
 def listener_of(
     port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _without_shapes
 ) -> Listener | None:
-    """Return who listens on ``port``, None where nobody does."""
+    """Return who listens on ``port``: None, or who it is."""
     inodes = {inode for _, listens, inode in listeners() if listens == port}
     if not inodes:
         return None

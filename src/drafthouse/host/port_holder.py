@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..core.errors import Problem
 from ..serving.runtimes import published_ports
-from .box_facts import Listener, listener_of
+from .box_facts import listener_of
+from .box_types import Listener
 
 # Docker's program at a published port comes a moment before its container runs, and outlives it by one.
 _PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5

@@ -13,9 +13,10 @@ from ..profiles.memory_fit import GB, MIB
 from ..profiles.rental_spec import MEMORY_TOLERANCE, ROOM_FOR_THE_REST
 
 if TYPE_CHECKING:
-    from ..host.box_facts import BoxFacts
-    from ..profiles.resolved_types import ResolvedProfile
-    from .doctor.types import Wants
+    from ..host.box_types import BoxFacts
+    from ..profiles.catalog_types import HardwareEntry
+    from ..profiles.resolved_types import Run
+    from .doctor.types import WantedHardware
 
 _OLDEST_PYTHON = (3, 10)
 # Of the room for the rest, what is still wanted once the engine's folder is there (one that is half-made is removed
@@ -28,11 +29,16 @@ _ADVICE_DISK = {
 }
 
 
-def preflight_problems(resolved: ResolvedProfile, box: BoxFacts) -> list[Problem]:
-    """Return everything that keeps ``resolved`` from running on ``box``."""
+def preflight_problems(resolved: Run, box: BoxFacts) -> list[Problem]:
+    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`)."""
     where = box["hostname"]
     problems = _system(box, where, _makes_host(resolved, box))
-    problems += _gpu(resolved, box, where) if resolved["hardware"]["kind"] == "gpu" else _memory(resolved, box, where)
+    if (hardware := resolved["hardware"])["kind"] == "gpu":
+        # The host phase installs the driver, and looks at the GPU again.
+        driver_comes = _makes_host(resolved, box) and not resolved.get("rented_vm")
+        problems += _gpu(hardware, box, where, driver_comes=driver_comes)
+    else:
+        problems += _memory(resolved, box, where)
     problems += _shared_memory(resolved, box, where)
     problems += _disk(resolved, box, where)
     problems += _ports(resolved, box, where)
@@ -43,14 +49,12 @@ def preflight_problems(resolved: ResolvedProfile, box: BoxFacts) -> list[Problem
     return problems
 
 
-def gpu_problems(resolved: ResolvedProfile | Wants, box: BoxFacts) -> list[Problem]:
+def gpu_problems(hardware: HardwareEntry | WantedHardware, box: BoxFacts) -> list[Problem]:
     """Return what is wrong with the GPU once a driver must be there: after the host phase."""
-    if resolved["hardware"]["kind"] != "gpu":
-        return []
-    return _gpu(resolved, {**box, "has_apt": False}, box["hostname"])
+    return _gpu(hardware, box, box["hostname"], driver_comes=False) if hardware["kind"] == "gpu" else []
 
 
-def _runtime(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _runtime(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     """Look for an engine of containers: a rental has none inside, a workstation gets one as root."""
     if resolved["site"]["runtime"] != "docker" or _makes_host(resolved, box) or box["has_docker"]:
         return []
@@ -65,10 +69,10 @@ def _runtime(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Probl
     ]
 
 
-def _glibc(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _glibc(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     """Return whether the engine's wheels cannot be loaded here: asked before any of them is fetched."""
     install = resolved["engine"]["install"] if resolved["site"]["runtime"] == "process" else None
-    needed = install and install.get("glibc")
+    needed = install.get("glibc") if install else None
     if not needed or (box["glibc"] and number(box["glibc"]) >= number(needed)):
         return []
     return [
@@ -81,7 +85,7 @@ def _glibc(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem
     ]
 
 
-def _makes_host(resolved: ResolvedProfile | Wants, box: BoxFacts) -> bool:
+def _makes_host(resolved: Run, box: BoxFacts) -> bool:
     """Tell whether the host phase may install what is missing: on a workstation, as root, from Debian's packages."""
     return bool(resolved["site"]["box_kind"] == "workstation" and box["is_root"] and box["has_apt"])
 
@@ -111,12 +115,11 @@ def _system(box: BoxFacts, where: str, makes_host: bool) -> list[Problem]:
     return problems
 
 
-def _gpu(resolved: ResolvedProfile | Wants, box: BoxFacts, where: str) -> list[Problem]:
-    hardware = resolved["hardware"]
+def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *, driver_comes: bool) -> list[Problem]:
     needed = f"{hardware['devices']} x {hardware['name']}"
     if not box["gpus"]:
-        if box["nvidia_pci_devices"] and _makes_host(resolved, box) and not resolved.get("rented_vm"):
-            return []  # the host phase installs the driver, and looks at the GPU again
+        if box["nvidia_pci_devices"] and driver_comes:
+            return []
         if box["nvidia_pci_devices"]:
             return [
                 Problem(
@@ -134,7 +137,7 @@ def _gpu(resolved: ResolvedProfile | Wants, box: BoxFacts, where: str) -> list[P
                 where,
             )
         ]
-    matching = [gpu for gpu in box["gpus"] if any(name in gpu["name"] for name in hardware["gpu_names"])]
+    matching = [gpu for gpu in box["gpus"] if any(name in gpu["name"] for name in hardware.get("gpu_names") or [])]
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
     if len(matching) < hardware["devices"]:
         return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
@@ -151,7 +154,7 @@ def _gpu(resolved: ResolvedProfile | Wants, box: BoxFacts, where: str) -> list[P
     return []
 
 
-def _memory(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _memory(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
     needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])
     # What our own servers hold at this moment is given back before the next start.
@@ -168,7 +171,7 @@ def _memory(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Proble
     ]
 
 
-def _shared_memory(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _shared_memory(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     """Look at /dev/shm where the engine runs in what somebody else has started; our containers get the box's own."""
     needed, found = resolved.get("shared_memory", 0), box.get("shared_memory")
     if resolved["site"]["runtime"] != "process" or not needed or (found is not None and found >= needed):
@@ -185,9 +188,9 @@ def _shared_memory(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list
     ]
 
 
-def _not_mapped(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _not_mapped(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     """Refuse a gateway at a port that the platform maps to nothing: nobody would ever reach the address it prints."""
-    wished, mapped = gateway_of(resolved["site"]), (box.get("first_process") or {}).get("ports")
+    wished, mapped = gateway_of(resolved["site"]), box["first_process"]["ports"] if box.get("first_process") else None
     if wished is None or not mapped or str(wished["port"]) in mapped:
         return []
     return [
@@ -200,7 +203,7 @@ def _not_mapped(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Pr
     ]
 
 
-def _disk(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     site = resolved["site"]
     problems = [
         Problem(
@@ -229,7 +232,7 @@ def _disk(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]
     return problems
 
 
-def _ports(resolved: ResolvedProfile, box: BoxFacts, where: str) -> list[Problem]:
+def _ports(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     problems = []
     for port, listener in box["ports"].items():
         if listener and not listener["ours"]:

@@ -370,9 +370,6 @@ class ResolvedProfile(TypedDict):
     suites: NotRequired[dict[str, Suite]]
     extras: NotRequired[list[File]]
     image_digest: NotRequired[str | None]
-    # What the box turned out to be.
-    rented: NotRequired[FirstProcess | None]
-    rented_vm: NotRequired[bool]
     # Of a release that is kept on a box.
     identity: NotRequired[str | None]
     scheduled_from: NotRequired[str]
@@ -385,3 +382,7 @@ class Run(ResolvedProfile):
     result_dir: str
     suites_file: str
     overrides: Options
+    rented: FirstProcess | None
+    rented_vm: bool
+    deadline: int | None
+    lease: Any

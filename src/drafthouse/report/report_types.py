@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
+from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs
 from ..bench.stats import Estimated
 from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
 from ..profiles.resolved_types import ExpectedSpeed, ResolvedProfile
-from .verdict_types import ArmCost, CostRow, Judgement, Outputs
 
 Arm = Literal["baseline", "speculative"]
 ARMS: tuple[Arm, Arm] = ("baseline", "speculative")

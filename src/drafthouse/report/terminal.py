@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
+from ..analysis.verdict_types import EqualOutputs
 from ..bench.stats import Estimated
 from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
 from .report_types import ARMS, GateRow, Load, LoadedArm, Report
-from .verdict_types import EqualOutputs
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 DIM, PLAIN = "\033[2m", "\033[0m"

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..core.plain_text import printable
 from ..core.table import table
-from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED
-
-if TYPE_CHECKING:
-    from .history import Event
+from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED, Event
 
 _SHOWN = 30
 _HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]

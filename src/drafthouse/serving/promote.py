@@ -65,8 +65,8 @@ def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
 
 def _is_release(home: str | Path, resolved: ResolvedProfile) -> bool:
     """Tell whether what should serve is this very resolved profile, in either arm."""
+    now = current(home)
     try:
-        now = current(home)
         release = read_release(home, str(now and now["release"]))
     except DrafthouseError:
         return False

@@ -26,6 +26,7 @@ from .history import (
     REFUSED,
     ROLLED_BACK,
     SERVED,
+    Serving,
     history_file,
     locked,
     numbered_events,

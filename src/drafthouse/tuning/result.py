@@ -12,6 +12,7 @@ import yaml
 from ..analysis.gates import FAILED, PASSED
 from ..analysis.output_equality import judge_outputs
 from ..analysis.verdict import THRESHOLD
+from ..analysis.verdict_types import JudgedArms
 from ..bench.machine_state import OTHER_CPU_PERCENT
 from ..bench.stats import Estimated, geometric_means, median, median_interval, paired_ratios
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
@@ -48,7 +49,7 @@ class Judgement:
     """The winner's speed over that of the same server without speculation."""
     equal_outputs: Data | None = None
     """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
-    outputs: Data | None = None
+    outputs: JudgedArms | None = None
     """What the outputs gate says of them (`output_equality.judge_outputs`): word, said, and both sides."""
 
 

@@ -12,7 +12,7 @@ from tests.support.builders import SPECULATION, serve_script
 Data = dict[str, Any]
 
 
-def arms(path: str, one: str, two: str, flags: list[list[str]] | None = None) -> Data:
+def arms(path: str, one: str, two: str, flags: list[list[str]] | None = None) -> Any:
     made: Data = {
         arm: {"files": [{"path": path, "mode": "0644", "content": content}], "environment": {}}
         for arm, content in (("baseline", one), ("speculative", two))

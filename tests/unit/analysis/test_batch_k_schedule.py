@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import tried as program
 
-from drafthouse.analysis.batch_k_schedule import offer, tried
-from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.batch_k_schedule import tried
 from drafthouse.profiles.batch_k import support
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.ladders import KIND, known_ladder
+from tests.support.loosely import fill, offer
 
 pytestmark = pytest.mark.processes
 
@@ -24,12 +24,12 @@ ROWS = {"option": "num_speculative_tokens_per_batch_size", "form": "rows", "why"
 FALLING: dict[float, float] = {1: 1.8, 4: 1.4, 8: 1.26, 16: 0.8}
 
 
-def measured(gains: dict[float, float], **fields: Any) -> dict[str, Any]:
+def measured(gains: dict[float, float], **fields: Any) -> Any:
     ladder = known_ladder(gains, **fields)
     return {**ladder, "crossover": fill(ladder, 500), "schedule": None}
 
 
-def resolved(switch: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+def resolved(switch: dict[str, Any] | None = None, **settings: Any) -> Any:
     return {
         "profile": "x",
         "experiment": {"kinds": [KIND]},
@@ -138,9 +138,7 @@ def test_what_pays_in_the_middle_alone_is_switched_at_both_ends() -> None:
         ({1: 1.8, 4: 1.7}, {}, resolved(), "it still pays at 4 requests, the most that was measured"),
     ],
 )
-def test_nothing_is_offered_without_a_reason_to(
-    gains: dict[float, float], fields: dict[str, Any], profile: dict[str, Any], why: str
-) -> None:
+def test_nothing_is_offered_without_a_reason_to(gains: dict[float, float], fields: Any, profile: Any, why: str) -> None:
     found = offer(measured(gains, **fields), profile)
     assert found["offered"] is found["overrides"] is found["command"] is None
     assert why in found["why"]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.cost import bandwidth_share, cost_rows, cost_table, costs, memory_told, memory_used
+from drafthouse.analysis.cost import memory_told
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from tests.support.loosely import bandwidth_share, cost_rows, cost_table, costs, memory_used
 
 POWER = {
     "source": "NVML's energy counter", "why": None, "devices": ["a"], "gpus": 1, "seconds": 100.0,
@@ -17,11 +18,11 @@ POWER = {
 }  # fmt: skip
 
 
-def request(ttft_ms: float | None = 250.0, e2el_ms: float = 1000.0, **more: Any) -> dict[str, Any]:
+def request(ttft_ms: float | None = 250.0, e2el_ms: float = 1000.0, **more: Any) -> Any:
     return {"status": "ok", "ttft_ms": ttft_ms, "e2el_ms": e2el_ms, **more}
 
 
-def result(**more: Any) -> dict[str, Any]:
+def result(**more: Any) -> Any:
     return {
         "duration": 100.0, "completed": 4, "max_concurrency": 1, "total_input_tokens": 2000,
         "total_output_tokens": 6000, "median_tpot_ms": 20.0, "requests": [request(), request()], **more,
@@ -66,7 +67,7 @@ def test_nothing_was_answered() -> None:
     assert money["per_million_output_alone"] > 0
 
 
-def resolved(**expectation: Any) -> dict[str, Any]:
+def resolved(**expectation: Any) -> Any:
     return {
         "site": {"price_per_hour": 3.6, "currency": "EUR"},
         "hardware": {"bandwidth_gb_s": 1000.0, "kind": "gpu"},

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drafthouse.analysis.crossover import crossings, fill, headline, prompts_needed
+from drafthouse.analysis.crossover import crossings, headline, prompts_needed
 from drafthouse.analysis.crossover_text import load
 from drafthouse.analysis.level_claims import prompts_needed_above
 from drafthouse.core.format import DASH, TIMES
 from tests.support.ladders import KIND, known_ladder, make_ladder, make_step, simulated
+from tests.support.loosely import fill
 
 #: Falls through 1.03 half-way between 8 and 16 on a scale of doublings.
 FALLING: dict[float, float] = {1: 1.8, 2: 1.6, 4: 1.4, 8: 1.26, 16: 0.8}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.crossover import agreed, fill
 from drafthouse.core.format import DASH, TIMES
 from drafthouse.report.data.build import build_report
 from tests.support.builders import make_pair, make_resolved
 from tests.support.ladders import KIND, known_ladder, make_ladder
+from tests.support.loosely import agreed, fill
 
 FALLING: dict[float, float] = {1: 1.8, 2: 1.6, 4: 1.4, 8: 1.26, 16: 0.8}
 QUICK = 2000

@@ -10,10 +10,10 @@ import pytest
 
 from drafthouse.analysis.degenerate_text import bits_per_byte, judge_texts, kind_of
 from drafthouse.analysis.paired_tests import flip_test, losses_chance, margin_test, sign_test
-from drafthouse.analysis.verdict import judge
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.loader import load_suite
 from tests.support.builders import NOTHING, make_pair, make_request, make_resolved, make_result
+from tests.support.loosely import judge
 
 Data = Any
 Say = Callable[[str, str, float, int], str]

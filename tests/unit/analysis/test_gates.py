@@ -10,10 +10,10 @@ import pytest
 
 from drafthouse.analysis.gates import CHANCE, TELLING, check_answer, judge_gates
 from drafthouse.analysis.paired_tests import sign_test
-from drafthouse.analysis.verdict import judge
 from drafthouse.prompts.json_schema import Unfinished, read_json, schema_problem, why_not
 from drafthouse.report.data.checks import gates_not_measured
 from tests.support.builders import NOTHING, make_pair, make_request, make_resolved, make_result
+from tests.support.loosely import judge
 
 Data = Any
 

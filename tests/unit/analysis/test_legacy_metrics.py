@@ -9,12 +9,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from drafthouse.analysis.legacy_metrics import llmperf, old_lines, old_tables, shown_tokens, speed_benchmark
+from drafthouse.analysis.legacy_metrics import llmperf, old_lines, shown_tokens, speed_benchmark
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble
 from drafthouse.bench.step import run_step
 from tests.fakes.clock_server import clock_server
+from tests.support.loosely import old_tables
 
 pytestmark = pytest.mark.processes
 

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.answered import whole_text
-from drafthouse.analysis.output_equality import (
-    compare_outputs,
-    count_limits,
-    judge_outputs,
-    pair_outputs,
-    tokens_before,
-)
-from drafthouse.analysis.verdict import judge
+from drafthouse.analysis.output_equality import count_limits, judge_outputs, pair_outputs, tokens_before
 from tests.support.builders import make_pair, make_request, make_resolved, make_result
+from tests.support.loosely import compare_outputs, judge
 
 Data = Any
 TOKENS = 128

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import report
 
-from drafthouse.analysis.rounds import FIRST_LOOK, tail_of, wants_more
-from drafthouse.analysis.verdict import judge
+from drafthouse.analysis.rounds import FIRST_LOOK, tail_of
 from drafthouse.analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
 from drafthouse.profiles.workspace import ROOT
 from tests.support.builders import make_pair, make_resolved
+from tests.support.loosely import judge, wants_more
 from tests.truth.attacks import ATTACKS
 from tests.truth.coverage import BAR, covered
 from tests.truth.coverage import LAWS as MEDIAN_LAWS

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.verdict import judge
 from drafthouse.bench.stats import values_needed
 from drafthouse.core.format import DASH, TIMES
 from drafthouse.profiles.catalog import profile_names
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.data.build import against_stock
 from tests.support.builders import NOTHING, make_pair, make_resolved, make_result
+from tests.support.loosely import judge
 
 Data = Any
 Break = Callable[[Data, Data, Data], Any]

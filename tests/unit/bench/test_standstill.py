@@ -141,7 +141,7 @@ from drafthouse.bench.step import run_step
 from drafthouse.bench.standstill import StoodStill
 from tests.unit.bench.test_step import suite
 try:
-    run_step([Endpoint("a", sys.argv[2], "clock")], [suite("s", chat=60)], StepOptions(timeout_s=30.0))
+    run_step([Endpoint("a", sys.argv[2], "clock")], [suite("s", chat=400)], StepOptions(timeout_s=30.0))
 except StoodStill as error:
     print(json.dumps(error.problems[0].found))
 """

@@ -36,6 +36,7 @@ def run(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.processes
 def test_the_same_sources_are_the_same_archive() -> None:
     name, data = archive()
     archive.cache_clear()
@@ -79,6 +80,7 @@ def test_it_holds_what_is_imported_and_nothing_else() -> None:
     assert {name.removesuffix(".py").replace("/", ".") for name in files} <= imported
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("program", ["watchdog", "restore", "guard"])
 def test_each_program_says_what_it_does(lain: Path, program: str) -> None:
     done = run(lain, program, "--help")
@@ -86,6 +88,7 @@ def test_each_program_says_what_it_does(lain: Path, program: str) -> None:
     assert done.stdout.startswith(f"usage: drafthouse {program}")
 
 
+@pytest.mark.processes
 def test_where_nothing_should_serve_nothing_is_done(lain: Path) -> None:
     home = lain.parent / "home"
     (home / "run").mkdir(parents=True)

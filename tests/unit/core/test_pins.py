@@ -231,11 +231,11 @@ def test_pickles_in_a_folder_of_the_users_own_are_refused_too(tmp_path: Path) ->
 def test_preflight_says_whose_code_will_run(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(preflight._display, "display", said.append)
-    preflight.tell_remote_code({**resolved("rtx6000-gptoss-trtllm-eagle3"), "box": {"hostname": "box1"}})
+    preflight.tell_remote_code(resolved("rtx6000-gptoss-trtllm-eagle3")["remote_code"], "box1")
     commit = "b5c939de8f754692c1647ca79fbf85e8c1e70f8a"
     assert f"  box1: trust_remote_code: the engine will run the code of openai/gpt-oss-120b at {commit}" in said
     assert len(said) == 2
-    preflight.tell_remote_code({"box": {"hostname": "box1"}})  # a fact of an earlier version
+    preflight.tell_remote_code([], "box1")
     assert len(said) == 2
 
 

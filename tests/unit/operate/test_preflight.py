@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from drafthouse.host.box_facts import read_box
-from drafthouse.operate import preflight
-from drafthouse.operate.preflight import gpu_problems
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-
-#: By hand: only what is read of a profile and a box.
-preflight_problems: Any = preflight.preflight_problems
+from tests.support.loosely import gpu_problems, preflight_problems
 
 pytestmark = pytest.mark.processes
 
@@ -47,7 +43,7 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
     bare = box(gpus=[], can_make_environments=False, has_docker=False, is_root=True)
     assert preflight_problems(resolved, bare) == []
     # Behind the host phase the GPU must be there.
-    (problem,) = gpu_problems(resolved, bare)
+    (problem,) = gpu_problems(resolved["hardware"], bare)
     assert "no working driver" in problem.found
     for without in ({"is_root": False}, {"has_apt": False}):
         found = " ".join(problem.found for problem in preflight_problems(resolved, {**bare, **without}))
@@ -231,8 +227,8 @@ def test_who_listens(tmp_path: Path, address: str) -> None:
         assert found["pid"] == listener.pid
         assert found["ours"] is False
         (tmp_path / "supervisor.pid").write_text(str(os.getpid()))
-        found = read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]
-        assert found["ours"] is True
+        ours: Any = read_box([], [port], str(tmp_path / "supervisor.pid"))["ports"][str(port)]
+        assert ours["ours"] is True
         listener.communicate("\n")
     assert read_box([], [port], str(tmp_path / "none.pid"))["ports"][str(port)] is None
 

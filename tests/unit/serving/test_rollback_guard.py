@@ -17,10 +17,10 @@ from ansible_collections.drafthouse.core.plugins.action import guarded
 
 from drafthouse.core.box_archive import archive, archive_file
 from drafthouse.serving import rollback_guard as guard_module
-from drafthouse.serving.history import read_history
 from drafthouse.serving.restore import drift, put_back
 from drafthouse.serving.rollback_guard import SILENT_S, beat_command, beat_file, guard, start_command
 from tests.support.little_box import Box, little_box
+from tests.support.loosely import read_history
 
 pytestmark = pytest.mark.processes
 
@@ -89,7 +89,7 @@ def test_what_the_run_left_at_work_is_ended_and_the_server_is_back(box: Box) -> 
     assert orphan.wait(10) == -signal.SIGTERM
     assert box.said() == "one-speculative"
     assert drift(box.home) == ""
-    last: Any = read_history(box.home)[-1]
+    last = read_history(box.home)[-1]
     assert (last["event"], last["release"]) == ("served", "0001")
     assert last["why"].startswith("its run was heard of no more, 15 s long: baseline runs instead of the spec")
 
@@ -182,11 +182,11 @@ def test_it_is_started_where_the_box_has_one(box: Box) -> None:
     assert time.time() - beat_file(box.home).stat().st_mtime < 10
     heard_of(box, 20)
     for _ in range(600):
-        if "its run was heard of no more" in str(read_history(box.home)[-1]["why"]):
+        if "its run was heard of no more" in read_history(box.home)[-1]["why"]:
             break
         time.sleep(0.05)
     assert drift(box.home) == ""
-    assert "its run was heard of no more" in str(read_history(box.home)[-1]["why"])
+    assert "its run was heard of no more" in read_history(box.home)[-1]["why"]
 
 
 def test_a_playbook_that_was_killed_lives_no_more() -> None:

@@ -295,7 +295,7 @@ class Watchdog:
     def recognise(self, memory: Memory) -> None:
         """Take what serves now for what we left, so that it is not taken for somebody else's change."""
         serving = current(self.home)
-        arm = serving and serving.get("arm")
+        arm = serving["arm"] if serving else None
         started = self.runtime().state(str(arm)).started if arm else None
         self.snapshot = None
         self.state = self.state.with_(memory=memory, arm=arm, started=started)

@@ -17,7 +17,7 @@ from ...profiles.watchdog_settings import REPORT
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Hardware, Monitoring, ResolvedProfile
+    from ...profiles.resolved_types import Hardware, Monitoring, Run
     from ...prompts.suite_types import RequestFields, Suite
     from .types import WantedHardware, WantedMonitoring, Wants
 
@@ -28,7 +28,7 @@ ASKS = 3
 ASK_TOKENS = 48
 
 
-def wants(resolved: ResolvedProfile, own_suite: Suite) -> Wants:
+def wants(resolved: Run, own_suite: Suite) -> Wants:
     """Return what shall hold for ``resolved``; ``own_suite``: see `asks_of`."""
     engine, site, gateway = resolved["engine"], resolved["site"], resolved["gateway"]
     rental, method = resolved["rental"], resolved["method"]
@@ -105,7 +105,7 @@ def _monitoring(wished: Monitoring | None) -> WantedMonitoring:
     }
 
 
-def asks_of(resolved: ResolvedProfile, own_suite: Suite) -> list[RequestFields]:
+def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
     """Return the bodies of a few chat requests of the work that the profile is for.
 
     They are taken out of ``own_suite`` (`tune`), which no experiment has: an engine that looks its drafts up

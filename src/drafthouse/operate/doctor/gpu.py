@@ -45,7 +45,7 @@ def _gpu(wants: Wants, facts: DoctorFacts, smi: Smi) -> Check:
     name = "GPU"
     if smi.mismatch:
         return not_here(name, "nvidia-smi shows none until driver and library agree")
-    problems = gpu_problems(wants, facts["box"])
+    problems = gpu_problems(wants["hardware"], facts["box"])
     if problems:
         return of_problem(name, problems[0])
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in facts["box"]["gpus"])

@@ -9,7 +9,7 @@ from ...profiles.resolved_types import ResolvedOpenPaths
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ...host.box_facts import BoxFacts
+    from ...host.box_types import BoxFacts
     from ...host.driver.facts import DriverFacts
     from ...profiles.profile_types import Site
     from ...profiles.resolved_types import Gateway, Ports

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from ...analysis.crossover import agreed
 from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, judge
+from ...analysis.verdict_types import JudgedGroup
 from ...bench.result_types import Acceptance as Drafted
 from ...bench.result_types import ArmResult, Request
 from ...bench.samples import Prompt, apart_from_temperature, measured_tpot, requests_of
@@ -31,7 +32,6 @@ from ..report_types import (
     Totals,
     Verdict,
 )
-from ..verdict_types import JudgedGroup, Judgement
 from .articles import articles_table
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
@@ -80,8 +80,8 @@ def build_report(
     speculation is better. docs/report.schema.json describes it.
     """
     results = {"baseline": baseline, "speculative": speculative}
-    judged = cast("Judgement", judge(baseline, speculative, resolved))
-    load = load_of(cast("Ladder | None", agreed(ladder, judged)), judged["scope"]["kinds"])
+    judged = judge(baseline, speculative, resolved)
+    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
     if load and judged.get("wrong_output"):
         load = without_claims(load)
     verdict = with_load(judged, load)

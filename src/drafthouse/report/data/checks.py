@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from ...analysis.cost import cost_rows, cost_table
 from ...analysis.gates import NOT_MEASURED
-from ...analysis.legacy_metrics import LLMPERF, SPEED, old_tables
+from ...analysis.legacy_metrics import LLMPERF, SPEED, TOKENS_NOTE, columns_of
+from ...analysis.verdict_types import Judgement
 from ...bench.result_types import ArmResult
 from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRow, OtherTools
-from ..verdict_types import ArmCost, CostRow, Judgement
 
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
@@ -62,8 +61,8 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 
     Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
     """
-    arms = cast("dict[str, ArmCost]", cost_table(results, resolved))
-    rows = cast("list[CostRow]", cost_rows(arms))
+    arms = cost_table(results, resolved)
+    rows = cost_rows(arms)
     why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
     known = any(row[arm] is not None for row in rows for arm in ARMS)
     return {"arms": arms, "rows": rows, "why": why} if known or why else None
@@ -88,10 +87,10 @@ def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
 
     ``of`` is what of a column is shown: the mean, the median, or the value of the whole run. Units are the tools' own.
     """
-    tables = {arm: old_tables(results[arm]) for arm in ARMS}
+    tables = {arm: columns_of(results[arm]) for arm in ARMS}
     rows: list[OtherToolRow] = []
     for tool in (SPEED, LLMPERF):
-        for one, two in zip(*(tables[arm][tool]["columns"] for arm in ARMS), strict=True):
+        for one, two in zip(*(tables[arm][tool] for arm in ARMS), strict=True):
             of, figure = next((of, figure) for of, figure in FIGURES if figure in one["values"])
             rows.append(
                 {
@@ -105,4 +104,4 @@ def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
                 }
             )
     known = any(row[arm] for row in rows for arm in ARMS)
-    return {"note": tables["baseline"]["note"], "rows": rows} if known else None
+    return {"note": TOKENS_NOTE, "rows": rows} if known else None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...analysis.verdict import CANNOT_SAY, INVALID
+from ...analysis.verdict_types import Judgement
 from ...bench.stats import median
 from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, Spread
 from ...core.format import NOTHING, count, listing, shown_level
@@ -25,7 +26,6 @@ from ..report_types import (
     LoadRow,
     Verdict,
 )
-from ..verdict_types import Judgement
 
 SCHEMA = "drafthouse.ladder/1"
 OK: Final = "ok"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from drafthouse.analysis.crossover import fill
 from drafthouse.analysis.verdict_text import THRESHOLD
 from tests.support.ladders import KIND, simulated
+from tests.support.loosely import fill
 from tests.truth.ladder_laws import (
     CROSSOVERS,
     RESAMPLES,

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.host.box_types import BoxFacts
 from ..module_utils.operate.preflight import gpu_problems, preflight_problems
+from ..module_utils.profiles.resolved_types import RemoteCode
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 _display = Display()
 
 
-def tell_remote_code(resolved: Mapping[str, Any]) -> None:
+def tell_remote_code(rows: Iterable[RemoteCode], hostname: str) -> None:
     """Say whose Python code the engine will run, and of which commit (trust_remote_code)."""
-    for row in resolved.get("remote_code") or []:
+    for row in rows:
         whose = f"{row['repo']} at {row['commit']}" if row["commit"] else str(row["repo"])
-        box = resolved["box"]["hostname"]
-        _display.display(f"  {box}: trust_remote_code: the engine will run the code of {whose}")
+        _display.display(f"  {hostname}: trust_remote_code: the engine will run the code of {whose}")
 
 
 class ActionModule(ActionBase):
@@ -36,7 +36,10 @@ class ActionModule(ActionBase):
         """Return every problem of the box."""
         super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]
-        look = gpu_problems if self._task.args.get("after_host") else preflight_problems
-        tell_remote_code(resolved)
-        problems = look(resolved, resolved["box"])
+        box: BoxFacts = resolved["box"]
+        tell_remote_code(resolved["remote_code"], box["hostname"])
+        if self._task.args.get("after_host"):
+            problems = gpu_problems(resolved["hardware"], box)
+        else:
+            problems = preflight_problems(resolved, box)
         return failure(DrafthouseError(problems)) if problems else {"changed": False}

@@ -35,7 +35,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.redact import redactor
-from ..module_utils.host.box_facts import Served, read_box
+from ..module_utils.host.box_facts import read_box
+from ..module_utils.host.box_types import ServedNow
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.releases import current, read_release
 from ..module_utils.serving.restore import drift
@@ -62,8 +63,11 @@ def main() -> None:
     module.exit_json(changed=False, box=box)
 
 
-def _served(home: str | None) -> Served | None:
-    """Return what should serve, None where nothing should."""
+def _served(home: str | None) -> ServedNow | None:
+    """Return what should serve, None where nothing should.
+
+    ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash.
+    """
     now = current(home) if home else None
     if not now or not home:
         return None
@@ -71,8 +75,7 @@ def _served(home: str | None) -> Served | None:
         known = str(read_release(home, str(now["release"])).resolved.get("identity") or "")
     except DrafthouseError:
         known = ""  # `drift` says what is wrong with it
-    served: Served = {**now, "drift": drift(home), "identity": known}
-    return served
+    return {**now, "drift": drift(home), "identity": known}
 
 
 if __name__ == "__main__":

@@ -130,16 +130,51 @@ class GateSide(TypedDict):
     examples: list[str]
 
 
-class JudgedGate(TypedDict):
+class CheckedSide(GateSide):
+    """The same of prompts that are looked at one by one."""
+
+    wrong: int
+    open: int
+
+
+class EqualSide(GateSide):
+    """The same of texts that are compared: where those that differ first do (median, in tokens)."""
+
+    first_difference_tokens: float | None
+    tokens_exact: bool
+
+
+class GateFigures(TypedDict, total=False):
+    """What some gates say beside it: figures of each group and of all, and what they grant."""
+
+    groups: dict[str, dict[str, float]]
+    all: dict[str, float]
+    tolerated_tokens: int
+    tolerated_cut: float
+    epsilon: float | None
+
+
+class JudgedArms(GateFigures):
+    """What a gate says of both arms."""
+
+    word: str
+    said: str
+    baseline: GateSide
+    speculative: GateSide
+
+
+class JudgedGate(JudgedArms):
     """A gate as judged."""
 
     name: str
     title: str
     rule: str
-    word: str
-    said: str
-    baseline: GateSide
-    speculative: GateSide
+
+
+def not_measured(said: str, side: str = "") -> JudgedArms:
+    """Return what a gate says that had nothing to look at; ``side`` of each arm, where that is not the same."""
+    nothing: GateSide = {"said": side or said, "passed": 0, "total": 0, "examples": []}
+    return {"word": "not measured", "said": said, "baseline": nothing, "speculative": nothing.copy()}
 
 
 class Judgement(Figures):
@@ -216,12 +251,17 @@ class Memory(TypedDict):
     gpus: list[GpuMemory]
 
 
-class ArmCost(TypedDict):
-    """What an arm costs, and why parts of it are not known."""
+class TokenCosts(TypedDict):
+    """What the tokens of an arm cost, and why parts of it are not known."""
 
     energy: Energy | None
     money: Money | None
     why: list[str]
+
+
+class ArmCost(TokenCosts):
+    """What an arm costs."""
+
     power: Power | None
     bandwidth: Bandwidth | None
     memory: Memory

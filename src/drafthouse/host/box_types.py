@@ -1,0 +1,69 @@
+"""What a box is, as types: the fact `drafthouse_box`, which `box_facts.read_box` reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from ..serving.history import Serving
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..core.first_process import FirstProcess
+
+
+class Gpu(TypedDict):
+    """A GPU that the NVIDIA driver shows."""
+
+    name: str
+    memory_mib: int
+    driver: str
+    compute_capability: str
+    uuid: str
+
+
+class Listener(TypedDict):
+    """Who listens on a port; the pid is None where it is not to be seen."""
+
+    pid: int | None
+    command: str
+    ours: bool
+
+
+class ServedNow(Serving):
+    """What should serve: ``drift`` is why something else does, ``identity`` a hash of what is put on a box for it."""
+
+    drift: str
+    identity: str
+
+
+class BoxFacts(TypedDict):
+    """A box; sizes are bytes. ``present`` and ``served`` are what the module of Ansible adds."""
+
+    hostname: str
+    system: str
+    machine: str
+    kernel: str
+    os: str
+    glibc: str
+    python: str
+    python_executable: str
+    can_make_environments: bool
+    is_root: bool
+    has_apt: bool
+    has_python_apt: bool
+    has_docker: bool
+    cpu: str
+    cores: int
+    memory_total: int
+    memory_available: int
+    gpus: list[Gpu]
+    nvidia_pci_devices: list[str]
+    disk: dict[str, int]
+    shared_memory: int | None
+    has_systemd: bool
+    first_process: FirstProcess
+    writable: dict[str, bool]
+    ports: dict[str, Listener | None]
+    present: NotRequired[list[str]]
+    served: NotRequired[ServedNow | None]

@@ -1,0 +1,41 @@
+"""Judgements as tests ask for them: of parts of results, ladders and profiles, and with parts that must be there.
+
+The functions are the product's own. Their types say of each part that it may be missing, which a test that made the
+results knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from drafthouse.analysis import (
+    batch_k_schedule,
+    break_even_results,
+    cost,
+    crossover,
+    legacy_metrics,
+    output_equality,
+    rounds,
+    verdict,
+)
+from drafthouse.operate import preflight
+from drafthouse.serving import history, releases
+
+judge: Callable[..., Any] = verdict.judge
+fill: Callable[..., Any] = crossover.fill
+agreed: Callable[..., Any] = crossover.agreed
+compare_outputs: Callable[..., Any] = output_equality.compare_outputs
+points_of_ladder: Callable[..., Any] = break_even_results.points_of_ladder
+old_tables: Callable[..., Any] = legacy_metrics.old_tables
+offer: Callable[..., Any] = batch_k_schedule.offer
+costs: Callable[..., Any] = cost.costs
+bandwidth_share: Callable[..., Any] = cost.bandwidth_share
+cost_table: Callable[..., Any] = cost.cost_table
+cost_rows: Callable[..., Any] = cost.cost_rows
+memory_used: Callable[..., Any] = cost.memory_used
+wants_more: Callable[..., Any] = rounds.wants_more
+preflight_problems: Callable[..., Any] = preflight.preflight_problems
+gpu_problems: Callable[..., Any] = preflight.gpu_problems
+current: Callable[..., Any] = releases.current
+read_history: Callable[..., Any] = history.read_history
