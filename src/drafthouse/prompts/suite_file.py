@@ -17,8 +17,11 @@ FOLDER = "suites"
 
 
 def suites_text(suites: Mapping[str, Any]) -> str:
-    """Return what the file of these suites, by name, holds."""
-    return json.dumps(suites, sort_keys=True)
+    """Return what the file of these suites, by name, holds.
+
+    In the suites' own order: kinds are asked in it, and of a JSON schema or a tool it reaches the model.
+    """
+    return json.dumps(suites)
 
 
 def suites_file(home: str, suites: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.drafthouse.core.plugins.action import resolve as resolve_action
+from ansible_collections.drafthouse.core.plugins.action import suites as suites_action
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
@@ -82,3 +83,33 @@ def test_the_prompts_are_the_file_that_its_hash_names(tmp_path: Path) -> None:
     Path(file).write_text(suites_text(suites) + " ", "utf-8")
     with pytest.raises(DrafthouseError, match="prompts that were changed"):
         read_suites(file, suites)
+
+
+@pytest.mark.parametrize("profile", sorted(load_house(ROOT).profiles))
+def test_the_prompts_are_asked_as_their_suites_say(profile: str, tmp_path: Path) -> None:
+    """As text, which has an order: of kinds, and in a JSON schema or a tool, where the model sees it."""
+    suites = resolved_profile(profile, site_of_inventory("workstation"))["suites"]
+    file = Path(suites_file(str(tmp_path), suites))
+    file.parent.mkdir()
+    file.write_text(suites_text(suites), "utf-8")
+    assert json.dumps(read_suites(str(file), suites)) == json.dumps(list(suites.values()))
+
+
+def test_nothing_shows_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = facts_of("cpu-smollm2-ngram", site_of_inventory("workstation"))
+    resolved = {**facts["drafthouse_profile"], **facts["drafthouse_run"]}
+    entries: list[dict[str, Any]] = []
+
+    def module(module_args: dict[str, Any], **_: Any) -> dict[str, Any]:
+        entries.extend(module_args["entries"])
+        shown = {"diff": [{"after": entries[-1]["content"]}], "invocation": {"module_args": module_args}}
+        return {"changed": True, "paths": [entries[-1]["path"]], **shown}
+
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    action = object.__new__(suites_action.ActionModule)
+    action._task = SimpleNamespace(args={"resolved": resolved}, check_mode=False)
+    monkeypatch.setattr(action, "_execute_module", module, raising=False)
+    assert action.run(task_vars={}) == {"changed": True, "paths": [resolved["suites_file"]]}
+    folder, file = entries
+    assert (folder["mode"], file["mode"]) == ("0700", "0600")
+    assert json.loads(file["content"])["mixed"]["kinds"]

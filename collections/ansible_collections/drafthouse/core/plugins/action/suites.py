@@ -38,6 +38,7 @@ class ActionModule(ActionBase):
         answer: Answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": entries}, task_vars=task_vars or {}
         )
-        # 250 KB of prompts are no difference that anybody reads.
-        answer.pop("diff", None)
+        # 250 KB of prompts are no difference that anybody reads, nor arguments, which -vvv shows.
+        for shown in ("diff", "invocation"):
+            answer.pop(shown, None)
         return answer
