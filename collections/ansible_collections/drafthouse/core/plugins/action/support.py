@@ -9,12 +9,13 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.redact import known_secrets, redactor
 from ..module_utils.operate.support_bundle import contents, write
 from ..module_utils.operate.support_facts import key_files
 from ..module_utils.profiles.resolved_types import Run
 from ..module_utils.profiles.workspace import ROOT, resolved_profile
-from ..plugin_utils.words import Answer, TaskVars
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
@@ -35,7 +36,10 @@ class ActionModule(ActionBase):
         host = str(variables.get("inventory_hostname", "box"))
         reports = ROOT / str(given.get("reports") or "reports")
         # The plan counts the prompts, which are in no fact.
-        suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
+        try:
+            suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
+        except DrafthouseError as error:
+            return failure(error)
         whole: Run = {**resolved, "suites": suites}
         texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports, ROOT)
         redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))
