@@ -242,7 +242,7 @@ def test_arms_in_turns_are_scored_in_the_next_step_of_the_baseline(
     runtime = SimpleNamespace(
         mark=lambda arm: "", printed=lambda arm, since="": "", state=lambda arm: State(True, 1.0), log_name=str
     )
-    monkeypatch.setattr(module, "runtime_of", lambda site: runtime)
+    monkeypatch.setattr(module, "runtime_of", lambda name, home: runtime)
     (tmp_path / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], suites=["s"])
     resolved |= {

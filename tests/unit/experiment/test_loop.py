@@ -109,7 +109,7 @@ class Arms:
 @pytest.fixture
 def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arms]:
     made = Arms()
-    monkeypatch.setattr(module, "runtime_of", lambda site: made)
+    monkeypatch.setattr(module, "runtime_of", lambda name, home: made)
     yield made
     for arm, process in made.processes.items():
         made.stop(arm)

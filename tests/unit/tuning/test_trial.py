@@ -36,6 +36,7 @@ def measured(server: Any, number: int = 4, temperature: float = 0.0, **options: 
     return run_trial(endpoint, asks(number, temperature), TrialOptions(**options))
 
 
+@pytest.mark.alone
 def test_a_trial_reads_the_clock_and_the_counters() -> None:
     with clock_server(**QUICK, metrics="vllm", drafted=4) as server:
         trial = measured(server)
