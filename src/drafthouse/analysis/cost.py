@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ..bench.client import OK
 from ..bench.result_types import ArmResult, Power
 from ..profiles.memory_fit import GB
-from ..profiles.resolved_types import FitNumbers, ResolvedProfile
+from ..profiles.resolved_types import Fit, ResolvedProfile
 from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memory, Money, TokenCosts
 
 MILLION = 1_000_000
@@ -202,7 +202,7 @@ def _kv_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
     return float(fit["kv_per_token"]) * devices_of(resolved) * tokens / int(done) * streams
 
 
-def _fit(resolved: ResolvedProfile, arm: str) -> FitNumbers | None:
+def _fit(resolved: ResolvedProfile, arm: str) -> Fit | None:
     built = (resolved.get("arms") or {}).get(arm)
     return built.get("fit") if built else None
 

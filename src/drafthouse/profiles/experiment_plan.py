@@ -9,11 +9,10 @@ from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
 from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
-from .memory_fit import Fit
 
 if TYPE_CHECKING:
     from .profile_types import ExperimentWishes
-    from .resolved_types import PlannedExperiment, PlannedStep, Ports
+    from .resolved_types import Fit, PlannedExperiment, PlannedStep, Ports
 
 
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
@@ -71,8 +70,8 @@ def plan_experiment(
     rounds = experiment.get("rounds", 2)
     schedule = experiment.get("schedule", "auto")
     if schedule == "auto":
-        together = sum(fit.reserved for fit in fits.values())
-        schedule = "interleaved" if together <= fits["baseline"].memory else "alternated"
+        together = sum(fit["reserved"] for fit in fits.values())
+        schedule = "interleaved" if together <= fits["baseline"]["memory"] else "alternated"
     # The model's own temperature, beside 0, where it has one.
     own = float(temperature) if temperature is not None else 0.0
     budget = parse_budget(experiment.get("budget", DEFAULT_BUDGET))

@@ -5,37 +5,14 @@ All sizes are bytes for ONE device; weights and KV cache of a model that is spli
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .catalog_types import ModelEntry
-    from .resolved_types import FitNumbers
+    from .resolved_types import Fit
 
 MIB = 1024 * 1024
 GB = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One arm on one device. ``left`` is negative when the arm does not fit."""
-
-    memory: int
-    utilization: float
-    weights: int
-    draft: int
-    overhead: int
-    kv_per_token: int
-    context: int
-    sequences: int
-    kv_needed: int
-    left: int
-    longest_context: int
-    reserved: int
-
-    def as_dict(self) -> FitNumbers:
-        """Return the numbers as plain data."""
-        return cast("FitNumbers", asdict(self))
 
 
 def kv_bytes_per_token(model: ModelEntry, bytes_per_value: int) -> int:
@@ -76,21 +53,21 @@ def fit_arm(
     room = int((usable - weights - draft_weights - overhead) * cache_share)
     kv_needed = tokens * per_token
     longest = max(0, room // per_token)
-    return Fit(
-        memory=memory,
-        utilization=utilization,
-        weights=weights,
-        draft=draft_weights,
-        overhead=overhead,
-        kv_per_token=per_token,
-        context=context,
-        sequences=sequences,
-        kv_needed=kv_needed,
-        left=room - kv_needed,
+    return {
+        "memory": memory,
+        "utilization": utilization,
+        "weights": weights,
+        "draft": draft_weights,
+        "overhead": overhead,
+        "kv_per_token": per_token,
+        "context": context,
+        "sequences": sequences,
+        "kv_needed": kv_needed,
+        "left": room - kv_needed,
         # One sequence's context, never beyond what the model was made for.
-        longest_context=min(longest, int(target["context"])),
-        reserved=usable if reserves_share else weights + draft_weights + overhead + kv_needed,
-    )
+        "longest_context": min(longest, int(target["context"])),
+        "reserved": usable if reserves_share else weights + draft_weights + overhead + kv_needed,
+    }
 
 
 def decode_limit(bytes_per_token: int, bandwidth: float) -> float:

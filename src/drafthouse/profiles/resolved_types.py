@@ -277,8 +277,8 @@ class File(TypedDict):
     part: NotRequired[str]
 
 
-class FitNumbers(TypedDict):
-    """`memory_fit.Fit` as data: bytes of one device, tokens and sequences."""
+class Fit(TypedDict):
+    """One arm on one device (`memory_fit.fit_arm`), in bytes and tokens. ``left`` is negative when it does not fit."""
 
     memory: int
     utilization: float
@@ -308,7 +308,7 @@ class BuiltArm(TypedDict):
 class ResolvedArm(BuiltArm):
     """One arm of the experiment, with its rendered files."""
 
-    fit: FitNumbers
+    fit: Fit
     files: list[File]
 
 

@@ -28,7 +28,6 @@ from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
-from .memory_fit import Fit
 from .method_check import check_method
 from .rental_spec import rental_of
 from .schemas import PROFILE
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .profile_types import Profile, Site, Unchecked
     from .resolved_types import (
         Elsewhere,
+        Fit,
         Gateway,
         Hardware,
         Pair,
@@ -350,7 +350,7 @@ class _Join:
             "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
-            "arms": {arm: {**self.built[arm], "fit": fits[arm].as_dict(), "files": []} for arm in self.arms},
+            "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
             "stock": self.built[STOCK] if self.method.get("requires") else None,
             "offline": self._offline(),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
-from .memory_fit import GB, MIB, Fit, decode_limit, expected_speedup, fit_arm
+from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
     from .catalog_types import ModelEntry
     from .profile_types import Expectation
-    from .resolved_types import ExpectedSpeed, Hardware
+    from .resolved_types import ExpectedSpeed, Fit, Hardware
 
 _OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option"]
 
@@ -90,18 +90,18 @@ class Sizes:
                 f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
                 "lower it, or choose other hardware",
             )
-        arm = "speculative" if fits["speculative"].left < 0 else "baseline"
+        arm = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
         fit = fits[arm]
-        if fit.left < 0:
-            drafted = f" + draft {fit.draft / GB:.1f}" if fit.draft else ""
+        if fit["left"] < 0:
+            drafted = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
                 "target",
-                f"{arm} arm: weights {fit.weights / GB:.1f}{drafted} + KV cache {fit.kv_needed / GB:.1f}"
-                f" + overhead {fit.overhead / GB:.1f} GB",
-                f"at most {fit.memory * fit.utilization / GB:.1f} GB"
-                f" ({fit.utilization:.0%} of {fit.memory / GB:.1f} GB on {self.hardware['name']})",
-                f"shorten {where} to {fit.longest_context} or less"
-                if fit.longest_context > 0
+                f"{arm} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
+                f" + overhead {fit['overhead'] / GB:.1f} GB",
+                f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
+                f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",
+                f"shorten {where} to {fit['longest_context']} or less"
+                if fit["longest_context"] > 0
                 else "choose smaller models or larger hardware",
             )
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
-from ..profiles.memory_fit import MIB, Fit, fit_arm
+from ..profiles.memory_fit import MIB, fit_arm
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
     from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Profile, Speculation
+    from ..profiles.resolved_types import Fit
 
 #: Tokens to draft where neither a command nor the catalogue's method names a number.
 _USUAL_TOKENS = 5
@@ -118,7 +119,7 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     if target is None:
         return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"
     for key in able:
-        if _fit(house, wanted, key).left >= 0:
+        if _fit(house, wanted, key)["left"] >= 0:
             return key, "the smallest of the catalogue that holds it; a command does not say what it runs on"
     return able[-1], "the largest of the catalogue, which is too small for it"
 
@@ -129,11 +130,11 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
     if target is None or house.hardware[hardware]["kind"] != "gpu":
         return None
     fit = _fit(house, wanted, hardware)
-    if fit.left >= 0:
+    if fit["left"] >= 0:
         return None
     option = wanted.engine["context_option"]
-    longest = fit.longest_context // max(1, int(wanted.serve.get(wanted.engine["sequences_option"], 1)))
-    why = f"{fit.context} tokens do not fit on {house.hardware[hardware]['name']}"
+    longest = fit["longest_context"] // max(1, int(wanted.serve.get(wanted.engine["sequences_option"], 1)))
+    why = f"{fit['context']} tokens do not fit on {house.hardware[hardware]['name']}"
     for name in profiles:
         tokens = (house.profiles[name].get("serve") or {}).get(option)
         if tokens and tokens <= longest:

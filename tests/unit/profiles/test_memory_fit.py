@@ -20,7 +20,7 @@ def arm(**changes: object) -> Any:
         "overhead": 3 * GB, "bytes_per_value": 2, "context": 1000, "sequences": 2, "context_is_shared": False,
         "reserves_share": True,
     }  # fmt: skip
-    return fit_arm(**{**given, **changes}).as_dict()  # type: ignore[arg-type]  # a test's own mixture
+    return fit_arm(**{**given, **changes})  # type: ignore[arg-type]  # a test's own mixture
 
 
 def test_what_is_left() -> None:
