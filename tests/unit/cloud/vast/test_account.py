@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from drafthouse.cloud.vast.errors import NotWhole, VastError
 from drafthouse.cloud.vast.ledger import CONSOLE, label_of, mark_of, new_id, record, rentals
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.operate.doctor import rentals as doctor_rentals
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import ALWAYS, KEY, Fault, Life, vast_server
 from tests.support.vast_bench import PROFILE, Bench, Said, call, check_end, destroyed, made
 
@@ -35,17 +35,6 @@ LOSSES: dict[str, Callable[[Path], object]] = {
     "empty": lambda ledger: ledger.write_bytes(b""),
     "zeroed": lambda ledger: ledger.write_bytes(bytes(ledger.stat().st_size)),
 }
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
-    with vast_server() as vast:
-        yield made(vast, tmp_path, resolved)
 
 
 def damage(ledger: Path) -> None:

@@ -13,21 +13,14 @@ from drafthouse.cloud.vast.destroy import StillBilling, end
 from drafthouse.cloud.vast.ledger import rentals
 from drafthouse.cloud.vast.offers import Limits, priced
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import ALWAYS, KEY, Fault, Life, vast_server
 from tests.support.vast_bench import (
-    PROFILE,
     made,
     others,
 )
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 
 ROUTES = ("search", "keys", "add_key", "create", "attach_key", "instance", "instances", "destroy")

@@ -34,7 +34,6 @@ from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import World, rent
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_server import KEY, Fault, Life, Running, vast_server
 from tests.support.deadline_box import DEADLINE, HOUR, Box, loaded, written
 from tests.support.vast_bench import CAP, PROFILE, PUBLIC, QUICK, WAITS
@@ -49,11 +48,6 @@ SLACK_S = 3.0
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return loaded(written(tmp_path_factory.mktemp("program")))
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 
 @dataclass

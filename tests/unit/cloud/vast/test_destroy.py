@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
 from drafthouse.cloud.vast.listing import listed
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import KEY, SECOND_KEY, Fault, Life, vast_server
 from tests.support.vast_bench import (
@@ -32,17 +30,6 @@ from tests.support.vast_bench import (
 )
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
-    with vast_server() as vast:
-        yield made(vast, tmp_path, resolved)
 
 
 def test_only_the_one_that_was_named_ends(bench: Bench) -> None:

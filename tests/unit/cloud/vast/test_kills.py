@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import destroy as destroy_script
 import pytest
 
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import KEY, Fault, Life, vast_server
 from tests.support.vast_bench import (
     CAP,
@@ -31,17 +30,6 @@ from tests.support.vast_bench import (
 )
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
-    with vast_server() as vast:
-        yield made(vast, tmp_path, resolved)
 
 
 @dataclass(frozen=True)

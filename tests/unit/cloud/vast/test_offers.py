@@ -31,13 +31,7 @@ from tests.fakes.vast_market import priced as shown
 
 pytestmark = pytest.mark.processes
 
-PROFILE = "h100-llama33-draft3b"
 LIMITS = Limits(2.5, 3)
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
 
 
 def row(resolved: Any, number: int = 1, **values: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +23,11 @@ from drafthouse.cloud.vast.ledger import INTENT, NotWritten, rentals
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import Waits, World, rent
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_server import ALWAYS, Fault, Life, vast_server
 from tests.support.vast_bench import (
     CAP,
     HOURS,
     LIMITS,
-    PROFILE,
     PUBLIC,
     WAITS,
     Bench,
@@ -43,17 +40,6 @@ from tests.support.vast_bench import (
 )
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def resolved() -> Any:
-    return resolved_profile(PROFILE, site_of_inventory("vastai"))
-
-
-@pytest.fixture
-def bench(tmp_path: Path, resolved: Any) -> Iterator[Bench]:
-    with vast_server() as vast:
-        yield made(vast, tmp_path, resolved)
 
 
 # --- the way where nothing goes wrong ---------------------------------------------------------------------
