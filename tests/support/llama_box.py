@@ -21,7 +21,7 @@ from drafthouse.serving.supervisor import Program, Supervisor, configuration
 from tests.support.builders import make_resolved
 from tests.support.engines import PROGRAMS, engine_home, packaged_weights
 from tests.support.ports import free_port
-from tests.unit.bench.test_step import suite
+from tests.unit.bench.test_step import lay_suites, suite
 
 LOOKUP = ("--spec-type", "ngram-map-k", "--spec-ngram-map-k-size-n", "3")
 
@@ -57,7 +57,7 @@ class LlamaBox:
             **resolved,
             "result_dir": str(self.home / "results"),
             "key_file": str(self.home / "key"),
-            "suites": {"s": suite("s", **self.kinds)},
+            "suites_file": lay_suites(self.home, s=suite("s", **self.kinds)),
         }
 
     def serve(self, arms: Mapping[str, int]) -> None:
