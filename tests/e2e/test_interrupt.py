@@ -88,11 +88,11 @@ def _fetched(box: Box) -> bool:
 
 
 class Demo:
-    """`scripts/stoppable.py` around site.yml, in a terminal of its own, as `make demo` plays it."""
+    """`drafthouse stoppable` around site.yml, in a terminal of its own, as `make demo` plays it."""
 
     def __init__(self, box: Box, *words: str, again: bool = False) -> None:
-        command = [str(BIN / "python"), "scripts/stoppable.py", *words, "--", str(BIN / "ansible-playbook"), "site.yml"]
-        command += ["-i", "inventory/local", "-e", json.dumps({**box.variables, "remeasure": again})]
+        command = [str(BIN / "python"), "scripts/drafthouse", "stoppable", *words, "--", str(BIN / "ansible-playbook")]
+        command += ["site.yml", "-i", "inventory/local", "-e", json.dumps({**box.variables, "remeasure": again})]
         tmp = box.folder / "ansible"  # the jobs' folder: what is left of them is found by it
         environment = {
             **os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),

@@ -21,8 +21,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import _clone
-
+from drafthouse.cli import parser as _clone
 from drafthouse.profiles.workspace import ROOT
 
 COPIED = ("profiles", "benchmarks", "inventory")

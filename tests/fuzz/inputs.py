@@ -15,16 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import bench
-import compare
-import destroy
-import plan
-import prune
-import render
-import report
-import translate
-import tried
-import tune
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
@@ -34,7 +24,19 @@ from ansible_collections.drafthouse.core.plugins.action.resolve import ActionMod
 from ansible_collections.drafthouse.core.plugins.action.resolve import _deadline
 from ansible_collections.drafthouse.core.plugins.action.served_history import ActionModule as ServedHistory  # noqa: F401
 
-import profiles
+from drafthouse.cli import (
+    bench,
+    compare,
+    compare_schedule,
+    destroy,
+    plan,
+    profiles,
+    prune,
+    render,
+    report,
+    translate,
+    tune,
+)
 from drafthouse.cloud.vast.ledger import label_of, new_id, record
 from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.profiles.catalog import load_gpus
@@ -297,9 +299,8 @@ class Workspace:
             return self._of(rng, "results", file, JSON, report.main, "--again", folder)
         if rng.random() < 0.3:
             file = self.folder / rng.choice(("ladder.json", "switched.json"))
-            return self._of(
-                rng, "results", file, JSON, tried.main, self.folder / "ladder.json", self.folder / "switched.json"
-            )
+            words = self.folder / "ladder.json", self.folder / "switched.json"
+            return self._of(rng, "results", file, JSON, compare_schedule.main, *words)
         file = self.folder / f"{rng.choice(names)}.json"
         words = [word for name in names for word in (f"--{name}", self.folder / f"{name}.json")]
         return self._of(rng, "results", file, JSON, report.main, *words, "--reports", self.folder / "made")

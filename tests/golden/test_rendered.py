@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from drafthouse.profiles.catalog import load_house, profile_names
+from drafthouse.profiles.catalog import load_house, profile_files
 from drafthouse.profiles.workspace import (ROOT, resolved_profile, site_of_inventory)
 from drafthouse.experiment.plan_text import (plan_text)
 
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 WRITE = bool(os.environ.get("WRITE_GOLDEN"))
 # One site for all, and none of this machine's paths.
 SITE = site_of_inventory("workstation")
-PROFILES = profile_names(ROOT)
+PROFILES = list(profile_files(ROOT))
 
 
 def compare(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
 def asked(*words: str, **variables: Any) -> subprocess.CompletedProcess[str]:
     """Run the script as a person does, with variables for the playbook."""
-    command = [sys.executable, str(ROOT / "scripts/doctor.py"), *words, "--", "-e", json.dumps(variables)]
+    command = [sys.executable, str(ROOT / "scripts/drafthouse"), "doctor", *words, "--", "-e", json.dumps(variables)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=300, check=False)
 

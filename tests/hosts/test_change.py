@@ -467,7 +467,7 @@ def test_an_upgrade_keeps_what_is_no_worse(first: Callable[..., Served], figure:
     served = first("rental")
     variables = served.job.variables
     words = [
-        *(sys.executable, str(ROOT / "scripts" / "upgrade.py"), PROFILE, NEW_VERSION, "--from", OLD_VERSION),
+        *(sys.executable, str(ROOT / "scripts" / "drafthouse"), "upgrade", PROFILE, NEW_VERSION, "--from", OLD_VERSION),
         *("--inventory", str(served.job.inventory), "--reports", variables["report_folder"]),
         *("--set", f"experiment={json.dumps(variables['overrides']['experiment'])}"),
     ]

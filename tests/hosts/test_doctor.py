@@ -162,7 +162,7 @@ class Doctor:
         words = ["--inventory", str(self.inventory), "--profile", self.profile, "--json"]
         words += ["--from", knocks] if knocks else []
         given = {**self.variables, "doctor_parts": list(parts), "doctor_outside": bool(knocks), **more}
-        command = [sys.executable, str(ROOT / "scripts/doctor.py"), *words, "--", "--limit", self.box.name]
+        command = [sys.executable, str(ROOT / "scripts/drafthouse"), "doctor", *words, "--", "--limit", self.box.name]
         done = subprocess.run(
             [*command, "-e", json.dumps(given)], cwd=ROOT, env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
             capture_output=True, text=True, timeout=300, check=False,
@@ -386,7 +386,7 @@ def test_an_engine_that_logs_without_end_fills_no_disk(doctor: Doctor, tmp_path:
     # `make logs` shows the end, and nothing of what else stands in it.
     words = ["--inventory", str(doctor.inventory), "--host", box.name, "--only", ARM, "--lines", "1"]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/logs.py"), *words], cwd=ROOT, timeout=120, check=False,
+        [sys.executable, str(ROOT / "scripts/drafthouse"), "logs", *words], cwd=ROOT, timeout=120, check=False,
         env={**os.environ, "DRAFTHOUSE_STATE": str(tmp_path)}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, f"{NAME}: the end\n"), done

@@ -62,7 +62,8 @@ def opinion(client: str, home: Path, folder: Path, figure: Callable[[str], None]
     with clock_server(**CLOCK) as server:
         done = subprocess.run(
             [
-                sys.executable, str(ROOT / "scripts" / "bench.py"), "--base-url", server.base_url, "--model", "clock",
+                sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench",
+                "--base-url", server.base_url, "--model", "clock",
                 "--kind", "code", "--kind", "summarise", "--num-prompts", str(PROMPTS), "--num-warmups", "0",
                 "--max-concurrency", str(STREAMS), "--output-tokens", str(TOKENS),
                 "--result", str(folder / "ours.json"),

@@ -106,7 +106,7 @@ def ours(base_url: str, load: Load, folder: Path, core: int) -> tuple[dict[str, 
     suite.write_text("\n".join(lines) + "\n", "utf-8")
     used = pinned(
         [
-            sys.executable, str(ROOT / "scripts" / "bench.py"), "--base-url", base_url, "--model", "clock",
+            sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", "--base-url", base_url, "--model", "clock",
             "--suite", str(suite), "--num-prompts", str(load.requests), "--max-concurrency", str(load.streams),
             "--output-tokens", str(load.tokens), "--num-warmups", "0", "--result", str(out),
         ],

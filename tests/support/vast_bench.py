@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import destroy as destroy_script
 import pytest
-import rent as rent_script
 
+from drafthouse.cli import destroy as destroy_script
+from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.deadline import Clocks
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ProviderClock
@@ -72,7 +72,7 @@ class Bench:
 
 def script(bench: Bench, name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a script as `make` does."""
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), name, *words]
     return subprocess.run(
         command,
         env=environment(bench),

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import destroy as destroy_script
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from drafthouse.cli import destroy as destroy_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.account import compared, instances_of
 from drafthouse.cloud.vast.destroy import end

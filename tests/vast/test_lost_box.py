@@ -47,7 +47,7 @@ def play(vast: Running, state: Path, policy: str, *words: str) -> subprocess.Com
         "DRAFTHOUSE_STATE": str(state), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1",
         "XDG_CACHE_HOME": str(state.parent / "cache"), "HOME": str(state.parent),
     }  # fmt: skip
-    command = ["scripts/rented.py", "--destroy", policy, "--"]
+    command = ["scripts/drafthouse", "rented", "--destroy", policy, "--"]
     command += ["ansible-playbook", "playbooks/preflight.yml", "-i", "vastai", "-e", "profile=cpu-smollm2-ngram"]
     return subprocess.run(
         [*command, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.places import own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
@@ -42,9 +43,11 @@ class House:
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
 
-def profile_names(root: Path) -> list[str]:
-    """Return the names of all profiles of the clone at ``root``, in order."""
-    return sorted(path.stem for path in (root / "profiles").glob("*.yml"))
+def profile_files(root: Path) -> dict[str, Path]:
+    """Return all profiles by name, in order: those at ``root``; the user's own take the place of these."""
+    folders = [root / "profiles", *own_profiles()]
+    found = {path.stem: path for folder in folders for path in folder.glob("*.yml")}
+    return dict(sorted(found.items()))
 
 
 def load_house(root: Path) -> House:
@@ -66,10 +69,11 @@ def load_house(root: Path) -> House:
         problems = _dangling(house)
     if problems:
         raise DrafthouseError(problems)
-    for name in profile_names(root):
-        profile, found = _read(root, f"profiles/{name}.yml", PROFILE)
+    for name, path in profile_files(root).items():
+        where = str(path.relative_to(root) if path.is_relative_to(root) else path)
+        profile, found = _read(root, where, PROFILE)
         if not PROFILE_NAME.fits(name):
-            found.append(Problem("the file's name", PROFILE_NAME.needed, "rename it", f"profiles/{name}.yml"))
+            found.append(Problem("the file's name", PROFILE_NAME.needed, "rename it", where))
         if found:
             house.broken[name] = found
         house.profiles[name] = profile

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ..core import places
 from ..core.errors import DrafthouseError, Problem
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
 from ..core.schema import Anything, Findings, Map, Table, check
@@ -28,15 +29,14 @@ if TYPE_CHECKING:
     from .profile_types import Site, Unchecked
     from .resolved_types import ResolvedProfile
 
-# profiles/ -> drafthouse/ -> src/ -> the clone
-ROOT = Path(__file__).resolve().parents[3]
+ROOT, WORK = places.ROOT, places.WORK
 
 
-def site_from(variables: Unchecked, root: Path = ROOT) -> Site:
+def site_from(variables: Unchecked, root: Path = WORK) -> Site:
     """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
 
-    A relative path means: below the clone. It makes sense only where the box is this machine. Whoever resolves a
-    profile for the site checks it.
+    A relative path means: below the clone, or for a wheel below the folder of the command. It makes sense only where
+    the box is this machine. Whoever resolves a profile for the site checks it.
     """
     site: dict[str, object] = {}
     for key in SITE.fields:
@@ -180,10 +180,10 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
         )
     relative = path.relative_to(root).as_posix()
     variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it at that place", where=relative)
-    return checked_site({} if variables is None else variables, relative, root)
+    return checked_site({} if variables is None else variables, relative, WORK if root == ROOT else root)
 
 
-def checked_site(variables: object, file: str, root: Path = ROOT) -> Site:
+def checked_site(variables: object, file: str, root: Path = WORK) -> Site:
     """Return the site that the variables of one ``file`` make.
 
     DrafthouseError names file and variable of all problems.

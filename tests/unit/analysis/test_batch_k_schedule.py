@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tried as program
 
 from drafthouse.analysis.batch_k_schedule import tried
+from drafthouse.cli import compare_schedule as program
 from drafthouse.profiles.batch_k import support
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
@@ -171,7 +171,7 @@ def test_the_program_keeps_the_comparison(tmp_path: Path) -> None:
     plain, switched = tmp_path / "plain.json", tmp_path / "switched.json"
     plain.write_text(json.dumps({**known_ladder(FALLING), "schedule": {"offered": [[1, 11, 3], [12, 16, 0]]}}))
     switched.write_text(json.dumps(known_ladder({**FALLING, 16: 0.99})))
-    words = [sys.executable, str(ROOT / "scripts" / "tried.py"), str(plain), str(switched)]
+    words = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "compare-schedule", str(plain), str(switched)]
     done = subprocess.run([*words, "--write"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{KIND}: with the switch the speed-up is 1.80")

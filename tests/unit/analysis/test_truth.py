@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import report
 
 from drafthouse.analysis.rounds import FIRST_LOOK, tail_of
 from drafthouse.analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from drafthouse.cli import report
 from drafthouse.profiles.workspace import ROOT
 from tests.support.builders import make_pair, make_resolved
 from tests.support.loosely import judge, wants_more

@@ -77,7 +77,7 @@ def test_an_engine_that_is_stopped_ends_the_step_and_names_who_waited() -> None:
 
 
 def test_bench_shows_and_keeps_what_had_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import bench
+    from drafthouse.cli import bench
 
     result = tmp_path / "out.json"
     words = ["--model", "clock", "--kind", "chat", "--num-prompts", "30", "--result", str(result)]

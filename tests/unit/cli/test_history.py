@@ -15,7 +15,7 @@ from tests.support.report_builders import keep
 
 pytestmark = pytest.mark.processes
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "compare.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "drafthouse"
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_kept_report_that_is_broken_is_named(reports: Path, name: str, content
 
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, words)]
+    command = [sys.executable, str(SCRIPT), "reports", *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
     )
@@ -93,10 +93,10 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_list_shows_every_report_also_a_broken_one(reports: Path) -> None:
     (folders(reports)[2] / "report.json").write_text("{", "utf-8")
-    done = run("--list", "--reports", reports)
+    done = run("--reports", reports)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "2026-11-21 10:00" in lines[2]
     assert "cpu-smollm2-ngram/20261119-090000-buildbox" in done.stdout
     assert "text that does not parse" in " ".join(done.stdout.split())
-    assert "no report in" in run("--list", "none", "--reports", reports).stdout
+    assert "no report in" in run("none", "--reports", reports).stdout

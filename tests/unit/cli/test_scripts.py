@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), script, *words]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=False)
 
 

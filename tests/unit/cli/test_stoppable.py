@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from drafthouse.cli.stoppable import playbook_of
 from drafthouse.core.procfs import is_gone
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving.interrupt import end_jobs, interrupt
@@ -41,20 +40,7 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def stoppable() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        spec = importlib.util.spec_from_file_location("stoppable", ROOT / "scripts" / "stoppable.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
-    return module
-
-
-def test_the_same_boxes_and_variables(stoppable: ModuleType) -> None:
+def test_the_same_boxes_and_variables() -> None:
     command = [
         "ansible-playbook",
         "playbooks/weights.yml",
@@ -64,7 +50,7 @@ def test_the_same_boxes_and_variables(stoppable: ModuleType) -> None:
         "-e",
         "profile=x",
     ]
-    assert stoppable.playbook_of(command, "interrupted.yml", "-e", "a=b") == [
+    assert playbook_of(command, "interrupted.yml", "-e", "a=b") == [
         "ansible-playbook", str(ROOT / "playbooks" / "interrupted.yml"), "-i", "own/hosts.yml", "-e", "profile=x",
         "-e", "a=b",
     ]  # fmt: skip

@@ -26,7 +26,7 @@ DRAFT = (COMMANDS / "004-draft.txt").read_text("utf-8")
 
 
 def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "translate.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "translate", *words]
     return subprocess.run(command, cwd="/", input=given, capture_output=True, text=True, timeout=30, check=False)
 
 

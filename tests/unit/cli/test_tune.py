@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-import tune
 
+from drafthouse.cli import tune
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.tuning.runner import BoxTrial, Played, Plays
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.processes
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "tune.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "tune", *words]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -104,7 +104,7 @@ def test_a_tuned_profile_may_be_replaced_and_no_other(tmp_path: Path) -> None:
 
 
 def test_the_program_can_be_run() -> None:
-    assert os.access(ROOT / "scripts" / "tune.py", os.X_OK)
+    assert os.access(ROOT / "scripts" / "drafthouse", os.X_OK)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from drafthouse.profiles.workspace import ROOT
 from drafthouse.report.data.build import exit_code_of
 
 PROBLEM = Problem("this", "that", "mend it")
-SCRIPTS = sorted(path for path in (ROOT / "scripts").glob("*.py") if not path.name.startswith("_"))
+SCRIPTS = sorted(
+    path for folder in ("scripts", "src/drafthouse/cli") for path in (ROOT / folder).glob("*.py") if path.stem[0] != "_"
+)
 
 
 def test_the_numbers() -> None:
@@ -64,7 +66,10 @@ def test_of_several_the_worst() -> None:
 def test_a_client_that_is_not_installed_cannot_be_asked_here() -> None:
     words = ["--base-url", "http://127.0.0.1:1", "--model", "m", "--client", "guidellm", "--client-home", "/nowhere"]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "bench.py"), *words], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", *words],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == NOT_HERE
     assert "found: no program 'guidellm'" in done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import upgrade as script_of_upgrade
 
+from drafthouse.cli import upgrade as script_of_upgrade
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.upgrade_diff import (
@@ -139,7 +139,7 @@ def test_the_tables_mark_what_is_in_use(house: Any) -> None:
 
 
 def script(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "upgrade.py"), *words]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "upgrade", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -58,7 +58,7 @@ READERS = {
     "what our own templates rendered": ("analysis/arm_diff.py",),
     "it is the reader": ("core/documents.py", "core/yaml_documents.py"),
     "files of this repository, or what another script of it said": (
-        "scripts/_fetch.py", "scripts/docs.py", "scripts/doctor.py", "scripts/rented.py", "scripts/sbom.py",
+        "cli/doctor.py", "cli/rented.py", "scripts/_fetch.py", "scripts/docs.py", "scripts/sbom.py",
     ),
 }  # fmt: skip
 LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}

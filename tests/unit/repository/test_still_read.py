@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compare import shown
-from report import main as report
 
 from drafthouse.analysis.crossover import fill
 from drafthouse.bench.sweep.store import read_ladder
 from drafthouse.bench.sweep.text import ladder_lines
+from drafthouse.cli.compare import shown
+from drafthouse.cli.report import main as report
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.archive import history_rows, read_kept

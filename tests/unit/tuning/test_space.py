@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.catalog import House, load_house, profile_names
+from drafthouse.profiles.catalog import House, load_house, profile_files
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.search import tune
@@ -34,7 +34,7 @@ def reached(house: House, name: str, overrides: dict[str, Any] | None = None) ->
     return reach(house, name, site_of(house, name), KINDS, overrides)
 
 
-@pytest.mark.parametrize("name", profile_names(ROOT))
+@pytest.mark.parametrize("name", list(profile_files(ROOT)))
 def test_every_profile_can_be_tuned_and_begins_with_itself(house: House, name: str) -> None:
     found = reached(house, name)
     spec = house.profiles[name]["speculation"]

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import destroy as destroy_script
-import doctor as doctor_script
 import pytest
-import rent as rent_script
 
+from drafthouse.cli import destroy as destroy_script
+from drafthouse.cli import doctor as doctor_script
+from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.account import compared
 from drafthouse.cloud.vast.client import VastClient

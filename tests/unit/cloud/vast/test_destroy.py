@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import destroy as destroy_script
 import pytest
-import rent as rent_script
 
+from drafthouse.cli import destroy as destroy_script
+from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals

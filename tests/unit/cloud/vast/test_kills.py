@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import destroy as destroy_script
 import pytest
 
+from drafthouse.cli import destroy as destroy_script
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import KEY, Fault, Life, vast_server
 from tests.support.vast_bench import (
@@ -58,7 +58,7 @@ DEATHS = {
 def start_rent(bench: Bench, *words: str) -> subprocess.Popen[str]:
     key = bench.ledger.parent / "key.pub"
     key.write_text(PUBLIC + "\n")
-    command = [sys.executable, str(ROOT / "scripts" / "rent.py"), PROFILE, "--max-price", str(CAP), "--yes"]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "rent", PROFILE, "--max-price", str(CAP), "--yes"]
     command += ["--ssh-key", str(key), "--poll-s", "0.05", "--look-s", "1", *words]
     return subprocess.Popen(
         command,

@@ -280,7 +280,7 @@ def test_the_words_for_each_state(row: dict[str, Any] | None, words: str) -> Non
 def script(vast: Running, state: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "VAST_API_KEY": vast.key, "VAST_URL": vast.url, "DRAFTHOUSE_STATE": str(state), **more}
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "rented.py"), *words],
+        [sys.executable, str(ROOT / "scripts" / "drafthouse"), "rented", *words],
         env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

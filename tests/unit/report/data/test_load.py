@@ -50,7 +50,7 @@ def row_of(load: Any, kind: str, level: int) -> Any:
 
 
 def run_report(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "report.py"), *map(str, words)]
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "report", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -1,4 +1,4 @@
-"""End what an interrupted run has left on the box, and say it for `scripts/stoppable.py` (the module does the work)."""
+"""End what an interrupted run has left on the box, and say it for `drafthouse stoppable` (the module does the work)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Show the logs of every box of an inventory: engines, gateway, supervisors. With --follow until Ctrl-C.
 
 Examples:
-  scripts/logs.py --inventory workstation --lines 200
-  scripts/logs.py --inventory vastai --host vast-4711 --only speculative --follow
+  drafthouse logs --inventory workstation --lines 200
+  drafthouse logs --inventory vastai --host vast-4711 --only speculative --follow
 """
 
 from __future__ import annotations
@@ -15,44 +14,36 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from _clone import parser_of, run
-
-from drafthouse.cloud.vast.local_state import state_folder
-from drafthouse.core.errors import DrafthouseError, Problem, did_you_mean
-from drafthouse.core.exit_codes import DONE, FAILED, WARNED
-from drafthouse.core.plain_text import printable
-from drafthouse.operate.logs import Source, Wish, source
-from drafthouse.operate.tunnel import hosts_of
-from drafthouse.profiles.workspace import ROOT, site_from
+from ..cloud.vast.local_state import state_folder
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.exit_codes import DONE, FAILED, WARNED
+from ..core.plain_text import printable
+from ..operate.logs import Source, Wish, source
+from ..operate.tunnel import hosts_of
+from ..profiles.workspace import site_from
+from .parser import Parser, parser_of
+from .playbooks import inventory_path
 
 _END_S = 5.0
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options."""
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "logs")
     parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
     parser.add_argument("--host", default="", help="this host of it alone")
     parser.add_argument("--lines", type=int, default=100, help="how many of each log (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="PART", help="logs with this in their name: an arm, gateway, ...")
     parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
-    return parser.parse_args(argv)
+    return parser
 
 
 def sources(given: argparse.Namespace) -> list[Source]:
     """Return where the logs come from. Raises DrafthouseError."""
-    named = ROOT / "inventory" / given.inventory
-    inventory = named if named.exists() else Path(given.inventory)
-    if not inventory.exists():
-        known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise DrafthouseError(
-            Problem(f"no inventory '{given.inventory}'", "one that is there", did_you_mean(named.name, known))
-        )
-    hosts = hosts_of(inventory)
+    hosts = hosts_of(inventory_path(given.inventory))
     if not hosts:
         raise DrafthouseError(
             Problem("no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
@@ -118,7 +109,7 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show; return WARNED where a box could not be asked, FAILED where none could."""
-    given = parse(argv)
+    given = options().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     shown = Shown(sources(given))
     try:
@@ -132,7 +123,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    run(main)

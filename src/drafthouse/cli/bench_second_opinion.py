@@ -1,4 +1,4 @@
-"""The options of scripts/bench.py for a second opinion, and what they do."""
+"""The options of drafthouse bench for a second opinion, and what they do."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-import _clone  # noqa: F401 (makes the collection importable)
-
-from drafthouse.analysis.legacy_metrics import old_lines, old_tables
-from drafthouse.bench.client import Endpoint
-from drafthouse.bench.external.clients import SecondOpinion, comparison_lines, find_program, second_opinion, tool_named
-from drafthouse.bench.external.formats import TOOLS
-from drafthouse.bench.groups import StepOptions
-from drafthouse.bench.result_types import ArmResult
-from drafthouse.prompts.suite_types import Suite
+from ..analysis.legacy_metrics import old_lines, old_tables
+from ..bench.client import Endpoint
+from ..bench.external.clients import SecondOpinion, comparison_lines, find_program, second_opinion, tool_named
+from ..bench.external.formats import TOOLS
+from ..bench.groups import StepOptions
+from ..bench.result_types import ArmResult
+from ..prompts.suite_types import Suite
 
 
 class More(TypedDict, total=False):

@@ -1,25 +1,34 @@
-#!/usr/bin/env python3
-"""List the profiles, or name the inventory that one of them is for."""
+"""List the profiles, or name the inventory that one of them is for.
+
+Examples:
+  drafthouse profiles
+  drafthouse profiles --json
+"""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from _clone import run
-from _profile import inventory_of
+from ..core.exit_codes import DONE, FAILED
+from ..core.table import table
+from ..profiles.catalog import load_house
+from ..profiles.workspace import ROOT
+from .parser import Parser, parser_of
+from .profile_arguments import inventory_of
 
-from drafthouse.core.exit_codes import DONE, FAILED
-from drafthouse.core.table import table
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.workspace import ROOT
 
-
-def main() -> int:
-    """Print the table of profiles, or one profile's inventory."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "profiles")
     parser.add_argument("--inventory", metavar="PROFILE", help="print the inventory of this profile and nothing else")
-    given = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table of profiles, or one profile's inventory."""
+    given = options().parse_args(argv)
     if given.inventory:
         print(inventory_of(given.inventory))
         return DONE
@@ -48,7 +57,3 @@ def main() -> int:
         for problem in problems:
             print("\n".join(problem.lines()))
     return FAILED if house.broken else DONE
-
-
-if __name__ == "__main__":
-    run(main)

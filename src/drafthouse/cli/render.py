@@ -1,5 +1,7 @@
-#!/usr/bin/env python3
 """Write a profile's files to build/<profile>/: for each arm the very files that a run puts on the box.
+
+Example:
+  drafthouse render rtx6000-qwen-eagle3
 
 Beside them, for reading and trying: the container of each arm (compose.yaml), the same in the engine's Python
 API (offline.py), a first request (smoke.sh), and the arm `stock` where the method changes the engine's settings.
@@ -8,22 +10,27 @@ API (offline.py), a first request (smoke.sh), and the arm `stock` where the meth
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from _clone import run
-from _profile import arguments, resolved
-
-from drafthouse.core.exit_codes import DONE
-from drafthouse.profiles.workspace import ROOT
+from ..core.exit_codes import DONE
+from ..core.places import WORK
+from .parser import Parser
+from .profile_arguments import arguments, resolved
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import File
+    from ..profiles.resolved_types import File
 
 
-def main() -> int:
+def options() -> Parser:
+    """Return the parser."""
+    return arguments(__doc__, "render")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Render, and name what was written."""
-    profile = resolved(arguments(__doc__ or "").parse_args())
-    folder = ROOT / "build" / profile["profile"]
+    profile = resolved(options().parse_args(argv))
+    folder = WORK / "build" / profile["profile"]
     files: list[File] = [
         {**file, "path": f"{arm}/{file['path']}"} for arm, data in profile["arms"].items() for file in data["files"]
     ]
@@ -32,12 +39,8 @@ def main() -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file["content"], "utf-8")
         path.chmod(int(file["mode"], 8))
-        print(path.relative_to(ROOT))
+        print(path.relative_to(WORK))
     everything = folder / "resolved.json"
     everything.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
-    print(everything.relative_to(ROOT))
+    print(everything.relative_to(WORK))
     return DONE
-
-
-if __name__ == "__main__":
-    run(main)

@@ -14,20 +14,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-import _clone  # noqa: F401 (makes the collection importable)
-
-from drafthouse.bench.client import Endpoint
-from drafthouse.bench.sweep.ladder_types import LadderStep
-from drafthouse.bench.sweep.plan import LadderPlan, heading
-from drafthouse.bench.sweep.recovery import ServerWatch
-from drafthouse.bench.sweep.run import beside_all, run_ladder
-from drafthouse.bench.sweep.store import BAD, OK, LadderFile
-from drafthouse.bench.sweep.text import ladder_lines, live_lines, step_line
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
-from drafthouse.core.progress import Event
-from drafthouse.prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
-from drafthouse.prompts.suite_types import Suite
+from ..bench.client import Endpoint
+from ..bench.sweep.ladder_types import LadderStep
+from ..bench.sweep.plan import LadderPlan, heading
+from ..bench.sweep.recovery import ServerWatch
+from ..bench.sweep.run import beside_all, run_ladder
+from ..bench.sweep.store import BAD, OK, LadderFile
+from ..bench.sweep.text import ladder_lines, live_lines, step_line
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED
+from ..core.progress import Event
+from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
+from ..prompts.suite_types import Suite
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 10.0

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """Serve a profile with another version of its engine, if that is no worse on this very box.
 
 Examples:
-  scripts/upgrade.py rtx6000-qwen-eagle3 0.33.0
-  scripts/upgrade.py rtx6000-qwen-eagle3 0.33.0 --list          (what changes in the flags; touches nothing)
-  scripts/upgrade.py cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
-  scripts/upgrade.py h100-llama33-ngram 0.33.0 -- --limit box1
+  drafthouse upgrade rtx6000-qwen-eagle3 0.33.0
+  drafthouse upgrade rtx6000-qwen-eagle3 0.33.0 --list          (what changes in the flags; touches nothing)
+  drafthouse upgrade cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
+  drafthouse upgrade h100-llama33-ngram 0.33.0 -- --limit box1
 
 Shows what changes in the flags, serves and measures the old version (at once where its result is kept) and then the new
 one, and compares the two reports. The new version stays unless it is worse by more than 5 %, fails a gate, or cannot be
@@ -21,45 +20,50 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from _clone import apart, parser_of, run
-from _profile import inventory_of, overrides
-from compare import per_cent
-
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
-from drafthouse.report.archive import Kept, newest
-from drafthouse.report.compare.diff import compare
-from drafthouse.report.compare.text import compared_text
-from drafthouse.tuning.types import laid_over
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
+from ..core.places import WORK
+from ..profiles.catalog import load_house
+from ..profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
+from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from ..report.archive import Kept, newest
+from ..report.compare.diff import compare
+from ..report.compare.text import compared_text
+from ..tuning.types import laid_over
+from .compare import per_cent
+from .parser import Parser, apart, parser_of
+from .playbooks import environment, program
+from .profile_arguments import inventory_of, overrides
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.profile_types import Profile, Site
-    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from ..profiles.profile_types import Profile, Site
+    from ..profiles.resolved_types import ResolvedProfile
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; what stands behind `--` under ``more``."""
-    words, behind = apart(argv)
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "upgrade")
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("version", help="the version to go to")
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
     parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
     parser.add_argument("--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help="default: 5")
-    parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--list", action="store_true", help="show what changes in the flags, and touch nothing")
-    given = parser.parse_args(words)
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; what stands behind `--` under ``more``."""
+    words, behind = apart(argv)
+    given = options().parse_args(words)
     given.more = behind
     return given
 
@@ -103,29 +107,23 @@ class Plays:
         self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
         if given.reports != ROOT / "reports":
             self._variables["report_folder"] = str(given.reports.resolve())
-        self._environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
     def site(self, version: str, *more: str) -> bool:
         """Run site.yml with a version; return whether it went well."""
         variables = json.dumps({**self._variables, "engine_version": version})
         command = ["site.yml", "-i", self._inventory, *self._more, *more, "-e", variables]
-        words = [_beside("ansible-playbook"), *command]
-        return subprocess.run(words, cwd=ROOT, env=self._environment, check=False).returncode == 0
+        words = [program("ansible-playbook"), *command]
+        return subprocess.run(words, cwd=ROOT, env=environment(), check=False).returncode == 0
 
     def hosts(self) -> list[str]:
         """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
-        command = [_beside("ansible"), "all", "--list-hosts", "-i", self._inventory, *self._more]
-        done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
+        command = [program("ansible"), "all", "--list-hosts", "-i", self._inventory, *self._more]
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"
             raise DrafthouseError(Problem(found, "at least one box", "correct the inventory", self._inventory))
         return names
-
-
-def _beside(program: str) -> str:
-    path = Path(sys.executable).with_name(program)
-    return str(path) if path.exists() else program
 
 
 def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
@@ -192,15 +190,11 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     return DONE
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Show what changes, then do it."""
-    given = parse()
+    given = parse(argv)
     old, new, text = both(given)
     print(text, flush=True)
     if given.list:
         return DONE
     return upgraded(given, Plays(given), {str(one["engine"]["version"]): one for one in (old, new)})
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Run a playbook; on Ctrl-C stop what it has started on its boxes: jobs in the background, and the servers of the run.
 
 Examples:
-  scripts/stoppable.py -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-draft
-  scripts/stoppable.py --stop-after -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram
+  drafthouse stoppable -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-draft
+  drafthouse stoppable --stop-after -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram
 
 A server that served before the run stays, or comes back; with --stop-after, which stops everything at the end in any
 case, it does not. A second Ctrl-C leaves what still runs.
@@ -20,28 +19,32 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from _clone import apart, parser_of, run
-from _say import say
-
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import INTERRUPTED
-from drafthouse.core.foreground import LOOK_S, Stop, run_until_stopped
-from drafthouse.profiles.workspace import ROOT
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import INTERRUPTED
+from ..core.foreground import LOOK_S, Stop, run_until_stopped
+from ..profiles.workspace import ROOT
+from .parser import Parser, apart, parser_of
+from .say import say
 
 _KINDNESS_S = 3.0
 _TICK_S = 2.0
 _SITE = "site.yml"
 
 
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "stoppable")
+    parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
+    return parser
+
+
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options; the command under ``command``. Raises DrafthouseError where there is none."""
     words, behind = apart(argv)
-    parser = parser_of(__doc__)
-    parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
-    given = parser.parse_args(words)
+    given = options().parse_args(words)
     given.command = behind
     if not given.command:
-        raise DrafthouseError(Problem("no command", "one behind --", "scripts/stoppable.py --help shows an example"))
+        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse stoppable --help shows an example"))
     return given
 
 
@@ -57,9 +60,9 @@ def playbook_of(command: Sequence[str], playbook: str, *more: str) -> list[str]:
 _TAKES = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
-    given = parse()
+    given = parse(argv)
     serves = any(word.endswith(_SITE) for word in given.command)
     stop = Stop(tell=say, passed_over=True)
     with stop.heard():
@@ -137,7 +140,3 @@ def _shown(child: subprocess.Popen[bytes]) -> int:
     if child.returncode:
         say("\n".join(lines))
     return child.returncode
-
-
-if __name__ == "__main__":
-    run(main)

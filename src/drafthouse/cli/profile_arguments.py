@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-import _clone  # noqa: F401 (makes the collection importable)
-
-from drafthouse.core.documents import BadDocument, checked_text, short
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.plain_text import printable
-from drafthouse.core.yaml_documents import yaml_of
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from ..core.documents import BadDocument, checked_text, short
+from ..core.errors import DrafthouseError, Problem
+from ..core.plain_text import printable
+from ..core.yaml_documents import yaml_of
+from ..profiles.catalog import load_house
+from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from .parser import Parser, parser_of
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from ..profiles.resolved_types import ResolvedProfile
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
+def arguments(doc: str | None, verb: str) -> Parser:
     """Return a parser with the arguments that name a profile, a site and overrides."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = parser_of(doc, verb)
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--inventory", help="whose site is meant: local, workstation, vastai (default: the hardware's)")
     parser.add_argument("--runtime", choices=("docker", "process"), help="instead of the inventory's")

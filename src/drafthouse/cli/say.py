@@ -10,9 +10,7 @@ import os
 import sys
 from typing import TextIO
 
-import _clone  # noqa: F401 (the collection on the path)
-
-from drafthouse.core.plain_text import printable
+from ..core.plain_text import printable
 
 
 def say(text: str) -> None:

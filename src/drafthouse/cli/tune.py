@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """Find the best K, method and draft of the catalogue for a profile, on the box of its inventory, within a budget.
 
 Examples:
-  scripts/tune.py rtx6000-qwen-eagle3 --budget 30m
-  scripts/tune.py cpu-smollm2-draft --budget 10m --inventory local
-  scripts/tune.py h100-llama33-ngram --budget 1h --inventory vastai -- --limit box1
-  scripts/tune.py cpu-smollm2-draft --list          (what would be tried; starts nothing)
+  drafthouse tune rtx6000-qwen-eagle3 --budget 30m
+  drafthouse tune cpu-smollm2-draft --budget 10m --inventory local
+  drafthouse tune h100-llama33-ngram --budget 1h --inventory vastai -- --limit box1
+  drafthouse tune cpu-smollm2-draft --list          (what would be tried; starts nothing)
 
 What stands behind -- goes to ansible-playbook. The winner is measured again on prompts that the search did not see,
 beside the baseline and the profile as it stands, and written as profiles/NAME-tuned.yml where it is better. The same
@@ -29,18 +28,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from _clone import apart, parser_of, run
-from _profile import inventory_of, overrides
-
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import DONE, INTERRUPTED
-from drafthouse.profiles.budget import seconds_in
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.result_key import measured_key
-from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
-from drafthouse.tuning.journal import Journal, Recorded
-from drafthouse.tuning.prompt_split import SUITE, TunePrompts, prompts_for
-from drafthouse.tuning.result import (
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE, INTERRUPTED
+from ..profiles.budget import seconds_in
+from ..profiles.catalog import load_house
+from ..profiles.result_key import measured_key
+from ..profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
+from ..tuning.journal import Journal, Recorded
+from ..tuning.prompt_split import SUITE, TunePrompts, prompts_for
+from ..tuning.result import (
     BETTER,
     UNCONFIRMED,
     WRONG_OUTPUT,
@@ -52,11 +48,13 @@ from drafthouse.tuning.result import (
     text_of,
     tuned_profile,
 )
-from drafthouse.tuning.runner import BoxTrial, Plays
-from drafthouse.tuning.search import Found, tune
-from drafthouse.tuning.space import reach
-from drafthouse.tuning.tries import KILL_S, RESERVE_S, STOP_S
-from drafthouse.tuning.types import Space, laid_over
+from ..tuning.runner import BoxTrial, Plays
+from ..tuning.search import Found, tune
+from ..tuning.space import reach
+from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
+from ..tuning.types import Space, laid_over
+from .parser import Parser, apart, parser_of
+from .profile_arguments import inventory_of, overrides
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90
@@ -82,10 +80,9 @@ class Work:
     """What tells this search from every other: the journal goes on only with the same."""
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; what stands behind `--` under ``more``."""
-    words, behind = apart(argv)
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "tune")
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
     parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
@@ -93,7 +90,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list what would be tried, and start nothing")
     parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds (AGAIN=1)")
     parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
-    given = parser.parse_args(words)
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; what stands behind `--` under ``more``."""
+    words, behind = apart(argv)
+    given = options().parse_args(words)
     given.more = behind
     return given
 
@@ -282,10 +285,10 @@ def listed(work: Work) -> str:
     return "\n".join([*lines, *(f"note: {note}" for note in work.prompts.notes)])
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Tune, or list what would be tried."""
     begun = time.monotonic()
-    given = parse()
+    given = parse(argv)
     budget_s = seconds_of(given.budget)
     work = prepare(given, budget_s)
     if given.list:
@@ -297,7 +300,3 @@ def main() -> int:
         print(f"\nstopped; the same command goes on ({work.folder.relative_to(ROOT)})", file=sys.stderr)
         return INTERRUPTED
     return DONE
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Run a playbook on rented boxes, and end them when it is over: always, when it went well, or never.
 
 Examples:
-  scripts/rented.py --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
+  drafthouse rented --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
   make h100-llama33-draft3b DESTROY=on-success      (the same around a make target)
 
 Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
@@ -22,26 +21,30 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import apart, parser_of, run
-from _say import say
+from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..cloud.vast.ledger import FILE
+from ..cloud.vast.local_state import state_folder
+from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
+from ..core.errors import DrafthouseError, Problem
+from .parser import Parser, apart, parser_of
+from .say import say
 
-from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from drafthouse.cloud.vast.ledger import FILE
-from drafthouse.cloud.vast.local_state import state_folder
-from drafthouse.cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
-from drafthouse.core.errors import DrafthouseError, Problem
 
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; the command under ``command``."""
-    words, behind = apart(argv)
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "rented")
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
     parser.add_argument("--inventory", default="vastai", help="the inventory's name; only vastai's boxes are rented")
     parser.add_argument(
         "--patience-s", type=float, default=PATIENCE_S, help="how long to try to end them (default: %(default)g)"
     )
-    given = parser.parse_args(words)
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; the command under ``command``."""
+    words, behind = apart(argv)
+    given = options().parse_args(words)
     given.command = behind
     return given
 
@@ -62,7 +65,7 @@ def checked(given: argparse.Namespace) -> None:
             )
         )
     if not given.command:
-        raise DrafthouseError(Problem("no command", "one behind --", "scripts/rented.py --help shows an example"))
+        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse rented --help shows an example"))
 
 
 def instances_in(file: Path) -> set[str] | None:
@@ -73,9 +76,9 @@ def instances_in(file: Path) -> set[str] | None:
         return None
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, and end what it was about."""
-    given = parse()
+    given = parse(argv)
     checked(given)
     # Now, and not when the run is over: a key that is missing then would leave everything billing.
     client = VastClient(
@@ -86,7 +89,3 @@ def main() -> int:
         file = Path(folder) / "run.json"
         environment = {**os.environ, RUN_FILE: str(file)}
         return around(given.command, given.destroy, world, environment, lambda: instances_in(file))
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Say what switching speculation by batch size did, from a ladder without the switch and one with it.
 
 Example:
-  scripts/tried.py results/plain/ladder.json results/switched/ladder.json --write
+  drafthouse compare-schedule results/plain/ladder.json results/switched/ladder.json --write
 
 The first ladder offers the schedule (`schedule.command` in it is the run that makes the second one). With --write
 the comparison is kept in the first file, under `schedule.tried`, where the report finds it.
@@ -13,33 +12,30 @@ a problem: found, needed, do (docs/exit-codes.md).
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import parser_of
-
-from drafthouse.analysis.batch_k_schedule import tried
-from drafthouse.analysis.crossover import fill
-from drafthouse.bench.kept_shapes import checked_ladder
-from drafthouse.bench.sweep.ladder_types import Ladder, Tried
-from drafthouse.core.documents import read_json
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import DONE, FAILED, of_error
-from drafthouse.core.files import replace_file
+from ..analysis.batch_k_schedule import tried
+from ..analysis.crossover import fill
+from ..bench.kept_shapes import checked_ladder
+from ..bench.sweep.ladder_types import Ladder, Tried
+from ..core.documents import read_json
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE, FAILED
+from ..core.files import replace_file
+from .parser import Parser, parser_of
 
 SCHEMA = "drafthouse.ladder/1"
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options."""
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "compare-schedule")
     parser.add_argument("plain", type=Path, help="ladder.json of the profile as it is")
     parser.add_argument("switched", type=Path, help="ladder.json of the profile with the schedule")
     parser.add_argument("--write", action="store_true", help="keep the comparison in the first file")
-    return parser.parse_args(argv)
+    return parser
 
 
 def read(path: Path) -> Ladder:
@@ -72,20 +68,12 @@ def compare(plain_path: Path, switched_path: Path) -> tuple[Ladder, Tried]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, show and keep; return the exit code."""
-    options = parse(argv)
-    try:
-        plain, found = compare(options.plain, options.switched)
-    except DrafthouseError as error:
-        print(error, file=sys.stderr)
-        return of_error(error)
+    given = options().parse_args(argv)
+    plain, found = compare(given.plain, given.switched)
     for kind, one in found["kinds"].items():
         print(f"{kind}: {one['sentence']}")
-    if options.write:
+    if given.write:
         kept = {**plain, "schedule": {**(plain.get("schedule") or {}), "tried": found}}
-        replace_file(options.plain, json.dumps(kept, indent=1) + "\n", None)
+        replace_file(given.plain, json.dumps(kept, indent=1) + "\n", None)
     failed = [one for one in found["kinds"].values() if one["keeps"] is False or one["mends"] is False]
     return FAILED if failed else DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

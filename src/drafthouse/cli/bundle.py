@@ -1,5 +1,7 @@
-#!/usr/bin/env python3
 """Make one file of all that a profile fetches: wheels, weights, the engine's image. For boxes without a network.
+
+Example:
+  drafthouse bundle cpu-smollm2-ngram --to smollm2.tar
 
 Copy the file and the clone to the other side; there `make PROFILE BUNDLE=file` works from them alone. What is fetched
 for it stays below .drafthouse of this clone, so that the next bundle costs less.
@@ -13,35 +15,40 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _clone import run
-from _profile import arguments, resolved
-
-from drafthouse.core.exit_codes import DONE
-from drafthouse.core.pins import pins_file
-from drafthouse.core.progress import Event, shown
-from drafthouse.core.requirement_lines import read_lock
-from drafthouse.host.env_recipe import EnvRecipe
-from drafthouse.host.venv import ensure_env
-from drafthouse.operate.bundle_make import FETCHED, environments, fetch_wheels, save_image, weights_members
-from drafthouse.operate.offline_bundle import write_bundle
-from drafthouse.profiles.workspace import ROOT, site_of_inventory
+from ..core.exit_codes import DONE
+from ..core.pins import pins_file
+from ..core.progress import Event, shown
+from ..core.requirement_lines import read_lock
+from ..host.env_recipe import EnvRecipe
+from ..host.venv import ensure_env
+from ..operate.bundle_make import FETCHED, environments, fetch_wheels, save_image, weights_members
+from ..operate.offline_bundle import write_bundle
+from ..profiles.workspace import ROOT, site_of_inventory
+from .parser import Parser
+from .profile_arguments import arguments, resolved
 
 if TYPE_CHECKING:
-    from drafthouse.operate.offline_bundle import BundledImage, BundleFacts
-    from drafthouse.profiles.resolved_types import ResolvedProfile, WeightItem
+    from ..operate.offline_bundle import BundledImage, BundleFacts
+    from ..profiles.resolved_types import ResolvedProfile, WeightItem
 
 
-def main() -> int:
-    """Fetch, then write the bundle, and say what to do with it."""
-    parser = arguments(__doc__ or "")
+def options() -> Parser:
+    """Return the parser."""
+    parser = arguments(__doc__, "bundle")
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     parser.add_argument("--python", default=ours, help="the box's version of Python (default: this one's, %(default)s)")
     parser.add_argument("--torch-backend", help="cpu, cu130, ...: the torch of an engine in an environment of its own")
     parser.add_argument("--to", type=Path, help="the file (default: build/drafthouse-PROFILE.tar)")
-    given = parser.parse_args()
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fetch, then write the bundle, and say what to do with it."""
+    given = options().parse_args(argv)
     profile = resolved(given)
     to = given.to or ROOT / "build" / f"drafthouse-{profile['profile']}.tar"
     work = ROOT / "build" / "bundles" / profile["profile"]
@@ -120,7 +127,3 @@ def _weights(profile: ResolvedProfile, home: Path, models_dir: Path) -> dict[str
     if status := subprocess.run(command, input=text, text=True, check=False).returncode:
         sys.exit(status)  # it has said why
     return weights_members([Path(item["path"]) for item in items], models_dir)
-
-
-if __name__ == "__main__":
-    run(main)

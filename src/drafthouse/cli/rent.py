@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Rent the cheapest box at vast.ai that satisfies a profile, and wait until it runs; it ends itself at its deadline.
 
 Examples:
-  scripts/rent.py h100-llama33-draft3b --max-price 2.50 --hours 3
-  scripts/rent.py h100-llama33-draft3b --dry-run          (offers, prices and the request; rents nothing)
+  drafthouse rent h100-llama33-draft3b --max-price 2.50 --hours 3
+  drafthouse rent h100-llama33-draft3b --dry-run          (offers, prices and the request; rents nothing)
 
 The price that is compared with --max-price has everything in it: the box, its disk, and the plan's downloads spread
 over the hours. The account's key comes from VAST_API_KEY, ~/.config/vastai/vast_api_key or ~/.vast_api_key, and
@@ -27,35 +26,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _clone import parser_of, run
-from _profile import overrides
-from _say import put, said_yes, say
-
-from drafthouse.cloud.vast.body import body_of
-from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from drafthouse.cloud.vast.destroy import StillBilling
-from drafthouse.cloud.vast.instances import ssh_address
-from drafthouse.cloud.vast.ledger import FILE, label_of, rentals
-from drafthouse.cloud.vast.local_state import state_folder
-from drafthouse.cloud.vast.offers import Limits, choices, none_fits, query_of
-from drafthouse.cloud.vast.rent import Rented, Waits, World, rent, summary
-from drafthouse.cloud.vast.run_and_destroy import by_the_ledger
-from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.core.exit_codes import DONE, FAILED, INTERRUPTED
-from drafthouse.core.plain_text import printable
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from ..cloud.vast.body import body_of
+from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..cloud.vast.destroy import StillBilling
+from ..cloud.vast.instances import ssh_address
+from ..cloud.vast.ledger import FILE, label_of, rentals
+from ..cloud.vast.local_state import state_folder
+from ..cloud.vast.offers import Limits, choices, none_fits, query_of
+from ..cloud.vast.rent import Rented, Waits, World, rent, summary
+from ..cloud.vast.run_and_destroy import by_the_ledger
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED
+from ..core.plain_text import printable
+from ..profiles.workspace import resolved_profile, site_of_inventory
+from .parser import Parser, parser_of
+from .profile_arguments import overrides
+from .say import put, said_yes, say
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from ..profiles.resolved_types import ResolvedProfile
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 # A line of progress where the output is no terminal.
 _QUIET_S = 30.0
 
 
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the parsed command line."""
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "rent")
     parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
     parser.add_argument("--max-price", type=positive, metavar="USD", help="the most an hour may cost, all in")
     parser.add_argument("--hours", type=positive, default=3.0, help="until the box ends itself (default: %(default)g)")
@@ -70,6 +68,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--wait-min", type=positive, default=Waits.boot_s / 60, help="longest start (%(default)g min)")
     parser.add_argument("--poll-s", type=positive, default=Waits.poll_s, help="between two looks (%(default)g s)")
     parser.add_argument("--look-s", type=positive, default=Waits.look_s, help="for a lost answer (%(default)g s)")
+    return parser
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = options()
     given = parser.parse_args(argv)
     if given.max_price is None and not given.dry_run:
         parser.error("give --max-price (make rent PROFILE=... MAX_PRICE=2.50)")
@@ -202,9 +206,9 @@ def stopped(asked: Sequence[str]) -> int:
     return INTERRUPTED
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Rent, or show what would be rented."""
-    given = arguments()
+    given = arguments(argv)
     heed_signals()
     asked: list[str] = []
     try:
@@ -246,7 +250,3 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
         return FAILED
     say(rented(box, given.profile))
     return DONE
-
-
-if __name__ == "__main__":
-    run(main)

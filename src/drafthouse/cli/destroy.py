@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """End every instance that this clone rented at vast.ai, and none that it did not.
 
 Examples:
-  scripts/destroy.py                     (all of ours)
-  scripts/destroy.py 31000001            (one: its number, its id, or its label)
-  scripts/destroy.py --list              (what bills now, what it costs, and what it has cost until now; ends nothing)
-  scripts/destroy.py --yes               (what has our label and is not in the ledger, too, without asking)
+  drafthouse destroy                     (all of ours)
+  drafthouse destroy 31000001            (one: its number, its id, or its label)
+  drafthouse destroy --list              (what bills now, what it costs, and what it has cost until now; ends nothing)
+  drafthouse destroy --yes               (what has our label and is not in the ledger, too, without asking)
 
 Ours is what the ledger names (rentals/ledger.jsonl, or below DRAFTHOUSE_STATE), also where the answer to the request
 was lost. What carries the label of this folder and is not in its ledger is ended after a yes. What may be another
@@ -24,23 +23,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from _clone import parser_of, run
-from _say import said_yes, say
+from ..cloud.vast.account import compared
+from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..cloud.vast.destroy import LIST_HEAD, SETTLE_S, end
+from ..cloud.vast.ledger import CONSOLE, FILE, Rental, read
+from ..cloud.vast.listing import listed
+from ..cloud.vast.local_state import state_folder
+from ..core.errors import DrafthouseError
+from ..core.exit_codes import DONE, INTERRUPTED, WARNED
+from ..core.table import table
+from .parser import Parser, parser_of
+from .say import said_yes, say
 
-from drafthouse.cloud.vast.account import compared
-from drafthouse.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from drafthouse.cloud.vast.destroy import LIST_HEAD, SETTLE_S, end
-from drafthouse.cloud.vast.ledger import CONSOLE, FILE, Rental, read
-from drafthouse.cloud.vast.listing import listed
-from drafthouse.cloud.vast.local_state import state_folder
-from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.exit_codes import DONE, INTERRUPTED, WARNED
-from drafthouse.core.table import table
 
-
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the parsed command line."""
-    parser = parser_of(__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "destroy")
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="say what bills, and end nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask (see above)")
@@ -50,7 +48,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=SETTLE_S,
         help="how long after a request that was never answered its instance may appear (%(default)g)",
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def unseen(open_ones: Sequence[Rental]) -> str:
@@ -108,9 +106,9 @@ def act(
     return DONE
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """End what is ours, or list what bills."""
-    given = arguments()
+    given = options().parse_args(argv)
     ledger = state_folder() / FILE
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
@@ -118,7 +116,3 @@ def main() -> int:
         say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
         raise
     return show(client, ledger) if given.list else act(given, client, ledger)
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,5 +1,7 @@
-#!/usr/bin/env python3
 """List the weights on this machine that no profile uses; with --remove, remove them.
+
+Example:
+  drafthouse prune --inventory local
 
 What has no note of ours beside it is never touched, nor what a kept release needs (make history, make rollback). For a
 box over SSH: its models_dir and its home, seen on that box.
@@ -7,28 +9,32 @@ box over SSH: its models_dir and its home, seen on that box.
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import run
+from ..core.errors import DrafthouseError
+from ..core.exit_codes import DONE
+from ..core.table import table
+from ..operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
+from ..profiles.catalog import load_house
+from ..profiles.workspace import ROOT, site_of_inventory
+from .parser import Parser, parser_of
 
-from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.exit_codes import DONE
-from drafthouse.core.table import table
-from drafthouse.operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.workspace import ROOT, site_of_inventory
 
-
-def main() -> int:
-    """List, and remove what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "prune")
     parser.add_argument("--inventory", default="local", help="whose models_dir is meant (default: %(default)s)")
     parser.add_argument("--models-dir", type=Path, help="this folder instead")
     parser.add_argument("--home", type=Path, help="the box's home with its releases (default: the inventory's)")
     parser.add_argument("--remove", action="store_true", help="remove what is unused or unfinished")
-    given = parser.parse_args()
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List, and remove what was asked for."""
+    given = options().parse_args(argv)
     site = site_of_inventory(given.inventory)
     models_dir = given.models_dir or Path(site["models_dir"])
     house = load_house(ROOT)
@@ -54,7 +60,3 @@ def main() -> int:
 def _row(entry: Entry, models_dir: Path) -> list[str]:
     used = time.strftime("%Y-%m-%d", time.localtime(entry.last_used))
     return [str(entry.path.relative_to(models_dir)), entry.state, f"{entry.size / 1e9:.2f}", used]
-
-
-if __name__ == "__main__":
-    run(main)

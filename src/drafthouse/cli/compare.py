@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Set two kept reports side by side: two boxes, two engines, two versions, yesterday and today.
 
 A and B are folders with a report.json, or PROFILE (its newest report), PROFILE~1 (the one before), or
@@ -6,8 +5,8 @@ PROFILE/START-OF-FOLDER. Reports whose conditions differ are refused, or marked 
 5 whatever is worse in B by more than 5 %, and clearly so, is named and ends in status 2, for CI.
 
 Examples:
-  scripts/compare.py cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
-  scripts/compare.py --list cpu-smollm2-ngram
+  drafthouse compare cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
+  drafthouse compare cpu-smollm2-ngram~1 cpu-smollm2-ngram --format json
 
 Exit status: 0 compared, nothing worse; 2 a regression, or a report is missing or wrong; 3 refused: the conditions
 differ; 4 what A shows cannot be judged in B, so that there may be a regression (docs/exit-codes.md).
@@ -22,36 +21,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _clone import parser_of, run
-
-from drafthouse.core.errors import Problem, describe
-from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE
-from drafthouse.core.plain_text import printable
-from drafthouse.core.table import table
-from drafthouse.profiles.workspace import ROOT
-from drafthouse.report.archive import find, history_rows, read_kept
-from drafthouse.report.compare.compared_types import Comparison
-from drafthouse.report.compare.diff import compare
-from drafthouse.report.compare.text import compared_markdown, compared_text
+from ..core.errors import Problem, describe
+from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE
+from ..core.places import WORK
+from ..report.archive import find, read_kept
+from ..report.compare.compared_types import Comparison
+from ..report.compare.diff import compare
+from ..report.compare.text import compared_markdown, compared_text
+from .parser import Parser, parser_of
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed command line."""
-    parser = parser_of(__doc__)
-    parser.add_argument("a", nargs="?", metavar="A", help="the report to compare with")
-    parser.add_argument("b", nargs="?", metavar="B", help="the report to judge")
-    parser.add_argument("--list", nargs="?", const="", metavar="PROFILE", help="list kept reports, the newest first")
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "compare")
+    parser.add_argument("a", metavar="A", help="the report to compare with")
+    parser.add_argument("b", metavar="B", help="the report to judge")
     parser.add_argument("--anyway", action="store_true", help="compare also where conditions differ; they are marked")
     parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 2 where B is worse by more")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
-    parser.add_argument("--reports", type=Path, default=ROOT / "reports", metavar="DIR", help="where reports are kept")
-    args = parser.parse_args(argv)
-    given = [args.a, args.b]
-    if args.list is None and not all(given):
-        parser.error("give A and B, or --list")
-    if args.list is not None and any(given):
-        parser.error("give A and B, or --list alone")
-    return args
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
+    return parser
 
 
 def per_cent(text: str) -> float:
@@ -65,15 +54,6 @@ def per_cent(text: str) -> float:
     return value / 100
 
 
-def listed(args: argparse.Namespace) -> str:
-    """Return the kept reports as a table."""
-    rows = history_rows(args.reports, args.list or None)
-    if not rows:
-        return f"no report in {args.reports}" + (f" of {args.list}" if args.list else "")
-    head = ["measured", "profile", "host", "verdict", "speed-up", "name it as"]
-    return table(head, [[printable(cell) for cell in row] for row in rows], width=60)
-
-
 def shown(found: Comparison, form: str) -> str:
     """Return a comparison in the form that was asked for."""
     if form == "json":
@@ -85,10 +65,7 @@ def shown(found: Comparison, form: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and return the exit status."""
-    args = arguments(argv)
-    if args.list is not None:
-        print(listed(args))
-        return DONE
+    args = options().parse_args(argv)
     one, two = (read_kept(find(args.reports, what, where)) for what, where in ((args.a, "A"), (args.b, "B")))
     found = compare(one, two, args.regression)
     if found["against"] and not args.anyway:
@@ -108,7 +85,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(describe([Problem(reason, needed, do, "--regression") for reason in unjudged]), file=sys.stderr)
         return CANNOT_SAY
     return DONE
-
-
-if __name__ == "__main__":
-    run(main)

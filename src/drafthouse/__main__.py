@@ -1,0 +1,5 @@
+"""`python -m drafthouse VERB`."""
+
+from .cli.main import door
+
+door()

@@ -1,0 +1,265 @@
+"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
+
+Example:
+  drafthouse bench --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
+      --output-tokens 120 --result out.json
+
+With --ladder 1,2,4,8 (or --rate, --time) it measures level after level, and the result is the ladder: kept after
+every step, so that the same command goes on where it was stopped.
+
+The table goes to standard output, progress to standard error, the result (field names of `vllm bench
+serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
+from the command line.
+
+Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, or when
+the second opinion failed; 2 when nothing was measured, or on a problem (found, needed, do); 3 when a program for the
+second opinion is missing here; 130 on Ctrl-C. What had ended until then, or until the server or this program stood
+still (2), is shown and written all the same, marked as incomplete (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..bench.client import Endpoint
+from ..bench.groups import StepOptions
+from ..bench.result_types import ArmResult, StepResult
+from ..bench.results import assemble, not_well, summary_lines
+from ..bench.standstill import StoodStill
+from ..bench.step import run_step
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
+from ..core.kept_file import write_whole
+from ..core.places import ROOT
+from ..core.progress import Event
+from ..prompts.formats import FORMATS
+from ..prompts.loader import load_suite
+from ..prompts.suite_types import Suite
+from ..prompts.suites import only_kinds, pick, with_output_tokens
+from . import bench_ladder, bench_second_opinion
+from .parser import Parser, parser_of
+
+#: Seconds between two lines of progress where the output is no terminal.
+QUIET_S = 5.0
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "bench")
+    server = parser.add_argument_group("server")
+    server.add_argument("--base-url", required=True, help="with or without /v1")
+    server.add_argument("--model", required=True, help="the name under which it is served")
+    server.add_argument("--metrics-url", help="where the engine's counters are (default: BASE-URL/metrics)")
+    server.add_argument("--api-key-file", type=Path, help="a file with the key (default: OPENAI_API_KEY)")
+    work = parser.add_argument_group("work")
+    work.add_argument(
+        "--suite",
+        default="mixed",
+        help="a suite's name, or a file of prompts: a suite in YAML, JSON lines "
+        "or a JSON list (OpenAI messages, vLLM's custom {\"prompt\": ...}, ShareGPT, Spec-Bench's question.jsonl), or "
+        "plain text, a prompt a line (default: mixed)",
+    )
+    work.add_argument(
+        "--dataset-format", choices=FORMATS, help="what the file is (default: told by its content, not by its name)"
+    )
+    work.add_argument("--kind", action="append", default=[], help="only this kind of the suite (may be repeated)")
+    work.add_argument(
+        "--num-prompts",
+        type=positive,
+        help="take this many, evenly from the kinds, and send them as one group; where a suite of ours has fewer, "
+        "synthetic ones of the same kinds fill up; without it each kind is measured by itself, with all of its prompts",
+    )
+    work.add_argument("--output-tokens", type=positive, help="for every prompt (default: each kind's own)")
+    work.add_argument("--max-concurrency", type=positive, default=1, help="requests at a time (default: 1)")
+    work.add_argument("--rounds", type=positive, default=1, help="how often everything is sent (default: 1)")
+    work.add_argument("--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)")
+    work.add_argument("--temperature", type=float, default=0.0, help="default: 0")
+    work.add_argument("--seed", type=int, default=0, help="of the requests, and of synthetic prompts (default: 0)")
+    work.add_argument("--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)")
+    work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
+    bench_ladder.add_options(parser)
+    bench_second_opinion.add_options(parser)
+    parser.add_argument("--result", type=Path, help="write the result here, as JSON")
+    return parser
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def count(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
+    return number
+
+
+def read_key(path: Path | None) -> str | None:
+    """Return the key from its file or the environment. Raises DrafthouseError when the file cannot be read."""
+    if path is None:
+        return os.environ.get("OPENAI_API_KEY") or None
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file")
+        ) from error
+
+
+def check_before(given: argparse.Namespace) -> None:
+    """Raise DrafthouseError with all that would only fail after the measurement, or fail unclearly."""
+    problems = []
+    if not given.base_url.startswith(("http://", "https://")):
+        problems.append(Problem(given.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url"))
+    if given.result and not given.result.parent.is_dir():
+        problems.append(Problem(f"no folder {given.result.parent}", "a folder to write to", "create it", "--result"))
+    if bench_ladder.wanted(given) and bench_second_opinion.wanted(given):
+        problems.append(
+            Problem("a second opinion beside a ladder", "one of them", "ask for it at one level", "--client")
+        )
+    if problems:
+        raise DrafthouseError(problems)
+    bench_second_opinion.check_before(given)
+
+
+class Progress:
+    """Shows how far it is: one changing line on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.next_s = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Show one event of `measure_step`."""
+        now = time.monotonic()
+        last = event["done"] == event["total"]
+        if not (self.terminal or last or now >= self.next_s):
+            return
+        self.next_s = now + QUIET_S
+        left = f", about {event['eta_s']:.0f} s left" if event["eta_s"] and not last else ""
+        line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}{left}"
+        print(f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """End the changing line."""
+        if self.terminal:
+            print(file=sys.stderr)
+
+
+def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
+    """Return the server and the prompts. Raises DrafthouseError."""
+    check_before(given)
+    endpoint = Endpoint("single", given.base_url, given.model, read_key(given.api_key_file), given.metrics_url)
+    suite = only_kinds(load_suite(given.suite, ROOT / "benchmarks", form=given.dataset_format), given.kind)
+    if given.output_tokens:
+        suite = with_output_tokens(suite, given.output_tokens)
+    if given.num_prompts:
+        suite = pick(suite, given.num_prompts, given.seed)
+    return endpoint, suite
+
+
+def step_from(given: argparse.Namespace) -> StepOptions:
+    """Return how the one step is measured."""
+    return StepOptions(
+        concurrency=given.max_concurrency,
+        rounds=given.rounds,
+        temperatures=(given.temperature,),
+        seed=given.seed,
+        timeout_s=given.timeout,
+        warmups=given.num_warmups,
+        ignore_eos=given.ignore_eos,
+    )
+
+
+def measure(given: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[ArmResult, int]:
+    """Measure, and return the result and DONE; of what had ended, marked as incomplete, and why it is not all.
+
+    That is INTERRUPTED after Ctrl-C, FAILED where something stood still.
+    """
+    progress = Progress()
+    stopped: list[StepResult] = []
+    notes, ended = list(suite.get("notes", [])), DONE
+    try:
+        step = run_step(
+            [endpoint],
+            [suite],
+            step_from(given),
+            progress,
+            stopped.append,
+        )
+    except (KeyboardInterrupt, StoodStill) as error:
+        if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
+            raise
+        step = stopped[0]
+        ended = INTERRUPTED
+        if isinstance(error, StoodStill):
+            ended = FAILED
+            notes.append(error.problems[0].found)
+    finally:
+        progress.close()
+    result = assemble([step], endpoint.arm)
+    return result | {"notes": [*result["notes"], *notes]}, ended
+
+
+def second_opinion(
+    given: argparse.Namespace, result: ArmResult, more: bench_second_opinion.More, endpoint: Endpoint, suite: Suite
+) -> int:
+    """Print what other tools say beside ``result``, and add it to ``more``; return the exit code."""
+    if not bench_second_opinion.wanted(given):
+        return DONE
+    try:
+        print("\n".join(["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]))
+    except DrafthouseError as error:
+        print(error, file=sys.stderr)
+        return WARNED
+    except KeyboardInterrupt:
+        print("stopped; the result has no second opinion", file=sys.stderr)
+        return INTERRUPTED
+    return DONE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, show and write the result; return the exit code."""
+    given = options().parse_args(argv)
+    try:
+        endpoint, suite = what_is_sent(given)
+        if bench_ladder.wanted(given):
+            return bench_ladder.run(given, endpoint, suite)
+        result, ended = measure(given, endpoint, suite)
+    except DrafthouseError as error:
+        print(error, file=sys.stderr)
+        return of_error(error)
+    except KeyboardInterrupt:
+        print("stopped before the first request had ended; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]))
+    more: bench_second_opinion.More = {}
+    if result["incomplete"]:
+        code = ended
+    elif not result["completed"]:
+        code = FAILED
+    else:
+        asked = second_opinion(given, result, more, endpoint, suite)
+        code = asked or (WARNED if not_well(result) else DONE)
+    if given.result:
+        try:
+            write_whole(given.result, json.dumps({**result, **more}, indent=1) + "\n")
+        except DrafthouseError as error:
+            print(error, file=sys.stderr)
+            return of_error(error)
+        print(f"\nresult: {given.result}")
+    if result["incomplete"]:
+        print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)
+    return code

@@ -1,0 +1,29 @@
+"""Collect what whoever is asked for help needs, without secrets, in one file below build/support/.
+
+Example:
+  drafthouse bundle-report --inventory workstation
+
+What stands behind -- goes to ansible-playbook.
+
+Exit status: the playbook's (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .parser import Parser
+from .playbooks import on_inventory, parsed, play
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = on_inventory(__doc__, "bundle-report")
+    parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play; return the exit status."""
+    given, words = parsed(options(), argv)
+    return play(["playbooks/bundle_report.yml"], given.inventory, {"profile": given.profile}, words)

@@ -1,0 +1,43 @@
+"""Print what makes a shell complete verbs and options.
+
+Examples:
+  source <(drafthouse completion bash)
+  drafthouse completion zsh > ~/.zfunc/_drafthouse
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import shtab
+
+from ..core.exit_codes import DONE
+from .parser import Parser, parser_of
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "completion")
+    parser.add_argument("shell", choices=SHELLS, help="whose")
+    return parser
+
+
+def every_option() -> argparse.ArgumentParser:
+    """Return one parser that has all verbs' options."""
+    from .main import VERBS, module_of  # noqa: PLC0415 (it finds the verbs, this one among them)
+
+    whole = argparse.ArgumentParser(prog="drafthouse")
+    whole.add_argument("--version", action="store_true", help="the version")
+    verbs = whole.add_subparsers()
+    for name, verb in VERBS.items():
+        verbs.add_parser(name, help=verb.says, parents=[module_of(name).options()], add_help=False)
+    return whole
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the script."""
+    print(shtab.complete(every_option(), options().parse_args(argv).shell))
+    return DONE

@@ -1,0 +1,120 @@
+"""Say what is wrong with a box and its server, one line each, and what to do. Reads only.
+
+Examples:
+  drafthouse doctor --inventory workstation
+  drafthouse doctor --inventory vastai --profile h100-llama33-draft3b --json
+  drafthouse doctor --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
+
+With an inventory of vast.ai the account is looked at as well: whether what bills there is in the ledger of rentals.
+
+Each check is ok, warn, fail, or not here (it does not apply to this box, with the reason). With --json what is printed
+is {"schema", "checks": [{"host", "name", "status", "found", "needed", "do"}]}.
+
+Exit status: 0 all is well, 1 something warns, 2 something fails, or nothing could be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ..cloud.vast.ledger import FILE as LEDGER
+from ..cloud.vast.local_state import state_folder
+from ..core.errors import DrafthouseError, Problem
+from ..core.places import ROOT
+from ..core.plain_text import printable
+from ..operate.doctor import rentals as doctor_rentals
+from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
+from .parser import Parser, apart, parser_of, print_json
+from .playbooks import command, environment, inventory_path
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "doctor")
+    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
+    parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+    return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options; further words for ansible-playbook under ``words``."""
+    words, behind = apart(argv)
+    given = options().parse_args(words)
+    given.words = behind
+    return given
+
+
+def look(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return all checks of all boxes, and of the account that they are rented from.
+
+    Raises DrafthouseError where none is.
+    """
+    account = account_checks(inventory_path(given.inventory))
+    # The lines say what fails, and the exit status is ours to make.
+    variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
+    line = command(["playbooks/doctor.yml"], given.inventory, variables, given.words)
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
+        file = Path(folder) / "checks.json"
+        done = subprocess.run(
+            line,
+            cwd=ROOT,
+            env={**environment(), FILE: str(file)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            checks: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["checks"]
+        except (OSError, ValueError, KeyError):
+            checks = []
+    if checks or any(one["status"] == FAIL for one in account):
+        return [*checks, *account]
+    said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    last = printable(said[-1]) if said and done.returncode else "no host"
+    raise DrafthouseError(
+        Problem(
+            f"nothing was looked at: {last}",
+            "a host in the inventory",
+            "write one into its hosts.yml, or name another inventory; ansible-playbook playbooks/doctor.yml shows more",
+            given.inventory,
+        )
+    )
+
+
+def account_checks(inventory: Path) -> list[dict[str, Any]]:
+    """Return what is wrong between ledger and account, where the inventory asks vast.ai."""
+    if not any(inventory.glob("*vastai.y*ml")) and not inventory.name.endswith(("vastai.yml", "vastai.yaml")):
+        return []
+    found = doctor_rentals.checks(state_folder() / LEDGER, os.environ, Path.home())
+    return [{"host": doctor_rentals.HOST, **check.as_dict()} for check in found]
+
+
+def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the checks of every box as people read them."""
+    found = []
+    for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
+        own = [Check(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
+        found += report(host, own)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look, print, and return the exit status."""
+    given = parse(argv)
+    checks = look(given)
+    if given.json:
+        print_json("doctor", {"checks": checks})
+    else:
+        print("\n".join(printable(line) for line in lines(checks)))
+    return exit_code(checks)

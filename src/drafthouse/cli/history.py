@@ -1,0 +1,27 @@
+"""Show who served what on a box, when, and why it ended.
+
+Example:
+  drafthouse history --inventory workstation
+
+What stands behind -- goes to ansible-playbook.
+
+Exit status: the playbook's (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .parser import Parser
+from .playbooks import on_inventory, parsed, play
+
+
+def options() -> Parser:
+    """Return the parser."""
+    return on_inventory(__doc__, "history")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play; return the exit status."""
+    given, words = parsed(options(), argv)
+    return play(["playbooks/history.yml"], given.inventory, {}, words)

@@ -1,0 +1,73 @@
+"""What every verb shares: its parser, its exit status, and errors as found / needed / do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.exit_codes import DONE, of_error
+from ..core.places import ROOT
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, which names the nearest option for one that it does not know."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
+        """Return the options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
+        given, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
+            raise DrafthouseError(Problem(f"{word!r}", f"what {self.prog} --help shows", do))
+        return given
+
+
+def parser_of(doc: str | None, verb: str = "") -> Parser:
+    """Return the parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
+    intro, _, rest = (doc or "").partition("\n\n")
+    prog = f"drafthouse {verb}" if verb else None
+    return Parser(prog=prog, description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def run(main: Callable[[], int]) -> None:
+    """End the program with the status of ``main``; a DrafthouseError becomes its lines on stderr."""
+    try:
+        sys.exit(main())
+    except DrafthouseError as error:
+        print(error, file=sys.stderr)
+        sys.exit(of_error(error))
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; what is still buffered would raise again on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(DONE)
+
+
+def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Return a program's own words (the command line's where ``argv`` is None), and those behind the first `--`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--") if "--" in words else len(words)
+    return words[:split], words[split + 1 :]
+
+
+def coloured(stream: TextIO) -> bool:
+    """Return whether ``stream`` is a terminal of somebody who wants colours (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_json(kind: str, data: Mapping[str, object]) -> None:
+    """Print what a program reads; ``schema`` changes its number when a field is renamed or goes."""
+    print(json.dumps({"schema": f"drafthouse.{kind}/1", **data}, indent=1, ensure_ascii=False))
+
+
+def project() -> Mapping[str, str]:
+    """Return name, version and description of this clone's release."""
+    import tomllib  # noqa: PLC0415 (Python 3.11; boxes may have 3.10)
+
+    return dict(tomllib.loads(Path(ROOT, "pyproject.toml").read_text("utf-8"))["project"])

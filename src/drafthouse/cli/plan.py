@@ -1,0 +1,27 @@
+"""Show what a profile would do: memory, context, downloads, the speed to expect, both arms' commands.
+
+Example:
+  drafthouse plan rtx6000-qwen-eagle3 --set speculation.num_speculative_tokens=5
+
+Touches nothing, needs no GPU and no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.exit_codes import DONE
+from ..experiment.plan_text import plan_text
+from .parser import Parser
+from .profile_arguments import arguments, resolved
+
+
+def options() -> Parser:
+    """Return the parser."""
+    return arguments(__doc__, "plan")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the plan."""
+    print(plan_text(resolved(options().parse_args(argv))))
+    return DONE

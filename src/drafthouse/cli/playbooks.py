@@ -1,0 +1,95 @@
+"""How a verb runs Ansible's playbooks of the clone: the inventory, the program, the words of its command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.places import ROOT
+from . import rented, stoppable
+from .parser import Parser, apart, parser_of
+from .profile_arguments import inventory_of, overrides
+
+
+def inventory_path(name: str) -> Path:
+    """Return where an inventory is: a name below inventory/, or a path. Raises DrafthouseError."""
+    named = ROOT / "inventory" / name
+    found = named if named.exists() else Path(name)
+    if not found.exists():
+        known = sorted(path.name for path in (ROOT / "inventory").iterdir())
+        raise DrafthouseError(Problem(f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)))
+    return found.resolve()
+
+
+def program(name: str) -> str:
+    """Return an Ansible program: the one beside this Python, or the one on PATH."""
+    path = Path(sys.executable).with_name(name)
+    return str(path) if path.exists() else name
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which Ansible reads the clone's own configuration."""
+    return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+
+
+def command(
+    playbooks: Sequence[str], inventory: str, variables: Mapping[str, object], words: Sequence[str]
+) -> list[str]:
+    """Return the command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
+    given = {name: value for name, value in variables.items() if value not in (None, "", {})}
+    more = ["-e", json.dumps(given)] if given else []
+    return [program("ansible-playbook"), *playbooks, "-i", str(inventory_path(inventory)), *more, *words]
+
+
+def play(playbooks: Sequence[str], inventory: str, variables: Mapping[str, object], words: Sequence[str]) -> int:
+    """Play them in the clone, shown as they go; return Ansible's exit status."""
+    line = command(playbooks, inventory, variables, words)
+    return subprocess.run(line, cwd=ROOT, env=environment(), check=False).returncode
+
+
+def on_inventory(doc: str | None, verb: str) -> Parser:
+    """Return the parser of a verb that plays on an inventory."""
+    parser = parser_of(doc, verb)
+    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    return parser
+
+
+def for_profile(doc: str | None, verb: str) -> Parser:
+    """Return the parser of a verb that plays for a profile, on the boxes that its hardware is for."""
+    parser = parser_of(doc, verb)
+    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
+    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
+    parser.add_argument("--destroy", metavar="WHEN", help="end rented boxes afterwards: always, on-success or never")
+    return parser
+
+
+def parsed(parser: Parser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options, and the words behind `--`, which go to ansible-playbook."""
+    words, behind = apart(argv)
+    return parser.parse_args(words), behind
+
+
+def run_for_profile(
+    given: argparse.Namespace,
+    playbooks: Sequence[str],
+    variables: Mapping[str, object],
+    words: Sequence[str],
+    *,
+    stop_after: bool = False,
+) -> int:
+    """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
+    name = given.inventory or inventory_of(given.profile)
+    wanted = {"profile": given.profile, "overrides": overrides(given.set), **variables}
+    line = command(playbooks, name, wanted, words)
+    os.chdir(ROOT)
+    os.environ.update(environment())
+    if given.destroy:
+        return rented.main(["--destroy", given.destroy, "--inventory", name, "--", *line])
+    return stoppable.main([*(["--stop-after"] if stop_after else []), "--", *line])

@@ -1,0 +1,126 @@
+"""Make a report from the results of two arms, or make an existing one again, and print its verdict.
+
+Example:
+  drafthouse report --again reports/2026-11-24T10-00-00-localhost-cpu-smollm2-ngram
+
+Exit status: 0 for pays and does not pay, 1 where warnings stand beside them, 2 for invalid and when the report could
+not be made, 4 for cannot say (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from ..bench.kept_shapes import RESOLVED, checked, checked_ladder, checked_result
+from ..bench.result_types import ArmResult
+from ..core.documents import read_json
+from ..core.errors import DrafthouseError, Problem
+from ..core.places import ROOT, WORK
+from ..core.schema import Map
+from ..core.yaml_documents import read_yaml
+from ..report.data.build import build_report, exit_code_of, lasting
+from ..report.report_types import KeptProfile
+from ..report.terminal import verdict_table
+from ..report.writer import Written, write_files, write_report
+from .parser import Parser, coloured, parser_of
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "report")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="the result of the baseline arm")
+    parser.add_argument("--speculative", type=Path, metavar="FILE", help="the result of the speculative arm")
+    parser.add_argument(
+        "--resolved",
+        type=Path,
+        metavar="FILE",
+        help="the resolved profile, JSON or YAML, with the rendered files",
+    )
+    parser.add_argument("--ladder", type=Path, metavar="FILE", help="the loads that were tried (ladder.json), if any")
+    parser.add_argument("--again", type=Path, metavar="DIR", help="make the report in this folder again, in place")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
+    parser.add_argument(
+        "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="the page's templates"
+    )
+    parser.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal")
+    parser.add_argument("--json", action="store_true", help="print the report itself as JSON instead of its verdict")
+    return parser
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = options()
+    args = parser.parse_args(argv)
+    given = [args.baseline, args.speculative, args.resolved]
+    if bool(args.again) == any(given) or (any(given) and not all(given)) or (args.again and args.ladder):
+        parser.error("give --baseline, --speculative and --resolved, or --again alone")
+    return args
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a JSON or YAML file's mapping. DrafthouseError names the file and what is wrong with it."""
+    needed = "a result or a resolved profile: a mapping in JSON or YAML"
+    do = "give the path of one, or measure the arm again"
+    data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
+    if not isinstance(data, dict):
+        raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
+    return data
+
+
+def result(path: Path) -> ArmResult:
+    """Return the result of an arm. Raises DrafthouseError as `read` does."""
+    return checked_result(read(path), str(path))
+
+
+def make(args: argparse.Namespace) -> Written:
+    """Make the report that the command line asks for."""
+    if not args.again:
+        data = checked(read(args.resolved), RESOLVED, str(args.resolved))
+        resolved = lasting(cast("KeptProfile", data))
+        results = result(args.baseline), result(args.speculative), resolved
+        ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
+        return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
+    place: Path = args.again
+    where = place / "report.json"
+    kept = read(where)
+    if not isinstance(kept.get("resolved"), dict):
+        raise DrafthouseError(
+            Problem(
+                "no resolved profile",
+                "the resolved profile that a report keeps",
+                "make the report with --baseline, --speculative and --resolved",
+                f"{where}: resolved",
+            )
+        )
+    data = checked(kept, Map({"resolved": RESOLVED}, others=True), str(where))["resolved"]
+    results = result(place / "baseline.json"), result(place / "speculative.json"), lasting(cast("KeptProfile", data))
+    stock, loads = place / "stock.json", place / "ladder.json"
+    stock_result = result(stock) if stock.is_file() else None
+    ladder = checked_ladder(read(loads), str(loads)) if loads.is_file() else None
+    report = build_report(*results, args.host or str(kept.get("host") or ""), stock_result, ladder)
+    return write_files(place, report, *results, args.templates, stock_result, ladder)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the report, print the verdict and the paths; return the exit status."""
+    args = arguments(argv)
+    try:
+        written = make(args)
+    except OSError as error:
+        needed, do = "a folder that can be written, and the templates", "choose --reports or --templates"
+        raise DrafthouseError(Problem(error.strerror or str(error), needed, do)) from error
+    if args.json:
+        print(json.dumps(written.report, indent=1, ensure_ascii=False))
+        return exit_code_of(written.report)
+    colour = args.colour == "always" or (args.colour == "auto" and coloured(sys.stdout))
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
+    print(verdict_table(written.report, width=width, colour=colour), end="")
+    print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
+    return exit_code_of(written.report)

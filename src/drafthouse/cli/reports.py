@@ -1,0 +1,43 @@
+"""List the kept reports, a line each, the newest first.
+
+Examples:
+  drafthouse reports
+  drafthouse reports cpu-smollm2-ngram --json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.exit_codes import DONE
+from ..core.places import WORK
+from ..core.plain_text import printable
+from ..core.table import table
+from ..report.archive import history_rows
+from .parser import Parser, parser_of, print_json
+
+_COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "reports")
+    parser.add_argument("profile", nargs="?", help="of this profile alone")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the list."""
+    given = options().parse_args(argv)
+    rows = history_rows(given.reports, given.profile)
+    if given.json:
+        names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
+        print_json("reports", {"reports": [dict(zip(names, row, strict=True)) for row in rows]})
+    elif not rows:
+        print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
+    else:
+        print(table(list(_COLUMNS), [[printable(cell) for cell in row] for row in rows], width=60))
+    return DONE

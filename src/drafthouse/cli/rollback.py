@@ -1,0 +1,30 @@
+"""Serve again what served before.
+
+Examples:
+  drafthouse rollback --inventory workstation
+  drafthouse rollback --inventory workstation --to 20261120T101500Z
+
+What stands behind -- goes to ansible-playbook.
+
+Exit status: the playbook's (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .parser import Parser
+from .playbooks import on_inventory, parsed, play
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = on_inventory(__doc__, "rollback")
+    parser.add_argument("--to", metavar="RELEASE", help="a release that drafthouse history shows (default: the last)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play; return the exit status."""
+    given, words = parsed(options(), argv)
+    return play(["playbooks/rollback.yml"], given.inventory, {"release": given.to}, words)

@@ -1,0 +1,96 @@
+"""Paste a serve command from a blog: get the profile for it, today's command, and what changed since.
+
+Examples:
+  drafthouse translate 'python -m vllm.entrypoints.openai.api_server --model a/b --speculative-model c/d'
+  drafthouse translate < article.md
+
+Old and new forms of vLLM, TensorRT-LLM and llama.cpp are read, `docker run` around them and Python's LLM(...)
+too; several commands in one paste are translated one by one. Nothing is run and nothing is fetched. A YAML file
+that a command names is read where it lies, or from a heredoc in the paste.
+
+Exit code: 0 when everything was translated, 2 on a problem (where, found, needed, do).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.documents import BadDocument, checked_text, text_of
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE
+from ..profiles.catalog import load_house
+from ..profiles.workspace import ROOT
+from ..translate.flags import load_flags
+from ..translate.text import as_data, profile_text, translation_text
+from ..translate.translator import Translation, translate
+from .parser import Parser, coloured, parser_of, print_json
+
+_LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "translate")
+    parser.add_argument("command", nargs="?", help="the command, as ONE argument (default: standard input)")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, for machines")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile here; an existing file stays")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the translations."""
+    given = options().parse_args(argv)
+    if given.command is None and sys.stdin.isatty():
+        print("paste the command, then Ctrl-D", file=sys.stderr)
+    text = _pasted(given.command)
+    found, loose = translate(text, load_house(ROOT), load_flags(ROOT), _file)
+    if given.profile:
+        _write(given.profile, found)
+    if given.json:
+        print_json("translate", {"translations": [as_data(one) for one in found], "left_aside": loose})
+        return DONE
+    colour = coloured(sys.stdout)
+    print("\n\n".join(translation_text(one, colour=colour) for one in found))
+    if loose:
+        print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
+    if given.profile:
+        print(f"\nwritten: {given.profile}")
+    return DONE
+
+
+def _pasted(command: str | None) -> str:
+    """Return the paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
+    try:
+        return text_of(sys.stdin.buffer.read(_LARGEST)) if command is None else checked_text(command)
+    except BadDocument as error:
+        where = "standard input" if command is None else "the command"
+        raise DrafthouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
+
+
+def _file(name: str) -> str | None:
+    """Return the text of a file that a command names, or None where there is none."""
+    try:
+        return Path(name).expanduser().read_text("utf-8")[:_LARGEST]
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, found: list[Translation]) -> None:
+    """Write the one profile; raises DrafthouseError rather than overwrite, or when there are several."""
+    if len(found) > 1:
+        raise DrafthouseError(
+            Problem(f"{len(found)} commands", "one, to write its profile", "paste them one by one", "--profile")
+        )
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(profile_text(found[0]))
+    except FileExistsError:
+        raise DrafthouseError(
+            Problem("a file that is there already", "a new file", "choose another name, or remove it", str(path))
+        ) from None
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(str(error), "a folder to write to", "create it, or choose another", str(path))
+        ) from error

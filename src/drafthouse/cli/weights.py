@@ -1,0 +1,30 @@
+"""Download and check the weights of a profile alone, on the box where it would run.
+
+Example:
+  drafthouse weights h100-llama33-draft3b --inventory workstation
+
+What stands behind -- goes to ansible-playbook. Afterwards the doctor checks what lies there.
+
+Exit status: the playbook's; 130 when it was stopped; 2 on a problem (docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .parser import Parser
+from .playbooks import for_profile, parsed, run_for_profile
+
+PLAYBOOKS = ("playbooks/weights.yml", "playbooks/doctor.yml")
+PARTS = {"doctor_parts": ["weights"]}
+
+
+def options() -> Parser:
+    """Return the parser."""
+    return for_profile(__doc__, "weights")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play; return the exit status."""
+    given, words = parsed(options(), argv)
+    return run_for_profile(given, PLAYBOOKS, PARTS, words)

@@ -1,0 +1,24 @@
+"""Where our data lies and where what a command makes goes: one folder in a clone, two for an installed wheel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CODE = Path(__file__).resolve().parents[1]
+
+#: The wheel carries catalogue, profiles, suites and templates as package data.
+INSTALLED = (_CODE / "data").is_dir()
+#: The clone (src/drafthouse -> src -> clone), or the wheel's data.
+ROOT = _CODE / "data" if INSTALLED else _CODE.parents[1]
+#: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
+WORK = Path.cwd() if INSTALLED else ROOT
+
+
+def own_profiles(environ: dict[str, str] | None = None) -> list[Path]:
+    """Return the folders of the user's own profiles beside the wheel's, the later ones win. A clone has profiles/."""
+    if not INSTALLED:
+        return []
+    given = dict(os.environ) if environ is None else environ
+    config = Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return [config / "drafthouse" / "profiles", WORK / "profiles"]
