@@ -1,4 +1,4 @@
-"""`make lint` holds requirements and imports together: a line that is missing, and one that nothing needs, are found."""
+"""`make lint` holds requirements and imports together: it finds a line that is missing, and one that nothing needs."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_what_is_imported_is_named_and_what_is_named_is_imported() -> None:
 def test_a_missing_line_and_one_too_many_are_found(broken: list[str]) -> None:
     done = deptry(*broken)
     assert done.returncode == 1
-    # Its second file still says `-r requirements.in`: only of the tests' tools, then.
+    # Named for the tests alone: requirements-dev.in still reads the whole requirements.in.
     assert "DEP004 'markupsafe'" in done.stderr
     assert "DEP002 'pluggy'" in done.stderr
