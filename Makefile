@@ -223,6 +223,7 @@ lint: venv-dev ## ruff, mypy, the order and the size of the rooms, yamllint and 
 	@mypy
 	@PYTHONPATH=src lint-imports
 	@scripts/structure.py
+	@deptry --config .deptry.toml src scripts collections/ansible_collections/drafthouse/core/plugins
 	@yamllint --strict .
 	@ansible-lint --offline
 
