@@ -299,8 +299,8 @@ class Workspace:
             return self._of(rng, "results", file, JSON, report.main, "--again", folder)
         if rng.random() < 0.3:
             file = self.folder / rng.choice(("ladder.json", "switched.json"))
-            words = self.folder / "ladder.json", self.folder / "switched.json"
-            return self._of(rng, "results", file, JSON, compare_schedule.main, *words)
+            both = self.folder / "ladder.json", self.folder / "switched.json"
+            return self._of(rng, "results", file, JSON, compare_schedule.main, *both)
         file = self.folder / f"{rng.choice(names)}.json"
         words = [word for name in names for word in (f"--{name}", self.folder / f"{name}.json")]
         return self._of(rng, "results", file, JSON, report.main, *words, "--reports", self.folder / "made")

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import on_inventory, parsed, play
+from .playbooks import inventory_for, on_inventory, parsed, play
 
 
 def options() -> Parser:
     """Return the parser."""
     parser = on_inventory(__doc__, "bundle-report")
+    parser.set_defaults(inventory=None)
     parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
     return parser
 
@@ -26,4 +27,4 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
     given, words = parsed(options(), argv)
-    return play(["playbooks/bundle_report.yml"], given.inventory, {"profile": given.profile}, words)
+    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, words)

@@ -39,6 +39,7 @@ def options() -> Parser:
     parser.add_argument("--anyway", action="store_true", help="compare also where conditions differ; they are marked")
     parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 2 where B is worse by more")
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
     return parser
 

@@ -15,7 +15,7 @@ import shtab
 from ..core.exit_codes import DONE
 from .parser import Parser, parser_of
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh")
 
 
 def options() -> Parser:

@@ -33,13 +33,13 @@ from ..core.plain_text import printable
 from ..operate.doctor import rentals as doctor_rentals
 from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
 from .parser import Parser, apart, parser_of, print_json
-from .playbooks import command, environment, inventory_path
+from .playbooks import command, environment, inventory_for, inventory_path
 
 
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "doctor")
-    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the profile's, or local)")
     parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
     parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
@@ -51,6 +51,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     words, behind = apart(argv)
     given = options().parse_args(words)
     given.words = behind
+    given.inventory = inventory_for(given)
     return given
 
 

@@ -59,7 +59,7 @@ GROUPS = {
         "rented": Verb("run a playbook on rented boxes, and end them afterwards"),
     },
     "This command": {
-        "completion": Verb("print the completion of bash, zsh or tcsh", needs_clone=False),
+        "completion": Verb("print the completion of bash or zsh", needs_clone=False),
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}

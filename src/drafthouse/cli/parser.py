@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE, of_error
@@ -27,6 +27,16 @@ class Parser(argparse.ArgumentParser):
             do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
             raise DrafthouseError(Problem(f"{word!r}", f"what {self.prog} --help shows", do))
         return given
+
+    def error(self, message: str) -> NoReturn:
+        """End as argparse does. Raises DrafthouseError where a word is missing."""
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing == message:
+            super().error(message)
+        do = (
+            "drafthouse profiles lists them; with make: PROFILE=name" if "profile" in missing else "add what is missing"
+        )
+        raise DrafthouseError(Problem(f"no {missing}", f"what {self.prog} --help shows", do))
 
 
 def parser_of(doc: str | None, verb: str = "") -> Parser:

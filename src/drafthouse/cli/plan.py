@@ -12,16 +12,23 @@ from collections.abc import Sequence
 
 from ..core.exit_codes import DONE
 from ..experiment.plan_text import plan_text
-from .parser import Parser
+from .parser import Parser, print_json
 from .profile_arguments import arguments, resolved
 
 
 def options() -> Parser:
     """Return the parser."""
-    return arguments(__doc__, "plan")
+    parser = arguments(__doc__, "plan")
+    parser.add_argument("--json", action="store_true", help="print the resolved profile as JSON")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
-    print(plan_text(resolved(options().parse_args(argv))))
+    given = options().parse_args(argv)
+    profile = resolved(given)
+    if given.json:
+        print_json("plan", profile)
+    else:
+        print(plan_text(profile))
     return DONE

@@ -27,6 +27,11 @@ def inventory_path(name: str) -> Path:
     return found.resolve()
 
 
+def inventory_for(given: argparse.Namespace) -> str:
+    """Return the inventory that was named, else the one that the profile is for, else this machine's."""
+    return given.inventory or (inventory_of(given.profile) if given.profile else "local")
+
+
 def program(name: str) -> str:
     """Return an Ansible program: the one beside this Python, or the one on PATH."""
     path = Path(sys.executable).with_name(name)
@@ -85,7 +90,7 @@ def run_for_profile(
     stop_after: bool = False,
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
-    name = given.inventory or inventory_of(given.profile)
+    name = inventory_for(given)
     wanted = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, words)
     os.chdir(ROOT)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def arguments(doc: str | None, verb: str) -> Parser:
     """Return a parser with the arguments that name a profile, a site and overrides."""
     parser = parser_of(doc, verb)
-    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("--inventory", help="whose site is meant: local, workstation, vastai (default: the hardware's)")
     parser.add_argument("--runtime", choices=("docker", "process"), help="instead of the inventory's")
     parser.add_argument(

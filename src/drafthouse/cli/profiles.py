@@ -8,13 +8,13 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from ..core.exit_codes import DONE, FAILED
 from ..core.table import table
-from ..profiles.catalog import load_house
+from ..profiles.catalog import House, load_house
 from ..profiles.workspace import ROOT
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, print_json
 from .profile_arguments import inventory_of
 
 
@@ -33,27 +33,51 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(inventory_of(given.inventory))
         return DONE
     house = load_house(ROOT)
-    rows = []
-    for name, profile in sorted(house.profiles.items()):
-        # Of a broken profile anything may stand there.
-        speculation: Any = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
-        hardware, target, draft = (
-            house.hardware.get(str(profile.get("hardware"))),
-            house.models.get(str(profile.get("target"))),
-            house.models.get(str(speculation.get("draft"))),
-        )
-        rows.append(
-            [
-                name,
-                hardware["name"] if hardware else "?",
-                target["name"] if target else "?",
-                draft["name"] if draft else "none: a lookup",
-                f"{profile.get('engine')}, {speculation.get('method')}, K={speculation.get('num_speculative_tokens')}",
-            ]
-        )
-    print(table(["profile", "hardware", "target", "draft", "engine and method"], rows, width=26))
+    rows = [_row(house, name) for name in sorted(house.profiles)]
+    if given.json:
+        broken = {name: [problem.as_dict() for problem in problems] for name, problems in house.broken.items()}
+        print_json("profiles", {"profiles": rows, "broken": broken})
+        return FAILED if broken else DONE
+    head = ["profile", "hardware", "target", "draft", "engine and method"]
+    cells = [
+        [
+            row["profile"], row["hardware"] or "?", row["target"] or "?", row["draft"] or "none: a lookup",
+            f"{row['engine']}, {row['method']}, K={row['num_speculative_tokens']}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    print(table(head, cells, width=26))
     for name, problems in house.broken.items():
         print(f"\n{name} cannot be used:")
         for problem in problems:
             print("\n".join(problem.lines()))
     return FAILED if house.broken else DONE
+
+
+class _Row(TypedDict):
+    """A profile in the list; None where it is broken there, or has no draft."""
+
+    profile: str
+    hardware: str | None
+    target: str | None
+    draft: str | None
+    engine: str
+    method: str
+    num_speculative_tokens: int
+
+
+def _row(house: House, name: str) -> _Row:
+    # Of a broken profile anything may stand there.
+    profile: Any = house.profiles[name]
+    speculation: Any = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
+    hardware = house.hardware.get(str(profile.get("hardware")))
+    target, draft = (house.models.get(str(word)) for word in (profile.get("target"), speculation.get("draft")))
+    return {
+        "profile": name,
+        "hardware": hardware["name"] if hardware else None,
+        "target": target["name"] if target else None,
+        "draft": draft["name"] if draft else None,
+        "engine": profile.get("engine"),
+        "method": speculation.get("method"),
+        "num_speculative_tokens": speculation.get("num_speculative_tokens"),
+    }

@@ -19,7 +19,7 @@ from ..core.table import table
 from ..operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
 from ..profiles.catalog import load_house
 from ..profiles.workspace import ROOT, site_of_inventory
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, print_json
 
 
 def options() -> Parser:
@@ -29,6 +29,7 @@ def options() -> Parser:
     parser.add_argument("--models-dir", type=Path, help="this folder instead")
     parser.add_argument("--home", type=Path, help="the box's home with its releases (default: the inventory's)")
     parser.add_argument("--remove", action="store_true", help="remove what is unused or unfinished")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON, and remove nothing")
     return parser
 
 
@@ -42,6 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DrafthouseError([problem for problems in house.broken.values() for problem in problems])
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
     entries = look(models_dir, used)
+    if given.json:
+        rows = [
+            {
+                "path": str(one.path), "state": one.state, "bytes": one.size, "last_used_s": one.last_used,
+                "removable": one.removable,
+            }
+            for one in entries
+        ]  # fmt: skip
+        print_json("prune", {"models_dir": str(models_dir), "weights": rows})
+        return DONE
     print(f"{models_dir}\n")
     print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries], width=58))
     unneeded = [entry for entry in entries if entry.removable]

@@ -54,7 +54,7 @@ _QUIET_S = 30.0
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "rent")
-    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("--max-price", type=positive, metavar="USD", help="the most an hour may cost, all in")
     parser.add_argument("--hours", type=positive, default=3.0, help="until the box ends itself (default: %(default)g)")
     parser.add_argument("--yes", action="store_true", help="do not ask")

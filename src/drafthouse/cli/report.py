@@ -25,6 +25,7 @@ from ..core.places import ROOT, WORK
 from ..core.schema import Map
 from ..core.yaml_documents import read_yaml
 from ..report.data.build import build_report, exit_code_of, lasting
+from ..report.plots.by_category import can_draw
 from ..report.report_types import KeptProfile
 from ..report.terminal import verdict_table
 from ..report.writer import Written, write_files, write_report
@@ -122,5 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     colour = args.colour == "always" or (args.colour == "auto" and coloured(sys.stdout))
     width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
     print(verdict_table(written.report, width=width, colour=colour), end="")
+    if not can_draw():
+        print("no plots: matplotlib is not installed (pip install 'drafthouse[plots]')", file=sys.stderr)
     print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
     return exit_code_of(written.report)

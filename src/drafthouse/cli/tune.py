@@ -83,7 +83,7 @@ class Work:
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "tune")
-    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
     parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "upgrade")
-    parser.add_argument("profile", help="name of a file in profiles/ (make profiles shows them)")
+    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("version", help="the version to go to")
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
     parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")

@@ -134,8 +134,15 @@ def _stamp(data: str, templates: Path) -> str:
     """Return a hash of all that a page is made of: data, templates, drawing code, libraries."""
     parts = [data, *(f"{path.name}\n{path.read_text('utf-8')}" for path in sorted(templates.glob(PARTS)))]
     parts += [(Path(__file__).parents[1] / name).read_text("utf-8") for name in SOURCES]
-    parts += [f"{name} {metadata.version(name)}" for name in MADE_WITH]
+    parts += [f"{name} {_version(name)}" for name in MADE_WITH]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None  # a page without plots is made anew where they can be drawn
 
 
 def _stamp_of(page: Path) -> str | None:

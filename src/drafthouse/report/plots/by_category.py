@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 from ...analysis.verdict import THRESHOLD
 from ...bench.stats import Estimated
 from ...core.format import count, number, percent, times, times_span
-from ...profiles.workspace import ROOT
+from ...core.places import INSTALLED, ROOT
 from ..report_types import ARMS, Arm, Report
 from .load import Plot, load_plots
 from .style import ACCENT, BASELINE, COLOURS, INK, LINES, MUTED, NAMES, SPECULATIVE, STYLE, new_axes, short, to_svg
@@ -26,14 +27,22 @@ class Drawing(TypedDict):
     svg: str
 
 
+def can_draw() -> bool:
+    """Return whether matplotlib is there; the light wheel comes without."""
+    return find_spec("matplotlib") is not None
+
+
 def draw(report: Report) -> dict[str, Drawing]:
     """Return the plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
 
     ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
     was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.
     """
+    if not can_draw():
+        return {}
     # Its cache of fonts; otherwise in the user's home, outside of the clone.
-    os.environ.setdefault("MPLCONFIGDIR", str(ROOT / ".drafthouse" / "cache" / "matplotlib"))
+    if not INSTALLED:
+        os.environ.setdefault("MPLCONFIGDIR", str(ROOT / ".drafthouse" / "cache" / "matplotlib"))
     import matplotlib as mpl  # noqa: PLC0415 (slow to import, and only drawing needs it)
 
     with mpl.rc_context(STYLE):

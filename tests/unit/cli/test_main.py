@@ -1,0 +1,149 @@
+"""The command itself: its verbs, its help, what it says to a wrong word, and that it loads one verb alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drafthouse.cli import main as program
+from drafthouse.cli.main import VERBS, main, module_of
+from drafthouse.cli.parser import apart, coloured, project
+from drafthouse.core.errors import DrafthouseError, NotHere
+from drafthouse.core.places import ROOT
+from drafthouse.profiles.catalog import load_house
+
+FOLDER = ROOT / "src" / "drafthouse" / "cli"
+
+
+def examples(verb: str) -> list[list[str]]:
+    """Return the words of each example in a verb's help."""
+    text = (module_of(verb).__doc__ or "").replace("\\\n", " ")
+    lines = re.findall(r"^ *(?:source <\()?drafthouse (.*?)(?:\)| {2,}\(.*| > .*| < .*)?$", text, re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def test_every_file_with_options_is_a_verb() -> None:
+    files = {
+        path.stem.replace("_", "-") for path in FOLDER.glob("*.py") if "\ndef options()" in path.read_text("utf-8")
+    }
+    assert files == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_has_an_example_that_its_parser_reads(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = examples(verb)
+    assert found, f"drafthouse {verb} --help shows no example"
+    for words in found:
+        assert words[0] == verb
+        module_of(verb).options().parse_args(apart(words[1:])[0])
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"drafthouse {verb}" in capsys.readouterr().out
+
+
+def test_profiles_of_examples_are_there() -> None:
+    known = load_house(ROOT).profiles
+    named = {
+        word for verb in VERBS for words in examples(verb) for word in words if re.match(r"(cpu|rtx|h100)\w*-", word)
+    }
+    assert {name.split("~")[0] for name in named} <= set(known)
+
+
+def test_the_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+
+
+def test_the_version_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"drafthouse {project()['version']}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "do"),
+    [
+        (["plam"], "write 'plan'"),
+        (["plan", "rtx6000-qwen-eagle3", "--runtme", "docker"], "write '--runtime'"),
+        (
+            ["bench", "--base-ur1", "http://127.0.0.1:1", "--base-url", "http://127.0.0.1:1", "--model", "m"],
+            "'--base-url'",
+        ),
+        (["plan", "rtx6000-qwen-eagle"], "write 'rtx6000-qwen-eagle3'"),
+        (["plan"], "drafthouse profiles lists them; with make: PROFILE=name"),
+        (["reports", "a", "b"], "remove it, or quote what belongs together"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest(words: list[str], do: str) -> None:
+    with pytest.raises(DrafthouseError) as error:
+        main(words)
+    assert do in error.value.problems[0].do
+
+
+def test_a_wheel_says_which_verbs_need_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "INSTALLED", True)
+    with pytest.raises(NotHere, match="a clone of Drafthouse"):
+        main(["tune", "x"])
+
+
+@pytest.mark.processes
+def test_a_verb_loads_no_other_and_no_library_that_it_does_not_need() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from drafthouse.cli.main import main; main(['--help']);"
+        "print([name for name in sys.modules if name.split('.')[0] in ('yaml', 'numpy', 'aiohttp', 'jinja2')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "src")], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in [*VERBS, "--max-concurrency", "num-prompts", "max-price"])
+
+
+@pytest.mark.processes
+def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    line = "COMP_WORDS=(drafthouse tra); COMP_CWORD=1; _shtab_drafthouse; echo ${COMPREPLY[@]}"
+    line = f"source {tmp_path}/completion; {line}"
+    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False).stdout == "translate\n"
+
+
+def test_colours_are_for_terminals_of_those_who_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    terminal: object = Terminal()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert coloured(terminal)  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not coloured(terminal)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "schema"),
+    [
+        (["profiles", "--json"], "drafthouse.profiles/1"),
+        (["plan", "rtx6000-qwen-eagle3", "--json"], "drafthouse.plan/1"),
+        (["translate", "vllm serve a/b --max-model-len 4096", "--json"], "drafthouse.translate/1"),
+        (["reports", "--json"], "drafthouse.reports/1"),
+    ],
+)  # fmt: skip
+def test_what_a_program_reads_names_its_schema(
+    words: list[str], schema: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == schema
