@@ -1,4 +1,4 @@
-"""scripts/bench.py with a ladder, as a person uses it: in a process of its own, stopped, killed, and gone on with."""
+"""drafthouse bench with a ladder, as a person uses it: in a process of its own, stopped, killed, and gone on with."""
 
 from __future__ import annotations
 

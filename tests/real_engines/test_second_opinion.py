@@ -58,7 +58,7 @@ def vllm_home() -> Path:
 
 
 def opinion(client: str, home: Path, folder: Path, figure: Callable[[str], None]) -> dict[str, Any]:
-    """Run scripts/bench.py with another client, hold the two against each other, and return the result."""
+    """Run drafthouse bench with another client, hold the two against each other, and return the result."""
     with clock_server(**CLOCK) as server:
         done = subprocess.run(
             [

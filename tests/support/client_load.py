@@ -97,7 +97,7 @@ def peak_mb(pid: int) -> float:
 
 
 def ours(base_url: str, load: Load, folder: Path, core: int) -> tuple[dict[str, Any], Used]:
-    """Measure with `scripts/bench.py`, as a user runs it; return its result and what it used."""
+    """Measure with `drafthouse bench`, as a user runs it; return its result and what it used."""
     lines = [
         json.dumps({"messages": [{"role": "user", "content": f"Tell me about the number {number}."}]})
         for number in range(load.requests)

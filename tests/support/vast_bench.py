@@ -176,7 +176,7 @@ def check_end(bench: Bench, destroy: Callable[[Bench], None], cap: float = CAP) 
 
 
 def destroyed_by_script(bench: Bench) -> None:
-    """Run `scripts/destroy.py` as `make destroy` does."""
+    """Run `drafthouse destroy` as `make destroy` does."""
     done = script(bench, "destroy", "--settle-s", "0.3")
     assert done.returncode == 0, done.stderr
     assert KEY not in done.stdout + done.stderr

@@ -33,7 +33,7 @@ from ..core.plain_text import printable
 from ..operate.doctor import rentals as doctor_rentals
 from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
 from .parser import Parser, apart, parser_of, print_json
-from .playbooks import command, environment, inventory_for, inventory_path
+from .playbooks import Variables, command, environment, inventory_for, inventory_path
 
 
 def options() -> Parser:
@@ -62,7 +62,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     """
     account = account_checks(inventory_path(given.inventory))
     # The lines say what fails, and the exit status is ours to make.
-    variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
+    variables: Variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
     line = command(["playbooks/doctor.yml"], given.inventory, variables, given.words)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"

@@ -9,12 +9,25 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.places import ROOT
 from . import rented, stoppable
 from .parser import Parser, apart, parser_of
 from .profile_arguments import inventory_of, overrides
+
+
+class Variables(TypedDict, total=False):
+    """What a verb tells its playbooks; empty values are left to the inventory."""
+
+    profile: str | None
+    overrides: Mapping[str, object]
+    release: str | None
+    verify: bool
+    doctor_parts: list[str]
+    doctor_from: str | None
+    doctor_stops: bool
 
 
 def inventory_path(name: str) -> Path:
@@ -43,16 +56,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
 
-def command(
-    playbooks: Sequence[str], inventory: str, variables: Mapping[str, object], words: Sequence[str]
-) -> list[str]:
+def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
     """Return the command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
     given = {name: value for name, value in variables.items() if value not in (None, "", {})}
     more = ["-e", json.dumps(given)] if given else []
     return [program("ansible-playbook"), *playbooks, "-i", str(inventory_path(inventory)), *more, *words]
 
 
-def play(playbooks: Sequence[str], inventory: str, variables: Mapping[str, object], words: Sequence[str]) -> int:
+def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> int:
     """Play them in the clone, shown as they go; return Ansible's exit status."""
     line = command(playbooks, inventory, variables, words)
     return subprocess.run(line, cwd=ROOT, env=environment(), check=False).returncode
@@ -84,14 +95,14 @@ def parsed(parser: Parser, argv: Sequence[str] | None) -> tuple[argparse.Namespa
 def run_for_profile(
     given: argparse.Namespace,
     playbooks: Sequence[str],
-    variables: Mapping[str, object],
+    variables: Variables,
     words: Sequence[str],
     *,
     stop_after: bool = False,
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
     name = inventory_for(given)
-    wanted = {"profile": given.profile, "overrides": overrides(given.set), **variables}
+    wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, words)
     os.chdir(ROOT)
     os.environ.update(environment())

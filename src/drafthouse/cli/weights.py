@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import for_profile, parsed, run_for_profile
+from .playbooks import Variables, for_profile, parsed, run_for_profile
 
 PLAYBOOKS = ("playbooks/weights.yml", "playbooks/doctor.yml")
-PARTS = {"doctor_parts": ["weights"]}
+PARTS: Variables = {"doctor_parts": ["weights"]}
 
 
 def options() -> Parser:

@@ -141,7 +141,7 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
             "output_tokens": min(kind["output_tokens"], most),
             "prompts": kind["prompts"][:count],
         }
-        # More prompts than a suite has are a matter of scripts/bench.py: an experiment asks the suite's own.
+        # More prompts than a suite has are a matter of drafthouse bench: an experiment asks the suite's own.
         kinds[name].pop("more", None)
     return {**suite, "kinds": kinds}
 

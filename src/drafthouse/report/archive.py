@@ -123,7 +123,7 @@ def read_kept(folder: Path) -> Kept:
             Problem(
                 f"the schema {report.get('schema')!r}",
                 f"{REPORT_SCHEMA!r}",
-                "make the report again: scripts/report.py --again FOLDER",
+                "make the report again: drafthouse report --again FOLDER",
                 str(folder / "report.json"),
             )
         )
@@ -134,7 +134,7 @@ def read_kept(folder: Path) -> Kept:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    needed = "a file of a report, as scripts/report.py writes it"
+    needed = "a file of a report, as drafthouse report writes it"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
         raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "name another report", str(path)))

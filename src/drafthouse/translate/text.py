@@ -29,7 +29,7 @@ _Dumper.add_representer(
 
 def profile_text(translation: Translation) -> str:
     """Return the profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
-    lines = ["# Translated from a pasted command by scripts/translate.py; never run."]
+    lines = ["# Translated from a pasted command by drafthouse translate; never run."]
     lines += [f"# Of the command, and not of this profile: {printable(entry)}" for entry in translation.left_out]
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(lines) + "\n" + body

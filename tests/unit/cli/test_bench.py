@@ -1,4 +1,4 @@
-"""scripts/bench.py as a person uses it: in a process of its own, against a real server."""
+"""drafthouse bench as a person uses it: in a process of its own, against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/report.py as a person runs it: its exit status, its words, its files."""
+"""drafthouse report as a person runs it: its exit status, its words, its files."""
 
 from __future__ import annotations
 

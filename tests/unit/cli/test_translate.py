@@ -1,4 +1,4 @@
-"""scripts/translate.py as a person calls it."""
+"""drafthouse translate as a person calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/tune.py as it is called, as far as no engine is started."""
+"""drafthouse tune as it is called, as far as no engine is started."""
 
 from __future__ import annotations
 

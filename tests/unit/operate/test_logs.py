@@ -80,11 +80,11 @@ def test_who_becomes_root_for_ansible_reads_them_as_root(become: bool, begins: s
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Run `scripts/logs.py`; what still runs at the end is ended."""
+    """Run `drafthouse logs`; what still runs at the end is ended."""
     running: list[subprocess.Popen[str]] = []
 
     def start(inventory: Path, *words: str, state: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, str(ROOT / "scripts/logs.py"), "--inventory", str(inventory), *words]
+        command = [sys.executable, str(ROOT / "scripts/drafthouse"), "logs", "--inventory", str(inventory), *words]
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         environment |= {"DRAFTHOUSE_STATE": str(state), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -98,7 +98,7 @@ def test_the_command_asks_nothing_and_goes_where_it_shall(tmp_path: Path) -> Non
 
 @pytest.fixture
 def script(sshd: Sshd, engine: Stepping, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Run `scripts/tunnel.py` for an inventory with the box in it."""
+    """Run `drafthouse tunnel` for an inventory with the box in it."""
     host = {
         "ansible_host": "127.0.0.1",
         "ansible_port": sshd.port,
@@ -112,7 +112,8 @@ def script(sshd: Sshd, engine: Stepping, tmp_path: Path) -> Iterator[Callable[..
     started: list[subprocess.Popen[str]] = []
 
     def run(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(ROOT / "scripts/tunnel.py"), "--inventory", str(tmp_path / "hosts.yml"), *words]
+        command = [sys.executable, str(ROOT / "scripts/drafthouse"), "tunnel"]
+        command += ["--inventory", str(tmp_path / "hosts.yml"), *words]
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         environment |= {"DRAFTHOUSE_STATE": str(tmp_path / "state"), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
         pipe = subprocess.PIPE

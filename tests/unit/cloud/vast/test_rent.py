@@ -1,6 +1,6 @@
 """Renting against a server that behaves as vast.ai's: one fault at each boundary.
 
-After each of them `scripts/destroy.py` leaves nothing of ours billing, and the account's other instances are as they
+After each of them `drafthouse destroy` leaves nothing of ours billing, and the account's other instances are as they
 were. Whatever goes wrong, no request goes out for a box above the cap, with another disk than the plan's, or without
 the deadline; the fake clock of these tests goes on only where the flow waits.
 """
