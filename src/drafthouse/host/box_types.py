@@ -38,7 +38,10 @@ class ServedNow(Serving):
 
 
 class BoxFacts(TypedDict):
-    """A box; sizes are bytes. ``present`` and ``served`` are what the module of Ansible adds."""
+    """A box; sizes are bytes. ``present``, ``cached`` and ``served`` are what the module of Ansible adds.
+
+    ``cached``: by the paths of weights, what the cache of the hub's client has of them and a hard link brings.
+    """
 
     hostname: str
     system: str
@@ -66,4 +69,5 @@ class BoxFacts(TypedDict):
     writable: dict[str, bool]
     ports: dict[str, Listener | None]
     present: NotRequired[list[str]]
+    cached: NotRequired[dict[str, int]]
     served: NotRequired[ServedNow | None]

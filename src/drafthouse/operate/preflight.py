@@ -215,8 +215,13 @@ def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         for path, writable in box["writable"].items()
         if not writable
     ]
-    present = box.get("present", ())
-    missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in present)
+    present, cached = box.get("present", ()), box.get("cached", {})
+    # Of weights in the hub's cache a file can be damaged; then the download itself says that the disk is full.
+    missing = sum(
+        max(0, item["bytes"] - cached.get(item["path"], 0))
+        for item in resolved["weights"]
+        if item["path"] not in present
+    )
     rest = _ROOM_BESIDE_THE_ENGINE if resolved["engine"]["home"] in present else ROOM_FOR_THE_REST
     needed = missing + rest[resolved["hardware"]["kind"]]
     free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])

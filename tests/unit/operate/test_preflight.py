@@ -107,6 +107,17 @@ def test_weights_that_are_there_need_no_room(resolved: Any) -> None:
     assert preflight_problems(resolved, small) == []
 
 
+def test_what_a_link_into_the_hubs_cache_brings_needs_no_room(resolved: Any) -> None:
+    first, *others = resolved["weights"]
+    disk = {"/opt/drafthouse": 40 * GIB, "/models/original": 40 * GIB}
+    small = box(disk=disk, present=[item["path"] for item in others])
+    (problem,) = preflight_problems(resolved, small)
+    assert f"({first['bytes'] / GB:.1f} GB)" in problem.needed
+    assert preflight_problems(resolved, {**small, "cached": {first["path"]: first["bytes"] + 1}}) == []
+    (problem,) = preflight_problems(resolved, {**small, "cached": {first["path"]: 1 * GB}})
+    assert f"({first['bytes'] / GB - 1:.1f} GB)" in problem.needed
+
+
 def test_shared_memory_of_several_devices() -> None:
     resolved = resolved_profile("a100x4-llama3-draft8b", site_of_inventory("vastai"))
     gpu = {**GPU, "name": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920}

@@ -26,6 +26,7 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
+from ..module_utils.weights.hub_client import is_commit
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
@@ -139,6 +140,11 @@ class ActionModule(ActionBase):
         arguments = {
             "paths": [site["home"], site["models_dir"]],
             "present": [*(item["path"] for item in resolved["weights"]), *ours],
+            "hub": [
+                {"path": item["path"], "repo": item["details"]["repo"], "commit": commit}
+                for item in resolved["weights"]
+                if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
+            ],
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
             "home": site["home"],
