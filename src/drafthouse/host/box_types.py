@@ -22,6 +22,15 @@ class Gpu(TypedDict):
     uuid: str
 
 
+class GpuChoice(TypedDict):
+    """The GPUs that were chosen: ``by`` what, as words of `drafthouse_gpus`; those ``wrong``; and all the indices."""
+
+    by: str
+    ids: list[str]
+    wrong: list[str]
+    listed: list[int]
+
+
 class Listener(TypedDict):
     """Who listens on a port; the pid is None where it is not to be seen."""
 
@@ -61,6 +70,7 @@ class BoxFacts(TypedDict):
     memory_total: int
     memory_available: int
     gpus: list[Gpu]
+    gpu_choice: NotRequired[GpuChoice]
     nvidia_pci_devices: list[str]
     disk: dict[str, int]
     shared_memory: int | None

@@ -117,6 +117,17 @@ def _system(box: BoxFacts, where: str, makes_host: bool) -> list[Problem]:
 
 def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *, driver_comes: bool) -> list[Problem]:
     needed = f"{hardware['devices']} x {hardware['name']}"
+    choice = box.get("gpu_choice")
+    if choice and choice["wrong"] and choice["listed"]:
+        return [
+            Problem(
+                f"{choice['by']} names {', '.join(map(repr, choice['wrong']))}, and the box has GPU"
+                f" {', '.join(map(str, choice['listed']))}",
+                "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
+                "correct drafthouse_gpus in the inventory, which goes before CUDA_VISIBLE_DEVICES of the box",
+                where,
+            )
+        ]
     if not box["gpus"]:
         if box["nvidia_pci_devices"] and driver_comes:
             return []
@@ -140,6 +151,7 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
     matching = [gpu for gpu in box["gpus"] if any(name in gpu["name"] for name in hardware.get("gpu_names") or [])]
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
     if len(matching) < hardware["devices"]:
+        seen += f", chosen by {choice['by']}" if choice else ""
         return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
     small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE]
     if small:

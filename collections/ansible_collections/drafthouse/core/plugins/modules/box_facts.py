@@ -13,6 +13,12 @@ attributes:
 options:
   paths: {description: Folders whose file systems are asked for free space., type: list, elements: str, required: true}
   present: {description: Paths of which is told whether they are there., type: list, elements: str, default: []}
+  gpus:
+    description: >-
+      Indices or UUIDs of the GPUs that are meant; none means those of CUDA_VISIBLE_DEVICES, or else all.
+    type: list
+    elements: str
+    default: []
   hub:
     description: Weights of the hub (path, repo, commit) of which is told how much its client's cache gives by a link.
     type: list
@@ -54,6 +60,7 @@ def main() -> None:
         argument_spec={
             "paths": {"type": "list", "elements": "str", "required": True},
             "present": {"type": "list", "elements": "str", "default": []},
+            "gpus": {"type": "list", "elements": "str", "default": []},
             "hub": {"type": "list", "elements": "dict", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
@@ -64,7 +71,7 @@ def main() -> None:
     given = module.params
     home = given["home"]
     redact = redactor_of(Path(home)) if home else redactor()
-    box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact)
+    box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact, given["gpus"])
     box["present"] = [path for path in given["present"] if Path(path).exists()]
     cache = client_cache()
     sizes = {one["path"]: cache.linked_bytes(one["repo"], one["commit"], Path(one["path"])) for one in given["hub"]}
