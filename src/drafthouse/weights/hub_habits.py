@@ -25,8 +25,13 @@ def usual_token() -> str | None:
     token = os.environ.get("HF_TOKEN", "")
     if not token.strip():
         with suppress(OSError, ValueError):
-            token = _named("HF_TOKEN_PATH", _home() / "token").read_text("utf-8")
+            token = token_file().read_text("utf-8")
     return token.strip() or None
+
+
+def token_file() -> Path:
+    """Return where the client's login leaves the token of this user."""
+    return _named("HF_TOKEN_PATH", _home() / "token")
 
 
 def client_cache() -> ClientCache:
