@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Put weights in place on this very machine: a step of bundle.py, run with the Python of the box's own environment.
 
-Reads {"items", "uv", "engine_python"} as JSON from stdin; the hub's token comes from the environment.
+Reads {"items", "uv", "engine_python"} as JSON from stdin; the hub's token is HF_TOKEN, or what a login left here.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
@@ -15,6 +14,7 @@ from _clone import run
 
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.progress import Event, shown
+from drafthouse.weights.hub_habits import client_cache, usual_token
 from drafthouse.weights.install import Tools, put_all
 
 
@@ -29,7 +29,7 @@ def main() -> int:
             last = time.monotonic()
             print(f"  {shown(event)}", flush=True)
 
-    tools = Tools(given["uv"], given["engine_python"], hub_token=os.environ.get("HF_TOKEN"))
+    tools = Tools(given["uv"], given["engine_python"], hub_token=usual_token(), client_cache=client_cache())
     for item, done in zip(given["items"], put_all(given["items"], tell, tools), strict=True):
         print(f"  {item['name']}: {'fetched and verified' if done['changed'] else 'is there'}")
     return DONE

@@ -63,3 +63,25 @@ def test_a_second_box_gets_what_the_first_one_got(tmp_path: Path, monkeypatch: p
         assert taken.status == 0, taken.output
         assert read_pins(pins).hub == {"org/model@main": NEWER}
         assert (tmp_path / "two/model/config.json").read_bytes() == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("named", ["here", "on the box"])
+def test_a_mirror_that_is_named_here_or_on_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    """The role leaves a box its own mirror, where no other one is named for the run."""
+    item = {
+        "id": "m", "name": "M", "source": "hub", "path": str(tmp_path / "m"), "bytes": 1,
+        "details": {"repo": "org/model", "revision": COMMIT},
+    }  # fmt: skip
+    variables = {
+        "weights_python": sys.executable, "weights_engine_python": sys.executable, "weights_uv": "uv",
+        "weights_items": [item], "weights_lock": str(tmp_path / "lock"),
+    }  # fmt: skip
+    with hub_server(Hub(MODEL)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url) if named == "here" else monkeypatch.delenv("HF_ENDPOINT", False)
+        of_box = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": "http://127.0.0.1:9" if named == "here" else hub.url}
+        task = {"name": "Fetch", "ansible.builtin.include_role": {"name": "weights"}}
+        one = {"hosts": "all", "gather_facts": False, "environment": of_box, "vars": variables, "tasks": [task]}
+        (tmp_path / "play.yml").write_text(json.dumps([one]))
+        done = play(str(tmp_path / "play.yml"))
+        assert done.status == 0, done.output
+        assert hub.sent == sum(len(data) for data in MODEL.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.profiles.workspace import ROOT
+from tests.fakes.hub_contents import data_of, etag_of
 from tests.fakes.hub_server import COMMIT, RIGHT, Hub, hub_server
+from tests.weights.harness import a_model, clean_environment
 
 PACKAGE = "ansible_collections.drafthouse.core.plugins.modules"
 FILES = {"config.json": b"{}", "sub/model.raw": b"w" * 300_000}
 
 
-def run(module: str, options: dict[str, Any], check: bool = False) -> dict[str, Any]:
+def run(module: str, options: dict[str, Any], check: bool = False, **environment: str) -> dict[str, Any]:
     arguments = {
         **options,
         "_ansible_check_mode": check,
@@ -30,7 +30,7 @@ def run(module: str, options: dict[str, Any], check: bool = False) -> dict[str, 
     done = subprocess.run(
         [sys.executable, "-m", f"{PACKAGE}.{module}"],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={**os.environ, "PYTHONPATH": str(ROOT / "collections"), "HF_HUB_DISABLE_TELEMETRY": "1"},
+        env=clean_environment(Path("/nowhere")) | environment,
         capture_output=True,
         text=True,
         timeout=120,
@@ -115,3 +115,21 @@ def test_the_list_of_a_profile(tmp_path: Path) -> None:
     shard.unlink()
     model.rmdir()
     assert "nothing at" in run("weights", options)["problems"][0]["found"]
+
+
+def test_the_list_of_a_profile_with_what_the_hubs_client_left(tmp_path: Path) -> None:
+    home, model = tmp_path / "hf", a_model()
+    (home / "hub/models--org--model/blobs").mkdir(parents=True)
+    (home / "token").write_text(RIGHT)
+    for name, content in model.items():
+        blob = home / "hub/models--org--model/blobs" / etag_of(name, content)
+        blob.write_bytes(data_of(content))
+    with hub_server(Hub(model, gated=True)) as hub:
+        details = {"repo": hub.repo, "revision": COMMIT}
+        item = {"id": "m", "name": "M", "source": "hub", "details": details, "path": str(tmp_path / "m"), "bytes": 1}
+        options = {"items": [item], "engine_python": "/nowhere", "uv": "/nowhere", "lock": str(tmp_path / "lock")}
+        done = run("weights", options, HF_HOME=str(home), HF_ENDPOINT=hub.url)
+        assert done["changed"], done
+        assert hub.sent == 0
+        refused = run("weights", {**options, "items": [{**item, "path": str(tmp_path / "n")}]}, HF_ENDPOINT=hub.url)
+        assert "is gated" in refused["problems"][0]["found"]

@@ -12,14 +12,14 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..core.first_process import facts
 from ..core.procfs import first_environment, listeners
 from ..core.redact import redactor
 from ..serving.runtimes import published_ports
-from .box_types import BoxFacts, Gpu, Listener
+from .box_types import BoxFacts, Gpu, GpuChoice, Listener
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
@@ -28,16 +28,22 @@ _without_shapes = redactor()
 
 
 def read_box(
-    paths: Iterable[str], ports: Iterable[int], supervisor_pidfile: str, redact: Callable[[str], str] = _without_shapes
+    paths: Iterable[str],
+    ports: Iterable[int],
+    supervisor_pidfile: str,
+    redact: Callable[[str], str] = _without_shapes,
+    gpus: Sequence[str] = (),
 ) -> BoxFacts:
     """Return the facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
     of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
-    lines are told as ``redact`` leaves them: a key may stand in another program's.
+    lines are told as ``redact`` leaves them: a key may stand in another program's. Of the GPUs those are told that
+    ``gpus`` chooses, or else CUDA_VISIBLE_DEVICES.
     """
     published = published_ports()
-    return {
+    chosen, choice = _chosen(_listed_gpus(), gpus)
+    box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
         "machine": platform.machine(),
@@ -57,7 +63,7 @@ def read_box(
         "cores": len(os.sched_getaffinity(0)),
         "memory_total": _memory("MemTotal"),
         "memory_available": _memory("MemAvailable"),
-        "gpus": nvidia_smi(),
+        "gpus": chosen,
         "nvidia_pci_devices": _nvidia_pci_devices(),
         "disk": {path: _free_bytes(path) for path in paths},
         # What processes share; a container's own, and often small.
@@ -67,6 +73,9 @@ def read_box(
         "writable": {path: _writable(path) for path in paths},
         "ports": {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports},
     }
+    if choice:
+        box["gpu_choice"] = choice
+    return box
 
 
 def _glibc() -> str:
@@ -76,6 +85,34 @@ def _glibc() -> str:
 
 def nvidia_smi() -> list[Gpu]:
     """Return one entry for each GPU that the NVIDIA driver shows; [] where there is no working driver."""
+    return list(_listed_gpus().values())
+
+
+def _chosen(listed: Mapping[int, Gpu], asked: Sequence[str]) -> tuple[list[Gpu], GpuChoice | None]:
+    """Return the GPUs that are ours, in the order in which they were chosen; without a choice all, and None."""
+    by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not asked and variable is not None:
+        by, asked = "CUDA_VISIBLE_DEVICES", [word.strip() for word in variable.split(",")]
+    # Parts of a GPU are not listed here: such a choice is left to the engine, which finds it as it is.
+    if not asked or any(word.startswith("MIG-") for word in asked):
+        return list(listed.values()), None
+    chosen: dict[int, str] = {}
+    wrong = []
+    for word in asked:
+        uuid = word.startswith("GPU-")  # CUDA takes the beginning of one, too
+        found = [
+            index for index, gpu in listed.items() if (gpu["uuid"].startswith(word) if uuid else str(index) == word)
+        ]
+        if len(found) == 1 and found[0] not in chosen:
+            chosen[found[0]] = listed[found[0]]["uuid"] if uuid else word
+        else:
+            wrong.append(word)
+    choice: GpuChoice = {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(listed)}
+    return [listed[index] for index in chosen], choice
+
+
+def _listed_gpus() -> dict[int, Gpu]:
+    """Return the GPUs by their indices: the driver lists them in that order."""
     fields = ("name", "memory.total", "driver_version", "compute_cap", "uuid")
     try:
         done = subprocess.run(
@@ -83,20 +120,18 @@ def nvidia_smi() -> list[Gpu]:
             capture_output=True, text=True, timeout=10, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return []
-    gpus: list[Gpu] = []
-    for line in done.stdout.splitlines():
+        return {}
+    gpus: dict[int, Gpu] = {}
+    for index, line in enumerate(done.stdout.splitlines()):
         values = dict(zip(fields, (part.strip() for part in line.split(",")), strict=False))
         if len(values) == len(fields) and values["memory.total"].isdigit():
-            gpus.append(
-                {
-                    "name": values["name"],
-                    "memory_mib": int(values["memory.total"]),
-                    "driver": values["driver_version"],
-                    "compute_capability": values["compute_cap"],
-                    "uuid": values["uuid"],
-                }
-            )
+            gpus[index] = {
+                "name": values["name"],
+                "memory_mib": int(values["memory.total"]),
+                "driver": values["driver_version"],
+                "compute_capability": values["compute_cap"],
+                "uuid": values["uuid"],
+            }
     return gpus
 
 

@@ -22,6 +22,15 @@ class Gpu(TypedDict):
     uuid: str
 
 
+class GpuChoice(TypedDict):
+    """The GPUs that were chosen: ``by`` what, as words of `drafthouse_gpus`; those ``wrong``; and all the indices."""
+
+    by: str
+    ids: list[str]
+    wrong: list[str]
+    listed: list[int]
+
+
 class Listener(TypedDict):
     """Who listens on a port; the pid is None where it is not to be seen."""
 
@@ -38,7 +47,10 @@ class ServedNow(Serving):
 
 
 class BoxFacts(TypedDict):
-    """A box; sizes are bytes. ``present`` and ``served`` are what the module of Ansible adds."""
+    """A box; sizes are bytes. ``present``, ``cached`` and ``served`` are what the module of Ansible adds.
+
+    ``cached``: by the paths of weights, what the cache of the hub's client has of them and a hard link brings.
+    """
 
     hostname: str
     system: str
@@ -58,6 +70,7 @@ class BoxFacts(TypedDict):
     memory_total: int
     memory_available: int
     gpus: list[Gpu]
+    gpu_choice: NotRequired[GpuChoice]
     nvidia_pci_devices: list[str]
     disk: dict[str, int]
     shared_memory: int | None
@@ -66,4 +79,5 @@ class BoxFacts(TypedDict):
     writable: dict[str, bool]
     ports: dict[str, Listener | None]
     present: NotRequired[list[str]]
+    cached: NotRequired[dict[str, int]]
     served: NotRequired[ServedNow | None]

@@ -117,6 +117,17 @@ def _system(box: BoxFacts, where: str, makes_host: bool) -> list[Problem]:
 
 def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *, driver_comes: bool) -> list[Problem]:
     needed = f"{hardware['devices']} x {hardware['name']}"
+    choice = box.get("gpu_choice")
+    if choice and choice["wrong"] and choice["listed"]:
+        return [
+            Problem(
+                f"{choice['by']} names {', '.join(map(repr, choice['wrong']))}, and the box has GPU"
+                f" {', '.join(map(str, choice['listed']))}",
+                "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
+                "correct drafthouse_gpus in the inventory, which goes before CUDA_VISIBLE_DEVICES of the box",
+                where,
+            )
+        ]
     if not box["gpus"]:
         if box["nvidia_pci_devices"] and driver_comes:
             return []
@@ -140,6 +151,7 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
     matching = [gpu for gpu in box["gpus"] if any(name in gpu["name"] for name in hardware.get("gpu_names") or [])]
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
     if len(matching) < hardware["devices"]:
+        seen += f", chosen by {choice['by']}" if choice else ""
         return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
     small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE]
     if small:
@@ -215,8 +227,13 @@ def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         for path, writable in box["writable"].items()
         if not writable
     ]
-    present = box.get("present", ())
-    missing = sum(item["bytes"] for item in resolved["weights"] if item["path"] not in present)
+    present, cached = box.get("present", ()), box.get("cached", {})
+    # Of weights in the hub's cache a file can be damaged; then the download itself says that the disk is full.
+    missing = sum(
+        max(0, item["bytes"] - cached.get(item["path"], 0))
+        for item in resolved["weights"]
+        if item["path"] not in present
+    )
     rest = _ROOM_BESIDE_THE_ENGINE if resolved["engine"]["home"] in present else ROOM_FOR_THE_REST
     needed = missing + rest[resolved["hardware"]["kind"]]
     free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])

@@ -16,6 +16,7 @@ from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
 from ..host.driver.facts import read_driver, said
 from ..serving.runtimes import LABEL, PREFIX, ContainerRuntime
+from ..weights.hub_habits import token_file
 
 #: The last lines of each log, and the most bytes that are read of one file.
 LINES, BYTES = 500, 512 * 1024
@@ -83,7 +84,7 @@ def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callabl
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
     """Return the files that hold a secret each: those of our home, and those of the tools that a user has."""
     own = [path for pattern in _KEYS for path in sorted(home.glob(pattern)) if path.is_file()] if home else []
-    return [*own, *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
+    return [*own, token_file(), *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
 
 
 def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str]]:

@@ -100,6 +100,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
         **_switches(parts, arm),
         **(required.get("environment", {}) if required and arm != STOCK else {}),
+        **_visible(parts),
     }
     return {
         "command": list(launch["command"]),
@@ -109,6 +110,15 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         "environment": environment,
         "container": _container(parts, arm),
     }
+
+
+def _visible(parts: Parts) -> dict[str, str]:
+    """Return what shows a process the chosen GPUs alone; a container is given no others, and counts them from 0."""
+    chosen = parts.site.get("gpus")
+    if not chosen or parts.site["runtime"] != "process" or parts.hardware["kind"] != "gpu":
+        return {}
+    # CUDA's own order is by speed; an index is meant as nvidia-smi counts.
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
 def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
@@ -197,7 +207,7 @@ def _container(parts: Parts, arm: str) -> ArmContainer | None:
         mounts.append(f"{cache}:{wanted['cache']}:rw")
     if "key_file" in parts.engine["launch"] or "key_environment" in parts.engine["launch"]:
         mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
-    return {
+    container: ArmContainer = {
         "image": parts.image,
         "entrypoint": ["/bin/bash", f"{folder}/serve.sh"],
         # Inside, the server must listen on the container's own address: the last --host is the one that counts.
@@ -212,3 +222,7 @@ def _container(parts: Parts, arm: str) -> ArmContainer | None:
         "cache": cache,
         "mounts": mounts,
     }
+    # A script that a process runs names them itself, as the machine counts them.
+    if container["gpus"] and parts.site["runtime"] == "docker" and (chosen := parts.site.get("gpus")):
+        container["device_ids"] = chosen
+    return container

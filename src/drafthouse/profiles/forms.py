@@ -33,4 +33,5 @@ TAG = Form(r"(?:[A-Za-z0-9_.-]|\{(?:version|build|plugin)\})+", "a tag, with {ve
 VERSION = Form(
     r"\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.?post\d+)?(?:\.?dev\d+)?(?:\+[a-z0-9.]+)?", "a version, such as 0.32.0"
 )
+GPU = Form(r"0|[1-9]\d?|GPU-[0-9A-Fa-f-]+", "a GPU as nvidia-smi -L lists it: its index, or its UUID (GPU-...)")
 NUMBER = Form(r"\d+\.\d+", "a number with a point, such as 12.0")

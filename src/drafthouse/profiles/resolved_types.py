@@ -252,6 +252,7 @@ class ArmContainer(TypedDict):
     published: list[str]
     port: int
     gpus: bool
+    device_ids: NotRequired[list[str]]
     environment: dict[str, str]
     ipc: str | None
     ulimits: dict[str, int]

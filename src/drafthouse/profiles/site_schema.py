@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.schema import List, Map, Value
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog
-from .forms import FOLDER, HOST, IMAGE
+from .forms import FOLDER, GPU, HOST, IMAGE
 
 SITE = Map(
     {
@@ -27,6 +27,9 @@ SITE = Map(
         # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
         "monitoring": monitoring.SITE,
         "engine_image": Value(str, form=IMAGE),
+        # The GPUs that are ours, as nvidia-smi -L lists them: indices or UUIDs. Without it CUDA_VISIBLE_DEVICES of the
+        # box, otherwise all of them.
+        "gpus": List(Value(str, form=GPU)),
         "price_per_hour": Value(float, low=0),
         # Of the price, as a report writes it: EUR, $.
         "currency": Value(str),

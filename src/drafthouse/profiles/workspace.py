@@ -47,10 +47,19 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
             value = str(root / value)  # an absolute path replaces the root
         elif key in ("port", "gateway_port"):
             value = _whole_number(value)
+        elif key == "gpus" and not (value := _words(value)):
+            continue
         elif key == "gateway":
             value = {"true": True, "false": False}.get(str(value).lower(), value)
         site[key] = value
     return cast("Site", site)
+
+
+def _words(value: object) -> object:
+    """Make indices texts, as UUIDs are; and a list of `0,1`, as the command line gives it."""
+    if isinstance(value, (str, int)):
+        return [word.strip() for word in str(value).split(",")] if value != "" else []
+    return [str(word) for word in value] if isinstance(value, (list, tuple)) else value
 
 
 def _whole_number(value: object) -> object:

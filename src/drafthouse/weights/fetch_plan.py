@@ -13,6 +13,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.retry import Patience
 from ..profiles.pickles import refuse_pickles
 from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit, look_up
+from .hub_habits import ClientCache
 from .integrity import Note, is_as_verified, read_note, stamp
 from .layout import Layout, Need, cached, plain
 
@@ -27,6 +28,7 @@ class Wish:
     ``path``: the folder, or with ``one_file`` the one file, or with ``hub_cache`` the hub's cache. ``bring`` gets a
     file from elsewhere (its path below the folder, the part, size, sha256, git_sha1, tell) and says whether it did,
     verified; ``listing`` tells the revision's files without the hub, where somebody else has weights of this identity.
+    ``client_cache``: what the Hub's own client fetched, taken before anything is fetched.
     ``pinned``: the commit that a revision which can move stands for. ``repin``: resolve it anew. ``allow_pickle``:
     patterns of pickled files that may come.
     """
@@ -48,6 +50,7 @@ class Wish:
     allow_pickle: tuple[str, ...] = ()
     listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
     bring: Bring | None = None
+    client_cache: ClientCache | None = None
 
     def identity(self, commit: str) -> str:
         """Return what the weights are, in one word."""
@@ -84,18 +87,37 @@ class Plan:
         return self.snapshot.size - sum(file.size for file in self.to_do)
 
     def need(self) -> Need:
-        """Return the room that the rest takes; what lies in parts already is not counted again."""
-        size = files = 0
-        for file in self.missing():
-            part = stamp(self.layout.part(file.key))
-            size += max(0, file.size - part[0]) if part else file.size
-            files += 0 if part else 1
-        return Need(self.layout.parts, size, files, self.wish.repo)
+        """Return the room that the rest takes; what lies in parts already is not counted again.
+
+        Nor is what becomes a second name of a file of the client's cache.
+        """
+        missing = self.missing()
+        new = [file for file in missing if stamp(self.layout.part(file.key)) is None]
+        size = sum(self._left(file) for file in missing) - sum(file.size for file in new if self._links(file))
+        return Need(self.layout.parts, size, len(new), self.wish.repo)
+
+    def _left(self, file: RemoteFile) -> int:
+        """Return the bytes that its part does not have."""
+        part = stamp(self.layout.part(file.key))
+        return max(0, file.size - part[0]) if part else file.size
+
+    def _links(self, file: RemoteFile) -> bool:
+        cache, way = self.wish.client_cache, self.cached(file)
+        return cache is not None and way is not None and cache.links(way, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
         """Return the files that are not there with their size."""
         stamps = {file.path: stamp(self.layout.final(file.path, file.key)) for file in self.to_do}
         return [file for file in self.to_do if (found := stamps[file.path]) is None or found[0] != file.size]
+
+    def cached(self, file: RemoteFile) -> str | None:
+        """Return where a file lies in the client's cache."""
+        cache = self.wish.client_cache
+        return cache.find(self.wish.repo, self.snapshot.commit, file) if cache else None
+
+    def to_fetch(self) -> int:
+        """Return the bytes that the client's cache does not have, should its files be right."""
+        return sum(self._left(file) for file in self.missing() if not self.cached(file))
 
     def remarks(self) -> list[str]:
         """Return what a person is told about the revision."""
@@ -134,7 +156,8 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     to_do = [file for file in snapshot.files if wish.verify or not _stands(file, layout, note)]
     whole = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
     plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do, _moved(wish, known, patience))
-    if wish.offline and not wish.bring and (gone := plan.missing()):
+    gone = [file for file in plan.missing() if not plan.cached(file)] if wish.offline and not wish.bring else []
+    if gone:
         raise DrafthouseError(
             Problem(
                 f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",

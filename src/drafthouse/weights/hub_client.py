@@ -338,7 +338,7 @@ def _no_revision(repo: str, revision: str) -> Problem:
 
 def _bad_token(repo: str, said: str) -> Problem:
     return Problem(
-        f"the hub does not know the token that was given{': ' + said if said else ''}",
+        f"the hub does not know the token that was given, or that a login left on the box{': ' + said if said else ''}",
         "a token that is valid, or none where the repository is open",
         "make one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
         repo,

@@ -124,6 +124,7 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
         pinned=item.get("pinned") or "",
         repin=tools.repin,
         allow_pickle=tuple(item.get("allow_pickle") or ()),
+        client_cache=tools.client_cache,
     )
     if elsewhere is None:
         return wish

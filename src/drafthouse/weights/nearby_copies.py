@@ -40,7 +40,7 @@ class _Source(Protocol):
     def name(self) -> str: ...
 
     def folder_file(self, relative: str) -> Path | None:
-        """Return the file where it can be reached by a path, else None."""
+        """Return the file where it can be reached by a path and may be linked, else None."""
 
     def open(self, relative: str, offset: int) -> contextlib.AbstractContextManager[tuple[int, BinaryIO] | None]:
         """Yield the whole size and the bytes from ``offset``; None where there is no such file."""
@@ -50,7 +50,7 @@ def place_of(settings: Mapping[str, Any] | None) -> Place | None:
     """Return the place that ``settings`` name: {models_dir, folder} or {models_dir, ssh: [argv]}; None for none."""
     if not settings:
         return None
-    source: _Source = _Folder(Path(settings["folder"])) if "folder" in settings else _Box(settings["ssh"])
+    source: _Source = Folder(Path(settings["folder"])) if "folder" in settings else _Box(settings["ssh"])
     return Place(source, Path(settings["models_dir"]))
 
 
@@ -188,21 +188,23 @@ def _append(source: BinaryIO, part: Path, missing: int, digest: hashlib._Hash, t
 # --- a folder -------------------------------------------------------------------------------------------
 
 
-class _Folder:
-    """A folder of the box: a disk, a mount, what a bundle was unpacked to."""
+class Folder:
+    """A folder of the box: a disk, a mount, what a bundle was unpacked to; what ``may_link`` refuses is copied."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, may_link: Callable[[Path], bool] = lambda path: True) -> None:
         self.name = str(folder)
-        self._folder = folder
+        self._folder, self._may_link = folder, may_link
 
     def folder_file(self, relative: str) -> Path | None:
+        """Return the file, where it may be linked."""
         path = self._folder / relative
-        return path if path.is_file() else None
+        return path if path.is_file() and self._may_link(path) else None
 
     @contextmanager
     def open(self, relative: str, offset: int) -> Iterator[tuple[int, BinaryIO] | None]:
-        path = self.folder_file(relative)
-        if path is None:
+        """Yield the whole size and the bytes from ``offset``; None where there is no such file."""
+        path = self._folder / relative
+        if not path.is_file():
             yield None
             return
         with path.open("rb") as stream:

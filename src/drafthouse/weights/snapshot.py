@@ -20,7 +20,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.files import sync
 from ..core.format import shown_bytes
 from .download import Limits, Shared, Stopped, disk_trouble, fetch
-from .fetch_plan import Plan, Wish, make_plan
+from .fetch_plan import Bring, Plan, Wish, make_plan
 from .hub_client import UNRESOLVED, RemoteFile
 from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
 from .layout import check_room, held, sweep, write_ref
@@ -152,6 +152,8 @@ class _Job:
         self.wish, self.notes = wish, list[str]()
         self.limits = replace(settings.limits, token=wish.token, say=self.notes.append)
         self.counts = Counts(wish.item or wish.repo)
+        self.cache = wish.client_cache.place(self.notes) if wish.client_cache else None
+        self.from_cache, self.looked_up = 0, set[str]()
         self.lock = threading.Lock()
         self.saved = 0.0
         self.begun = self.ended = time.monotonic()
@@ -255,7 +257,7 @@ class _Job:
             return False
         with slots.streams, self.counts.transferring():
             self.counts.lies(file.path, part_size(part))
-            if self.wish.bring and self._brought(file, part):
+            if self._from_cache(file, part) or self._from_elsewhere(file, part):
                 return True
             if self.wish.offline:
                 raise DrafthouseError(
@@ -269,11 +271,23 @@ class _Job:
             self.counts.came(fetch(file, part, self.limits, self.counts.adder(file.path)))
             return False
 
-    def _brought(self, file: RemoteFile, part: Path) -> bool:
-        """Return whether the file came from elsewhere."""
-        assert self.wish.bring is not None
+    def _from_cache(self, file: RemoteFile, part: Path) -> bool:
+        """Return whether the file came from the cache of the hub's client, which is asked once for it."""
+        way = self.plan.cached(file)
+        if self.cache is None or way is None or file.key in self.looked_up:
+            return False
+        self.looked_up.add(file.key)
+        brought = self._brought(self.cache.bring, way, file, part)
+        with self.lock:
+            self.from_cache += file.size if brought else 0
+        return brought
+
+    def _from_elsewhere(self, file: RemoteFile, part: Path) -> bool:
+        return self.wish.bring is not None and self._brought(self.wish.bring, file.path, file, part)
+
+    def _brought(self, bring: Bring, name: str, file: RemoteFile, part: Path) -> bool:
         lay, add = part_size(part), self.counts.adder(file.path)
-        brought = self.wish.bring(file.path, part, file.size, file.sha256, file.git_sha1, add)
+        brought = bring(name, part, file.size, file.sha256, file.git_sha1, add)
         self.counts.lies(file.path, part_size(part))
         if brought:
             with self.lock:
@@ -317,6 +331,9 @@ class _Job:
                 with contextlib.suppress(OSError):
                     (layout.folder / name).unlink()
         self.note.left_over = {}
+        if self.wish.client_cache and self.from_cache:
+            came, there = shown_bytes(self.from_cache), self.wish.client_cache.folder
+            self.notes.append(f"{came} of {self.wish.repo} were in {there}, and were verified")
         with disk_trouble(layout.folder):
             for folder in {self._final(file).parent for file in self.plan.to_do}:
                 sync(folder)
@@ -327,13 +344,13 @@ class _Job:
 
     def would(self) -> Placed:
         """Return what would be done."""
-        plan, need = self.plan, self.plan.need()
+        plan, size = self.plan, self.plan.to_fetch()
         there = len(plan.to_do) - len(plan.missing())
-        if need.bytes:
-            self.notes.append(f"would fetch {shown_bytes(need.bytes)} of {self.wish.repo} into {plan.layout.folder}")
+        if size:
+            self.notes.append(f"would fetch {shown_bytes(size)} of {self.wish.repo} into {plan.layout.folder}")
         if there:
             self.notes.append(f"would read {there} files of {self.wish.repo} to verify them")
-        return {**self.result(), "changed": not plan.complete, "bytes_fetched": need.bytes}
+        return {**self.result(), "changed": not plan.complete, "bytes_fetched": size}
 
     def result(self) -> Placed:
         """Return what was done."""

@@ -22,6 +22,7 @@ from ..profiles.pickles import refuse_pickles
 from ..profiles.resolved_types import WeightItem
 from ..weights.demo import recipes as gguf_recipes
 from .download import disk_trouble
+from .hub_habits import ClientCache
 from .integrity import Note, as_verified, digest, note_file, read_note, stamp, verified, write_note
 from .layout import FETCHED, held, plain, sweep
 from .nearby_copies import Place
@@ -45,15 +46,16 @@ class Tools:
     """What the sources are worked with, and how.
 
     ``engine_python`` is for recipes that need the engine's libraries, ``hub_token`` for gated repositories,
-    ``elsewhere`` where weights may lie already. ``verify`` reads every byte again, ``offline`` asks no hub.
-    ``repin``: resolve anew what can move. ``hub_cache``: keep what the hub brings in its own cache's layout there, with
-    a link at the item's path.
+    ``elsewhere`` and ``client_cache`` where weights may lie already. ``verify`` reads every byte again, ``offline``
+    asks no hub. ``repin``: resolve anew what can move. ``hub_cache``: keep what the hub brings in its own cache's
+    layout there, with a link at the item's path.
     """
 
     uv: str
     engine_python: str
     hub_token: str | None = field(default=None, repr=False)
     elsewhere: Place | None = None
+    client_cache: ClientCache | None = None
     offline: bool = False
     verify: bool = False
     repin: bool = False

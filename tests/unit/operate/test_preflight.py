@@ -107,6 +107,42 @@ def test_weights_that_are_there_need_no_room(resolved: Any) -> None:
     assert preflight_problems(resolved, small) == []
 
 
+def test_a_gpu_that_the_box_does_not_have(resolved: Any) -> None:
+    choice = {"by": "drafthouse_gpus", "ids": ["0"], "wrong": ["2", "GPU-x"], "listed": [0, 1]}
+    (problem,) = preflight_problems(resolved, box(gpu_choice=choice))
+    assert problem.found == "drafthouse_gpus names '2', 'GPU-x', and the box has GPU 0, 1"
+    assert "nvidia-smi -L" in problem.needed
+    assert "correct drafthouse_gpus" in problem.do
+    (said,) = gpu_problems(resolved["hardware"], box(gpu_choice=choice))  # of the doctor, too
+    assert said == problem
+    # No driver yet: it comes, and then the choice is looked at.
+    bare = box(gpus=[], gpu_choice={**choice, "listed": []}, is_root=True)
+    assert preflight_problems(resolved, bare) == []
+    assert preflight_problems(resolved, box(gpu_choice={**choice, "wrong": []})) == []
+
+
+def test_fewer_are_chosen_than_the_profile_needs() -> None:
+    resolved = resolved_profile("a100x4-llama3-draft8b", site_of_inventory("vastai"))
+    gpu = {**GPU, "name": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920}
+    room = {"/workspace/drafthouse": 500 * GIB, "/workspace/models": 500 * GIB}
+    choice = {"by": "CUDA_VISIBLE_DEVICES", "ids": ["0", "1"], "wrong": [], "listed": [0, 1, 2, 3]}
+    two = box(gpus=[gpu] * 2, gpu_choice=choice, disk=room, writable={}, shared_memory=8 * GIB)
+    (problem,) = preflight_problems(resolved, two)
+    assert problem.found.endswith(", chosen by CUDA_VISIBLE_DEVICES")
+    assert problem.needed.startswith("4 x ")
+
+
+def test_what_a_link_into_the_hubs_cache_brings_needs_no_room(resolved: Any) -> None:
+    first, *others = resolved["weights"]
+    disk = {"/opt/drafthouse": 40 * GIB, "/models/original": 40 * GIB}
+    small = box(disk=disk, present=[item["path"] for item in others])
+    (problem,) = preflight_problems(resolved, small)
+    assert f"({first['bytes'] / GB:.1f} GB)" in problem.needed
+    assert preflight_problems(resolved, {**small, "cached": {first["path"]: first["bytes"] + 1}}) == []
+    (problem,) = preflight_problems(resolved, {**small, "cached": {first["path"]: 1 * GB}})
+    assert f"({first['bytes'] / GB - 1:.1f} GB)" in problem.needed
+
+
 def test_shared_memory_of_several_devices() -> None:
     resolved = resolved_profile("a100x4-llama3-draft8b", site_of_inventory("vastai"))
     gpu = {**GPU, "name": "NVIDIA A100-SXM4-80GB", "memory_mib": 81920}

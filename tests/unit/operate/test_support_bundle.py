@@ -118,6 +118,12 @@ def resolved() -> Any:
     return {**resolved_profile(PROFILE, site_of_inventory("local")), "box": {"hostname": "box", "note": f"key {VAST}"}}
 
 
+def test_the_hubs_token_is_known_wherever_its_login_left_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "elsewhere"))
+    put(tmp_path / "elsewhere", "of-no-known-shape-1234\n")
+    assert known_secrets({}, key_files(user=tmp_path)) == {"of-no-known-shape-1234"}
+
+
 def unpacked(path: Path) -> dict[str, str]:
     with tarfile.open(path) as tar:
         return {

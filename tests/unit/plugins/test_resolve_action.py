@@ -28,7 +28,7 @@ BOX: dict[str, Any] = {
 }  # fmt: skip
 
 
-def facts_of(profile: str, site: Site) -> dict[str, Any]:
+def facts_of(profile: str, site: Site, **box: Any) -> dict[str, Any]:
     """What the action sets for a profile of a site, on a box whose facts are `BOX`."""
     action = object.__new__(resolve_action.ActionModule)
     action._task = SimpleNamespace(args={}, check_mode=False)
@@ -37,7 +37,7 @@ def facts_of(profile: str, site: Site) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         patch.setattr(resolve_action, "load_extra_vars", lambda loader: {})
-        patch.setattr(action, "_look_at_the_box", lambda resolved, task_vars: {"box": dict(BOX)}, raising=False)
+        patch.setattr(action, "_look_at_the_box", lambda resolved, task_vars: {"box": {**BOX, **box}}, raising=False)
         variables = {f"drafthouse_{name}": value for name, value in site.items()}
         found = action.run(task_vars={"profile": profile, "ansible_connection": "ssh", **variables})
     assert not found.get("failed"), found
@@ -70,6 +70,21 @@ def test_the_facts_of_every_profile_are_small(profile: str) -> None:
 def test_kept_results_are_still_found(profile: str, inventory: str, key: str) -> None:
     site = {**site_of_inventory(inventory), "home": "/opt/drafthouse", "models_dir": "/opt/drafthouse/models"}
     assert measured_key(resolved_profile(profile, site), {"hostname": "box"}) == key
+
+
+@pytest.mark.parametrize("inventory", ["workstation", "vastai"])
+def test_the_gpus_that_the_boxs_environment_chooses(inventory: str) -> None:
+    profile, site = "rtx4090-llama32-draft1b", site_of_inventory(inventory)
+    choice = {"by": "CUDA_VISIBLE_DEVICES", "ids": ["1"], "wrong": [], "listed": [0, 1]}
+    found = facts_of(profile, site, gpu_choice=choice)
+    chosen = resolved_profile(profile, {**site, "gpus": ["1"]})
+    assert found["drafthouse_profile"]["arms"] == chosen["arms"]
+    assert found["drafthouse_profile"]["site"]["gpus"] == ["1"]
+    assert found["drafthouse_run"]["key"] != facts_of(profile, site)["drafthouse_run"]["key"]
+    # What the inventory chooses goes before, and what preflight refuses is put nowhere.
+    assert facts_of(profile, {**site, "gpus": ["0"]}, gpu_choice=choice)["drafthouse_profile"]["site"]["gpus"] == ["0"]
+    wrong = facts_of(profile, site, gpu_choice={**choice, "wrong": ["7"]})
+    assert wrong["drafthouse_profile"] == facts_of(profile, site)["drafthouse_profile"]
 
 
 def test_the_prompts_are_the_file_that_its_hash_names(tmp_path: Path) -> None:

@@ -112,9 +112,8 @@ def _driver(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
 def _box(wants: Wants) -> DoctorFacts:
     site = wants["site"]
     pidfile = f"{site['home']}/supervisor/supervisord.pid"
-    return {
-        "box": read_box([site["home"], site["models_dir"]], wants["ports"], pidfile, redactor_of(Path(site["home"])))
-    }
+    folders, redact = [site["home"], site["models_dir"]], redactor_of(Path(site["home"]))
+    return {"box": read_box(folders, wants["ports"], pidfile, redact, site.get("gpus", ()))}
 
 
 # --- the runtime ------------------------------------------------------------------------------------

@@ -26,9 +26,12 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
+from ..module_utils.weights.hub_client import is_commit
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
+    from ..module_utils.host.box_types import BoxFacts
+    from ..module_utils.profiles.profile_types import Site
     from ..module_utils.profiles.resolved_types import ResolvedProfile
 
 _display = Display()
@@ -66,9 +69,10 @@ class ActionModule(ActionBase):
             return box
         local = (task_vars or {}).get("ansible_connection") == "local"
         vm = site_of_vm(resolved, box["box"], variables) if not local else None
-        if vm:
+        site = _with_gpus(vm or resolved["site"], box["box"])
+        if site != resolved["site"]:
             try:
-                resolved = resolved_profile(resolved["profile"], vm, self._overrides(variables))
+                resolved = resolved_profile(resolved["profile"], site, self._overrides(variables))
             except DrafthouseError as error:
                 return failure(error)
         if served := box["box"].get("served"):
@@ -139,6 +143,12 @@ class ActionModule(ActionBase):
         arguments = {
             "paths": [site["home"], site["models_dir"]],
             "present": [*(item["path"] for item in resolved["weights"]), *ours],
+            "hub": [
+                {"path": item["path"], "repo": item["details"]["repo"], "commit": commit}
+                for item in resolved["weights"]
+                if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
+            ],
+            "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
             "home": site["home"],
@@ -147,6 +157,12 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
+
+
+def _with_gpus(site: Site, box: BoxFacts) -> Site:
+    """Return the site with the GPUs that the box's own environment chooses, where the inventory chooses none."""
+    choice = box.get("gpu_choice")
+    return {**site, "gpus": choice["ids"]} if choice and not choice["wrong"] and "gpus" not in site else site
 
 
 def _deadline(variables: TaskVars) -> int | None:

@@ -13,6 +13,17 @@ attributes:
 options:
   paths: {description: Folders whose file systems are asked for free space., type: list, elements: str, required: true}
   present: {description: Paths of which is told whether they are there., type: list, elements: str, default: []}
+  gpus:
+    description: >-
+      Indices or UUIDs of the GPUs that are meant; none means those of CUDA_VISIBLE_DEVICES, or else all.
+    type: list
+    elements: str
+    default: []
+  hub:
+    description: Weights of the hub (path, repo, commit) of which is told how much its client's cache gives by a link.
+    type: list
+    elements: dict
+    default: []
   ports: {description: TCP ports of which is told who listens., type: list, elements: int, required: true}
   supervisor_pidfile: {description: File with the pid of our supervisor., type: path, required: true}
   home: {description: Our folder on the box; of it is told what should serve., type: path}
@@ -40,6 +51,7 @@ from ..module_utils.host.box_types import ServedNow
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.releases import current, read_release
 from ..module_utils.serving.restore import drift
+from ..module_utils.weights.hub_habits import client_cache
 
 
 def main() -> None:
@@ -48,6 +60,8 @@ def main() -> None:
         argument_spec={
             "paths": {"type": "list", "elements": "str", "required": True},
             "present": {"type": "list", "elements": "str", "default": []},
+            "gpus": {"type": "list", "elements": "str", "default": []},
+            "hub": {"type": "list", "elements": "dict", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
             "home": {"type": "path"},
@@ -57,8 +71,11 @@ def main() -> None:
     given = module.params
     home = given["home"]
     redact = redactor_of(Path(home)) if home else redactor()
-    box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact)
+    box = read_box(given["paths"], given["ports"], given["supervisor_pidfile"], redact, given["gpus"])
     box["present"] = [path for path in given["present"] if Path(path).exists()]
+    cache = client_cache()
+    sizes = {one["path"]: cache.linked_bytes(one["repo"], one["commit"], Path(one["path"])) for one in given["hub"]}
+    box["cached"] = {path: size for path, size in sizes.items() if size}
     box["served"] = _served(home)
     module.exit_json(changed=False, box=box)
 

@@ -8,6 +8,7 @@ module: hf_snapshot
 short_description: Put one repository of the Hugging Face hub in place, verified
 description:
   - Fetches what is missing of a revision and verifies every file against the hashes of that revision.
+  - What lies in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) is verified, and taken from there.
   - A download that was killed goes on where it was. What was verified before costs a stat a file.
   - Needs huggingface_hub, so it runs with the Python of the box's own environment.
 attributes:
@@ -29,7 +30,9 @@ options:
   allow: {description: Patterns of the files that are wanted; none means all., type: list, elements: str, default: []}
   ignore: {description: Patterns of files that are not wanted., type: list, elements: str, default: []}
   hub_token:
-    description: Token for gated repositories. An option and not the environment, which process lists show.
+    description: >-
+      Token for gated repositories. An option and not the environment, which process lists show. Without it (and
+      O(token_file)) HF_TOKEN of the box, or what the login of the hub's client left there.
     type: str
   token_file: {description: File on the box that holds the token; nobody else may read it., type: path}
   endpoint: {description: Address of the hub or of a mirror; HF_ENDPOINT where none is given., type: str}
@@ -82,6 +85,7 @@ from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.progress import Progress
 from ..module_utils.core.retry import Patience
 from ..module_utils.weights.download import Limits, disk_trouble
+from ..module_utils.weights.hub_habits import client_cache, usual_token
 from ..module_utils.weights.snapshot import Settings, Wish, place
 
 
@@ -142,7 +146,7 @@ def _wish(given: dict[str, Any]) -> Wish:
         item=given["repo"],
         allow=(file,) if file else tuple(given["allow"]),
         ignore=tuple(given["ignore"]),
-        token=given["hub_token"] or _token(given["token_file"]),
+        token=given["hub_token"] or _token(given["token_file"]) or usual_token(),
         endpoint=given["endpoint"],
         one_file=bool(file),
         hub_cache=given["hub_cache"],
@@ -150,6 +154,7 @@ def _wish(given: dict[str, Any]) -> Wish:
         verify=given["verify"],
         repin=given["repin"],
         allow_pickle=tuple(given["allow_pickle"]),
+        client_cache=client_cache(),
     )
 
 

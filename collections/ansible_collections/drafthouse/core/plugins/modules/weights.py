@@ -9,6 +9,7 @@ short_description: Put the weights of a resolved profile in place
 description:
   - Four sources - a path, a Python package that carries the file, a recipe over other weights, the Hugging Face hub.
   - Runs with the Python of the box's own environment. What was verified before is neither read nor fetched again.
+  - What lies in the cache of the hub's own client (HF_HUB_CACHE, HF_HOME) is verified, and taken from there.
   - Items that do not wait for each other are put in place at the same time.
 attributes:
   check_mode: {support: full, description: Tells what would be put in place.}
@@ -23,7 +24,9 @@ options:
     type: path
     required: true
   hub_token:
-    description: Token for gated repositories. An option and not the environment, which process lists show.
+    description: >-
+      Token for gated repositories. An option and not the environment, which process lists show. Without it HF_TOKEN of
+      the box, or what the login of the hub's client left there.
     type: str
   pair:
     description: >-
@@ -71,6 +74,7 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.weights.download import Limits
+from ..module_utils.weights.hub_habits import client_cache, usual_token
 from ..module_utils.weights.install import Tools, put_all
 from ..module_utils.weights.nearby_copies import place_of
 from ..module_utils.weights.snapshot import Settings
@@ -103,8 +107,9 @@ def main() -> None:
         tools = Tools(
             uv=given["uv"],
             engine_python=given["engine_python"],
-            hub_token=given["hub_token"],
+            hub_token=given["hub_token"] or usual_token(),
             elsewhere=place_of(given["elsewhere"]),
+            client_cache=client_cache(),
             offline=given["offline"],
             verify=given["verify"],
             repin=given["repin"],

@@ -1,0 +1,73 @@
+"""Which GPUs of a box are ours: the inventory's choice, else that of CUDA_VISIBLE_DEVICES, else all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drafthouse.host.box_facts import nvidia_smi, read_box
+from drafthouse.host.box_types import BoxFacts
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box with GPUs 0 to 3; of 2 the driver tells no memory."""
+    program = tmp_path / "nvidia-smi"
+    lines = [f"NVIDIA L4, {'[N/A]' if n == 2 else 23034}, 580.95.05, 8.9, GPU-{n}{n}{n}{n}-aa" for n in range(4)]
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def box(*gpus: str) -> BoxFacts:
+    return read_box([], [], "none", gpus=gpus)
+
+
+def names(found: BoxFacts) -> list[str]:
+    return [gpu["uuid"] for gpu in found["gpus"]]
+
+
+def test_without_a_choice_all_are_ours() -> None:
+    found = box()
+    assert names(found) == ["GPU-0000-aa", "GPU-1111-aa", "GPU-3333-aa"]
+    assert "gpu_choice" not in found
+
+
+@pytest.mark.parametrize(
+    ("asked", "ids"), [(["3", "0"], ["3", "0"]), (["GPU-1111-aa"], ["GPU-1111-aa"]), (["GPU-11"], ["GPU-1111-aa"])]
+)
+def test_what_is_chosen(asked: list[str], ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = box(*asked)
+    assert names(found) == [f"GPU-{word[-1] * 4 if word.isdigit() else '1111'}-aa" for word in ids]
+    assert found["gpu_choice"] == {"by": "drafthouse_gpus", "ids": ids, "wrong": [], "listed": [0, 1, 3]}
+    # The environment says the same, and less than the inventory.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(asked))
+    again = box()
+    assert again["gpus"] == found["gpus"]
+    assert again["gpu_choice"] == {**found["gpu_choice"], "by": "CUDA_VISIBLE_DEVICES"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert box(*asked)["gpus"] == found["gpus"]
+    assert len(nvidia_smi()) == 3  # whoever asks about the driver is told of all
+
+
+@pytest.mark.parametrize(
+    ("variable", "ids", "wrong"),
+    [("0,7", ["0"], ["7"]), ("", [], [""]), ("-1", [], ["-1"]), ("1,1", ["1"], ["1"]), ("2", [], ["2"]),
+     ("GPU-", [], ["GPU-"]), ("0,GPU-0000-aa", ["0"], ["GPU-0000-aa"]), ("NoDevFiles", [], ["NoDevFiles"])],
+)  # fmt: skip
+def test_what_the_box_does_not_have(
+    variable: str, ids: list[str], wrong: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    choice = box()["gpu_choice"]
+    assert (choice["ids"], choice["wrong"]) == (ids, wrong)
+
+
+def test_a_part_of_a_gpu_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1111")
+    assert "gpu_choice" not in box()
