@@ -2,4 +2,5 @@
 
 from .cli.main import door
 
-door()
+if __name__ == "__main__":
+    door()

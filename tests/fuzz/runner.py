@@ -65,17 +65,17 @@ def _wrong_words(case: Case, ended: Ended) -> str | None:
     """Return what a refusal does not say: where, found, needed, do."""
     if "ansible: " in ended.out or "usage: " in ended.err:
         return None  # their own words
-    if case.main.__module__ == "report" and "report: " in ended.out:
+    if case.main.__module__ == "drafthouse.cli.report" and "report: " in ended.out:
         return None  # a verdict: `invalid`
     if case.main.__name__ == "ansible_main" and re.search(
         "^where: (site: |profile$|drafthouse_|overrides|profiles/)", ended.err, re.MULTILINE
     ):
         return None  # which of an inventory's files a variable is from, Ansible does not tell
-    if case.main.__module__ == "tried" and ": " in ended.out:
+    if case.main.__module__ == "drafthouse.cli.compare_schedule" and ": " in ended.out:
         return None  # an answer: the switch does not do what was hoped for
-    if case.main.__module__ == "compare" and (ended.out or ended.code == NOT_HERE):
+    if case.main.__module__ == "drafthouse.cli.compare" and (ended.out or ended.code == NOT_HERE):
         return None  # a comparison, with a regression
-    if case.main.__module__ == "bench" and "Cannot connect to host 127.0.0.1:9" in ended.err:
+    if case.main.__module__ == "drafthouse.cli.bench" and "Cannot connect to host 127.0.0.1:9" in ended.err:
         return None
     missing = [word for word in ("found: ", "needed: ", "do: ") if word not in ended.text]
     if missing:

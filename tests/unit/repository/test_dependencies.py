@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 def deptry(*more: str) -> subprocess.CompletedProcess[str]:
     """Run it as the Makefile does, and with ``more``."""
-    (line,) = re.findall(r"^\t@(deptry .*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    (line,) = re.findall(r"&& (deptry .*?) &&", (ROOT / "Makefile").read_text("utf-8"))
     program, *words = shlex.split(line)
     argv = [str(Path(sys.executable).with_name(program)), "--no-ansi", *words, *more]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
