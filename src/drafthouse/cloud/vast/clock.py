@@ -13,7 +13,7 @@ from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-from ...cloud.deadline import Clocks, clocks
+from ...core.procfs import Clocks, clocks
 from .http import Row
 
 

@@ -21,7 +21,7 @@ from ansible_collections.drafthouse.core.plugins.inventory import vastai as inve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drafthouse.cloud.deadline import Clocks, armed, deadline_of
+from drafthouse.cloud.deadline import deadline_of
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import listing as vast_listing
@@ -34,8 +34,9 @@ from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import World, rent
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.procfs import Clocks
 from tests.fakes.vast_server import KEY, Fault, Life, Running, vast_server
-from tests.support.deadline_box import DEADLINE, HOUR, Box, loaded, written
+from tests.support.deadline_box import DEADLINE, HOUR, Box, armed, loaded, written
 from tests.support.vast_bench import CAP, PROFILE, PUBLIC, QUICK, WAITS
 
 pytestmark = pytest.mark.processes

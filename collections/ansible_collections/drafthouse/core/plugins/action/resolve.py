@@ -17,10 +17,11 @@ from ansible.utils.vars import load_extra_vars
 
 from ..module_utils.addons import monitoring
 from ..module_utils.addons.gateway import script_of
-from ..module_utils.cloud.deadline import clocks, deadline_of
+from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, lease_of
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from

@@ -127,7 +127,6 @@ from typing import Any
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ..module_utils.cloud.deadline import clocks
 from ..module_utils.cloud.vast.account import compared
 from ..module_utils.cloud.vast.client import VastClient, key_of_environment
 from ..module_utils.cloud.vast.clock import ends_at, lease_of
@@ -135,6 +134,7 @@ from ..module_utils.cloud.vast.instances import chosen, host_of
 from ..module_utils.cloud.vast.ledger import FILE, Rental, id_of, read
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.procfs import clocks
 from ..module_utils.core.retry import Patience
 
 # A person waits: vast.ai's trouble of a moment is tried through, and not more.
