@@ -23,11 +23,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
@@ -36,6 +36,7 @@ from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE, INTERRUPTED
 from drafthouse.profiles.budget import seconds_in
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.overrides import laid_over
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.journal import Journal, Recorded
@@ -45,7 +46,7 @@ from drafthouse.tuning.result import (
     UNCONFIRMED,
     WRONG_OUTPUT,
     Judgement,
-    as_data,
+    as_json,
     evidence,
     judge,
     profile_yaml,
@@ -56,7 +57,11 @@ from drafthouse.tuning.runner import BoxTrial, Plays
 from drafthouse.tuning.search import Found, tune
 from drafthouse.tuning.space import reach
 from drafthouse.tuning.tries import KILL_S, RESERVE_S, STOP_S
-from drafthouse.tuning.types import Space, laid_over
+from drafthouse.tuning.types import Space
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90
@@ -70,10 +75,10 @@ class Work:
 
     name: str
     inventory: str
-    profile: Mapping[str, Any]
-    overrides: Mapping[str, Any]
+    profile: Profile
+    overrides: Unchecked
     """What --set changes of the profile first."""
-    resolved: Mapping[str, Any]
+    resolved: ResolvedProfile
     space: Space
     prompts: TunePrompts
     folder: Path
@@ -141,8 +146,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.more, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
     folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
-    profile = laid_over(house.profiles[name], {})
-    return Work(name, inventory, profile, base, resolved, space, prompts, folder, target, key)
+    return Work(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
 
 
 def check_target(path: Path) -> None:
@@ -240,7 +244,7 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
 def finish(work: Work, budget_s: int, found: Found) -> None:
     """Say what was found, keep it, and write the new profile where it is better."""
     judgement: Judgement = judge(found)
-    (work.folder / "result.json").write_text(json.dumps(as_data(found, judgement), indent=1) + "\n", "utf-8")
+    (work.folder / "result.json").write_text(as_json(found, judgement), "utf-8")
     print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
     if judgement.word == UNCONFIRMED:
         print("\nno new profile: the same command asks the last step again while there is time; AGAIN=1 (--again) all")
@@ -249,7 +253,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         why = "its output is not the model's own" if judgement.word == WRONG_OUTPUT else "nothing better was found"
         print(f"\nno new profile: {why}")
         return
-    about = {
+    about: Tuned = {
         "from": work.name,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "inventory": work.inventory,

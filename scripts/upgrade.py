@@ -26,7 +26,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from _clone import apart, parser_of, run
 from _profile import inventory_of, overrides
@@ -35,15 +35,15 @@ from compare import per_cent
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.overrides import changed
 from drafthouse.profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.archive import Kept, newest
 from drafthouse.report.compare.diff import compare
 from drafthouse.report.compare.text import compared_text
-from drafthouse.tuning.types import laid_over
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.profile_types import Profile, Site
+    from drafthouse.profiles.profile_types import Site
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
@@ -78,10 +78,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
         do = "name another version, or with --from the one that the box has"
         raise DrafthouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
     house = load_house(ROOT)
-    engine, profile = (
-        house.engines[new["engine"]["id"]],
-        cast("Profile", laid_over(house.profiles[given.profile], more)),
-    )
+    engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
     return old, new, changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
 
