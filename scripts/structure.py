@@ -25,7 +25,7 @@ MOST_LINES = 400
 #: Data, and not read: written by a script.
 LONG = {"src/drafthouse/core/gitleaks_rules.py"}
 #: As many as there are; each change may only lower it.
-MOST_UNTYPED = 230
+MOST_UNTYPED = 150
 UNTYPED = re.compile(r"\b(?:dict|Mapping|MutableMapping)\[str, (?:Any|object)\]")
 PRODUCT = ("*.py", "*.yml", "*.j2", "*.sh")
 

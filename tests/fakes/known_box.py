@@ -17,7 +17,9 @@ from drafthouse.tuning.types import (
     OK,
     STOPPED,
     TOO_LATE,
+    Answer,
     Candidate,
+    Facts,
     Family,
     Outcome,
     Space,
@@ -55,11 +57,11 @@ def space(
     return Space(tuple(all_families), prompts, 20, 1.0, 4, options)
 
 
-def _answer(prompt: str, word: str) -> dict[str, object]:
+def _answer(prompt: str, word: str) -> Answer:
     """Return an answer as the outputs gate reads one: twelve tokens."""
     text = "".join(f"{word}{number:02d} " for number in range(12))
     return {"group": "final", "prompt_id": prompt, "status": "ok", "temperature": 0, "text": text, "output_tokens": 12,
-            "pieces": [len(text) // 12] * 12}  # fmt: skip
+            "pieces": [len(text) // 12] * 12, "reasoning_text": "", "tool_calls": None}  # fmt: skip
 
 
 @dataclass
@@ -124,7 +126,7 @@ class KnownBox:
                 ratios.append(task.reference[prompt] / value)
             if hopeless(ratios) and number + 1 < task.first + task.count:
                 return Outcome(STOPPED, tpot_ms, start_s + measured_s, 0.0, measured_s, "far behind the leader")
-        facts: dict[str, object] = {"drafted": task.arm != BASELINE}
+        facts: Facts = {"drafted": task.arm != BASELINE}
         if task.part == FINAL:
             own = task.arm != BASELINE and task.candidate.id in self.wrong
             facts["answers"] = [_answer(prompt, "other" if own else "same") for prompt in tpot_ms]

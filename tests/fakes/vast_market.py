@@ -178,7 +178,7 @@ def matches(row: Mapping[str, Any], name: str, asked: Any) -> bool:
 class Market:
     """The state. ``row`` of an instance is what the API shows of it; everything else is the tests' own."""
 
-    offers: dict[int, dict[str, Any]] = field(default_factory=lambda: {row["id"]: row for row in usual_offers()})
+    offers: dict[int, Any] = field(default_factory=lambda: {row["id"]: row for row in usual_offers()})
     keys: tuple[str, ...] = (KEY, SECOND_KEY)
     instances: dict[int, Instance] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)  # destroyed, in that order

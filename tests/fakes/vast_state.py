@@ -67,7 +67,7 @@ class Running:
     log_delays: dict[int, int] = field(default_factory=dict)
 
     @property
-    def instances(self) -> dict[int, dict[str, Any]]:
+    def instances(self) -> dict[int, Any]:
         """The instances there are, as the API shows them, everybody's."""
         with self.lock:
             return {number: one.row for number, one in self.market.instances.items()}

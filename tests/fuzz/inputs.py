@@ -34,6 +34,7 @@ from drafthouse.cli import (
     prune,
     render,
     report,
+    reports,
     translate,
     tune,
 )
@@ -312,9 +313,10 @@ class Workspace:
                 [*self.kept, "--regression", "5"],
                 [*self.kept, "--anyway", "--format", rng.choice(("text", "json", "markdown"))],
                 [f"{_PROFILE}~1", _PROFILE, "--anyway", "--regression", "5"],
-                ["--list"],
             )
         )
+        if rng.random() < 0.2:
+            return self._of(rng, "compare", file, JSON, reports.main, "--reports", self.reports)
         return self._of(rng, "compare", file, JSON, compare.main, *words, "--reports", self.reports)
 
     def _case_commands(self, rng: random.Random) -> Case:

@@ -18,13 +18,13 @@ import pytest
 
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cli import rent as rent_script
-from drafthouse.cloud.deadline import Clocks
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ProviderClock
 from drafthouse.cloud.vast.ledger import LABEL, NotWritten, record, rentals
 from drafthouse.cloud.vast.offers import Limits, priced
 from drafthouse.cloud.vast.rent import Rented, Waits, World, rent
 from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.procfs import Clocks
 from drafthouse.core.retry import Patience
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import KEY, Running

@@ -30,6 +30,7 @@ from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import CONSOLE, read
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import Waits, World, rent
+from drafthouse.cloud.vast.rows import Instance
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.exit_codes import DONE, FAILED, of_error
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
@@ -148,7 +149,7 @@ class Money(RuleBasedStateMachine):
             return
         said = "\n".join(f"{one.found} {one.where}" for one in found.billing)
         known = [one for one in read(self.ledger).rentals.values() if one.is_open]
-        rows = [{"id": number, "label": label} for number, label in self.account.billing().items()]
+        rows: list[Instance] = [{"id": number, "label": label} for number, label in self.account.billing().items()]
         listed = {row["id"] for one in known for row in instances_of(one, rows, self.account.client().account)}
         for number, label in self.account.billing().items():
             late = self.account.market.instances[number].row["_appears"] > self.account.market.mono

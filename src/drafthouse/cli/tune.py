@@ -22,16 +22,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import DONE, INTERRUPTED
 from ..profiles.budget import seconds_in
 from ..profiles.catalog import load_house
+from ..profiles.overrides import laid_over
 from ..profiles.result_key import measured_key
 from ..profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from ..tuning.journal import Journal, Recorded
@@ -41,7 +42,7 @@ from ..tuning.result import (
     UNCONFIRMED,
     WRONG_OUTPUT,
     Judgement,
-    as_data,
+    as_json,
     evidence,
     judge,
     profile_yaml,
@@ -52,9 +53,13 @@ from ..tuning.runner import BoxTrial, Plays
 from ..tuning.search import Found, tune
 from ..tuning.space import reach
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
-from ..tuning.types import Space, laid_over
+from ..tuning.types import Space
 from .parser import Parser, apart, parser_of
 from .profile_arguments import inventory_of, overrides
+
+if TYPE_CHECKING:
+    from ..profiles.profile_types import Profile, Tuned, Unchecked
+    from ..profiles.resolved_types import ResolvedProfile
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90
@@ -68,10 +73,10 @@ class Work:
 
     name: str
     inventory: str
-    profile: Mapping[str, Any]
-    overrides: Mapping[str, Any]
+    profile: Profile
+    overrides: Unchecked
     """What --set changes of the profile first."""
-    resolved: Mapping[str, Any]
+    resolved: ResolvedProfile
     space: Space
     prompts: TunePrompts
     folder: Path
@@ -144,8 +149,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.more, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
     folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
-    profile = laid_over(house.profiles[name], {})
-    return Work(name, inventory, profile, base, resolved, space, prompts, folder, target, key)
+    return Work(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
 
 
 def check_target(path: Path) -> None:
@@ -243,7 +247,7 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
 def finish(work: Work, budget_s: int, found: Found) -> None:
     """Say what was found, keep it, and write the new profile where it is better."""
     judgement: Judgement = judge(found)
-    (work.folder / "result.json").write_text(json.dumps(as_data(found, judgement), indent=1) + "\n", "utf-8")
+    (work.folder / "result.json").write_text(as_json(found, judgement), "utf-8")
     print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
     if judgement.word == UNCONFIRMED:
         print("\nno new profile: the same command asks the last step again while there is time; AGAIN=1 (--again) all")
@@ -252,7 +256,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         why = "its output is not the model's own" if judgement.word == WRONG_OUTPUT else "nothing better was found"
         print(f"\nno new profile: {why}")
         return
-    about = {
+    about: Tuned = {
         "from": work.name,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "inventory": work.inventory,

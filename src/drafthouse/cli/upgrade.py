@@ -24,25 +24,25 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ..core.places import WORK
 from ..profiles.catalog import load_house
+from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from ..report.archive import Kept, newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
-from ..tuning.types import laid_over
 from .compare import per_cent
 from .parser import Parser, apart, parser_of
 from .playbooks import environment, program
 from .profile_arguments import inventory_of, overrides
 
 if TYPE_CHECKING:
-    from ..profiles.profile_types import Profile, Site
+    from ..profiles.profile_types import Site
     from ..profiles.resolved_types import ResolvedProfile
 
 
@@ -82,10 +82,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
         do = "name another version, or with --from the one that the box has"
         raise DrafthouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
     house = load_house(ROOT)
-    engine, profile = (
-        house.engines[new["engine"]["id"]],
-        cast("Profile", laid_over(house.profiles[given.profile], more)),
-    )
+    engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
     return old, new, changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
 

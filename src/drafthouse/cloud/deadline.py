@@ -4,7 +4,8 @@ The program is deadline_watch.py. It is started twice, and a lock lets one of th
 that the box is rented with, before anything of ours comes over SSH, and by the playbook, under supervision. An order
 says until when: the start script's for how long the box was rented, the playbook's how long it still has by the
 provider's clock (cloud/vast/clock.py). No wall clock, the box's or the controller's, has a say where the provider
-answers.
+answers. This is the controller's part; what gives the playbook's order is the module `deadline`, which brings as
+little along as it can.
 """
 
 from __future__ import annotations
@@ -15,20 +16,10 @@ import json
 import re
 import shlex
 import string
-import time
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from ..core.errors import DrafthouseError, Problem
-from ..core.files import replace_file
-from ..core.procfs import boot_id
 
 FOLDER = "/var/lib/drafthouse/deadline"
-# What is tolerated between the box's count and the controller's before a new order is given: SSH takes its time.
-TOLERANCE_S = 60.0
 _LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
 
 
@@ -99,91 +90,3 @@ class _Untyped(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
         return self.generic_visit(node)
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """A machine's clocks at one moment: wall, seconds since its start (sleep included), and which start that was."""
-
-    wall: float
-    up: float
-    boot: str
-
-
-def clocks() -> Clocks:
-    """Return this machine's; where the system does not tell its starts apart, ``boot`` is ''."""
-    try:
-        boot = boot_id()
-    except OSError:  # no Linux: a controller
-        boot = ""
-    counted = getattr(time, "CLOCK_BOOTTIME", None)
-    return Clocks(time.time(), time.monotonic() if counted is None else time.clock_gettime(counted), boot)
-
-
-def armed(
-    folder: Path,
-    deadline: int,
-    left_s: float,
-    url: str,
-    now: Clocks,
-    *,
-    home: str = "",
-    sure: bool = True,
-    check: bool = False,
-) -> bool:
-    """Give the watch its order: ``left_s`` from now on, as the controller knows. Return whether that was news.
-
-    ``home`` is the folder that servers of the box run out of, '' where none of them is to be ended (power_off.py).
-    Where the controller has it from its own wall clock alone (not ``sure``), an order for this deadline stays: the
-    start script's came from the provider's clock.
-    """
-    if _holds(folder, deadline, left_s, url, now, home):
-        return False
-    present = _read(folder / "arm.json")
-    keeps = not sure and present.get("deadline") == deadline
-    if keeps and present.get("home", "") == home:
-        return False
-    if not check:
-        order: dict[str, Any] = {
-            "deadline": deadline,
-            "left_s": round(left_s, 1),
-            "url": url,
-            "up": now.up,
-            "boot": now.boot,
-        }
-        order = (dict(present) if keeps else order) | ({"home": home} if home else {})
-        put(folder / "arm.json", json.dumps(order) + "\n")
-    return True
-
-
-def _holds(folder: Path, deadline: int, left_s: float, url: str, now: Clocks, home: str) -> bool:
-    """Tell whether the present order says the same, and the count under it agrees."""
-    order, state = _read(folder / "arm.json"), _read(folder / "clock.json")
-    if (order.get("deadline"), order.get("url"), order.get("home", "")) != (deadline, url, home):
-        return False
-    # The watch has not looked yet, or counts under it: whichever is newer.
-    count = state if state.get("order") == order else order
-    if count.get("boot") != now.boot or "left_s" not in count:
-        return False
-    return abs(float(count["left_s"]) - (now.up - float(count["up"])) - left_s) <= TOLERANCE_S
-
-
-def put(file: Path, text: str, mode: int = 0o600) -> None:
-    """Write a whole file or none, for its owner alone. Raises DrafthouseError."""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, text, mode)
-    except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                error.strerror or str(error), "a folder for the watch over the deadline", "connect as root", str(file)
-            )
-        ) from error
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

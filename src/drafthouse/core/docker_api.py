@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, urlencode
 
 from .errors import DrafthouseError, Problem
@@ -117,8 +117,17 @@ class DockerApi:
 
     def info(self) -> EngineInfo:
         """Return what the engine says of itself; DrafthouseError where it does not answer."""
+        info: EngineInfo = self._told("/info")
+        return info
+
+    def version(self) -> EngineVersion:
+        """Return which engine it is; DrafthouseError where it does not answer."""
+        version: EngineVersion = self._told("/version")
+        return version
+
+    def _told(self, path: str) -> Any:
         try:
-            return cast("EngineInfo", dict(self.call("GET", "/info")))
+            return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:
             raise DrafthouseError(
                 Problem(

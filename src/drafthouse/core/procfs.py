@@ -1,4 +1,4 @@
-"""What /proc tells of processes, of who listens, and of the machine's start.
+"""What /proc tells of processes, of who listens, and of the machine's start; and its clocks.
 
 Standard library only, Python 3.10: it runs on the box.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 FIRST_PROCESS = Path("/proc/1/environ")
@@ -18,6 +19,25 @@ _LISTEN = "0A"
 def boot_id() -> str:
     """Return which start of the machine this is; containers of one machine have the same. Raises OSError elsewhere."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """A machine's clocks at one moment: wall, seconds since its start (sleep included), and which start that was."""
+
+    wall: float
+    up: float
+    boot: str
+
+
+def clocks() -> Clocks:
+    """Return this machine's; where the system does not tell its starts apart, ``boot`` is ''."""
+    try:
+        boot = boot_id()
+    except OSError:  # no Linux: a controller
+        boot = ""
+    counted = getattr(time, "CLOCK_BOOTTIME", None)
+    return Clocks(time.time(), time.monotonic() if counted is None else time.clock_gettime(counted), boot)
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:

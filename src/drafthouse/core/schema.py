@@ -111,8 +111,7 @@ def check(data: object, shape: Shape, findings: Findings, path: str = "") -> boo
     elif isinstance(shape, Table):
         if _is_mapping(data, findings, path):
             for name, entry in data.items():  # type: ignore[attr-defined]  # _is_mapping has looked
-                if not isinstance(name, str):
-                    findings.add(_join(path, name), f"a name that is {_show(name)}", "text", "put it in quotes")
+                if not _is_name(name, findings, path):
                     continue
                 if shape.names and not shape.names.fits(name):
                     findings.add(_join(path, name), f"the key {name!r}", shape.names.needed, "correct the key")
@@ -147,6 +146,24 @@ def check_text(data: object, findings: Findings, path: str = "") -> None:
             "one line of text without control characters",
             "remove the character; a text over several lines of YAML is one line with '>-'",
         )
+
+
+def check_keys(data: object, findings: Findings, path: str) -> None:
+    """Add to ``findings`` every key of ``data``, at any depth, that is no text: JSON has no other, YAML has."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if _is_name(key, findings, path):
+                check_keys(value, findings, _join(path, key))
+    elif isinstance(data, (list, tuple)):
+        for number, item in enumerate(data):
+            check_keys(item, findings, f"{path}[{number}]")
+
+
+def _is_name(key: object, findings: Findings, path: str) -> bool:
+    if isinstance(key, str):
+        return True
+    findings.add(_join(path, key), f"a name that is {_show(key)}", "text", "put it in quotes")
+    return False
 
 
 def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:

@@ -69,6 +69,50 @@ class Tunable(TypedDict):
     num_speculative_tokens: NotRequired[list[int]]
 
 
+class TunedSpeed(TypedDict):
+    """A speed-up of the tuner's: the median over so many prompts, and its interval."""
+
+    median: float
+    low: float
+    high: float
+    prompts: int
+
+
+class EqualAnswers(TypedDict):
+    """How many answers at temperature 0 are the baseline's own; ``control``: the share of them where it is asked twice.
+
+    None where it was not.
+    """
+
+    pairs: int
+    equal: int
+    control: float | None
+
+
+_From = TypedDict("_From", {"from": str})
+
+
+class Tuned(_From):
+    """How the tuner found a profile's values, and what they brought; ``tried``: each candidate's speed, or why not."""
+
+    date: str
+    inventory: str
+    engine: str
+    budget_s: int
+    spent_s: NotRequired[int]
+    verdict: NotRequired[str]
+    rule: NotRequired[str]
+    over_profile: NotRequired[TunedSpeed]
+    over_baseline: NotRequired[TunedSpeed]
+    equal_outputs: NotRequired[EqualAnswers]
+    outputs: NotRequired[str]
+    searched_with: NotRequired[str]
+    judged_with: NotRequired[str]
+    ended: NotRequired[str]
+    tried: NotRequired[dict[str, str | float | None]]
+    notes: NotRequired[list[str]]
+
+
 class Profile(TypedDict):
     """A file of `profiles/`."""
 
@@ -88,7 +132,7 @@ class Profile(TypedDict):
     experiment: ExperimentWishes
     verified: NotRequired[list[str]]
     tunable: NotRequired[Tunable]
-    tuned: NotRequired[dict[str, Any]]
+    tuned: NotRequired[Tuned]
 
 
 class WatchdogSettings(TypedDict):

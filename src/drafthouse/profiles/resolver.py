@@ -6,10 +6,9 @@ and docs look at. Templates are rendered by the caller (`workspace.py`), from th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.requirement_lines import pin_of
@@ -29,6 +28,7 @@ from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
 from .method_check import check_method
+from .overrides import changed
 from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
@@ -75,7 +75,7 @@ def resolve(
     if name in house.broken:
         raise DrafthouseError(house.broken[name])
     findings = Findings(f"profiles/{name}.yml")
-    profile = _merge(house.profiles[name], overrides or {})
+    profile = changed(house.profiles[name], overrides or {})
     check(profile, PROFILE, findings)
     check_text(profile, findings)
     site_findings = Findings("site")
@@ -84,22 +84,7 @@ def resolve(
     findings.problems += site_findings.problems
     if findings.problems:
         raise DrafthouseError(findings.problems)
-    return _Join(house, name, cast("Profile", profile), cast("Site", dict(site)), suites, findings).run()
-
-
-def _merge(base: Unchecked, over: Unchecked) -> dict[str, Any]:
-    """Return ``over`` laid over ``base``; a null takes the key away (another method has no draft)."""
-    merged = copy.deepcopy(dict(base))
-    for key, value in over.items():
-        if value is None:
-            merged.pop(key, None)
-            continue
-        below = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            merged[key] = _merge(below, value)
-        else:
-            merged[key] = value
-    return merged
+    return _Join(house, name, profile, cast("Site", dict(site)), suites, findings).run()
 
 
 @dataclass

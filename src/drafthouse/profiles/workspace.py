@@ -121,7 +121,8 @@ def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
 def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
     """Return the suites that a profile names, those that exist; how long their texts may be is not known yet."""
     folder = root / "benchmarks"
-    there = [name for name in names if Path(name).suffix or (folder / f"{name}.yml").is_file()]
+    ours = {path.stem for path in folder.glob("*.yml")}
+    there = [name for name in names if Path(name).suffix or name in ours]
     return {name: load_suite(name, folder, filled=False) for name in there}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
-from ..core.schema import Anything, Findings, List, Map, Shape, Value, check
+from ..core.schema import Anything, Findings, List, Map, Shape, Value, check, check_keys
 
 if TYPE_CHECKING:
     from .suite_types import Ask, AskFields, Gate, JsonSchema, PromptEntry
@@ -108,6 +108,7 @@ def _check_request(request: object, findings: Findings, path: str) -> None:
     if not isinstance(request, Mapping):
         findings.add(path, f"{request!r}", "fields of a chat request", "write it as a mapping")
         return
+    check_keys(request, findings, path)
     for name in request:
         if name in RESERVED:
             findings.add(
@@ -121,6 +122,7 @@ def _check_request(request: object, findings: Findings, path: str) -> None:
 def _check_object(value: object, findings: Findings, path: str) -> None:
     if not isinstance(value, Mapping):
         findings.add(path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
+    check_keys(value, findings, path)
 
 
 def check_expect(asked: Ask, findings: Findings, path: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few
-from ..core.schema import Anything, Findings, List, Map, Table, Value, check
+from ..core.schema import Anything, Findings, List, Map, Table, Value, check, check_keys
 from .checks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
 from .long_context import LONG, check_long
 from .more_prompts import MORE_FORMS, lengthen
@@ -156,6 +156,8 @@ def check_messages(messages: Sequence[Message], path: str, findings: Findings) -
         findings.add(path, "an empty list", "one message or more", "add {role: user, content: ...}")
     for number, message in enumerate(messages):
         content = message["content"]
+        check_keys(content, findings, f"{path}[{number}].content")
+        check_keys(message.get("tool_calls"), findings, f"{path}[{number}].tool_calls")
         # An assistant message that only calls tools has no content of its own.
         if message.get("tool_calls") and content is None:
             continue

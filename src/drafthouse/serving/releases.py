@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
@@ -188,8 +188,7 @@ def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, running:
                     with_room(home, partial(replace_file, path, _json(running)))
                 return Release(release, kept.resolved, {**kept.running, arm: running})
         made = _next_id(home)
-        left = {name: value for name, value in resolved.items() if name not in _LEFT_OUT}
-        data = cast("ResolvedProfile", left | {"identity": mine})
+        data: ResolvedProfile = {**resolved, "identity": mine}
         with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
         return Release(made, data, {arm: running})
 
@@ -204,7 +203,7 @@ def _write_release(folder: Path, data: ResolvedProfile, arm: str, running: Runni
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    replace_file(new / "resolved.json", _json(data))
+    replace_file(new / "resolved.json", _json({name: value for name, value in data.items() if name not in _LEFT_OUT}))
     replace_file(new / f"running-{arm}.json", _json(running))
     # For people: to read, and to run by hand.
     for name, one in data["arms"].items():
@@ -268,5 +267,5 @@ def weights_kept(home: str | Path) -> set[str]:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def _json(data: ResolvedProfile | Running) -> bytes:
+def _json(data: object) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict, cast
 
 from ..core.documents import BadDocument, bytes_of, json_of
 from ..core.errors import DrafthouseError, Problem
@@ -42,6 +42,18 @@ _LINES = {
     "dropped": Map(_OF_TASK, others=True),
     "resumed": Map({**_LINE.fields, "lost_s": Value(float, required=True, low=0)}, others=True),
 }
+
+
+class Line(TypedDict, total=False):
+    """A line: the head has ``schema`` and ``search``, all others an ``event`` and what it is about."""
+
+    at: float
+    schema: str
+    search: str
+    event: str
+    task: str
+    outcome: Outcome
+    lost_s: float
 
 
 class Journal:
@@ -93,7 +105,7 @@ class Journal:
         """Keep a trial's outcome."""
         self.outcomes[task.key] = outcome
         self.lost_s = 0.0  # the outcome's elapsed time holds it now, see `Recorded`
-        self._write({"event": "done", "task": task.key, "outcome": asdict(outcome)})
+        self._write({"event": "done", "task": task.key, "outcome": outcome})
 
     def drop(self, task: Task) -> None:
         """Forget a task's outcome, so that it is done anew; what it took stays spent."""
@@ -104,13 +116,13 @@ class Journal:
         """Let another process have the journal."""
         self._file.close()
 
-    def _read(self, lines: list[dict[str, Any]], touched_s: float) -> None:
+    def _read(self, lines: list[Line], touched_s: float) -> None:
         """Take over what earlier runs left, and note how much of the budget the last of them lost."""
         last_s = touched_s
         for line in lines:
             last_s = float(line.get("at", last_s))
             if line.get("event") == "done":
-                self.outcomes[line["task"]] = Outcome(**line["outcome"])
+                self.outcomes[line["task"]] = line["outcome"]
                 self.lost_s = 0.0
             elif line.get("event") == "dropped":
                 # A line that could not be read may have been its outcome's.
@@ -129,9 +141,9 @@ class Journal:
         self.path.with_suffix(".old").write_bytes(self.path.read_bytes())
         self._file.truncate(0)
 
-    def _write(self, line: Mapping[str, Any]) -> None:
+    def _write(self, line: Line) -> None:
         """Write a line that survives a kill, and a loss of power."""
-        self._file.write(json.dumps({**line, "at": self._clock()}) + "\n")
+        self._file.write(json.dumps({**line, "at": self._clock()}, default=asdict) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.touch()
@@ -162,8 +174,8 @@ class Recorded:
         outcome = self._trial(task)
         if lost_s:
             # What the killed run had used for this belongs to the budget too, and to nothing that is planned with.
-            spent = {"elapsed_s": outcome.elapsed_s + lost_s, "prepared_s": outcome.prepared_s + lost_s}
-            outcome = Outcome(**{**asdict(outcome), **spent})
+            elapsed_s, prepared_s = outcome.elapsed_s + lost_s, outcome.prepared_s + lost_s
+            outcome = replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
         self._journal.done(task, outcome)
         return outcome
 
@@ -190,9 +202,9 @@ def _held(path: Path) -> IO[str]:
     return file
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> list[Line]:
     """Return the journal's whole lines; what cannot be read is left out (a kill in the middle of a write, damage)."""
-    found: list[dict[str, Any]] = []
+    found: list[Line] = []
     try:
         whole = bytes_of(path).decode("utf-8", "replace")
     except BadDocument as error:
@@ -204,5 +216,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except BadDocument:
             continue
         if isinstance(line, dict) and check(line, _LINES.get(str(line.get("event")), _LINE), Findings("")):
-            found.append(line)
+            if line.get("event") == "done":
+                line["outcome"] = Outcome(**line["outcome"])
+            found.append(cast("Line", line))
     return found

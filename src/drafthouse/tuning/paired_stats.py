@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..bench.stats import median, median_interval
-from .types import Candidate
+from .types import Candidate, Facts
 
 #: Candidates this near to the fastest count as equally fast.
 SAME = 1.02
@@ -67,7 +67,7 @@ class Tried:
     starts: int = 0
     failed: bool = False
     """Whether it is out because it did not run, and not for its speed."""
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
     def medians(self) -> dict[str, float]:
         """Return the TPOT of each prompt, its runs reduced to their median, in ms."""

@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from ..bench.groups import ask_fields
+from ..bench.groups import PromptFields, ask_fields
 from ..bench.stats import values_needed
 from ..core.errors import DrafthouseError, Problem
 from ..prompts.suites import Prompt, expand
 
 if TYPE_CHECKING:
+    from ..profiles.resolved_types import ResolvedProfile
     from ..prompts.suite_types import Suite
-
-Ask = dict[str, Any]
 
 #: The suite of `benchmarks/` that belongs to the search.
 SUITE = "tune"
@@ -28,12 +27,18 @@ SUITE = "tune"
 FIRST_PROMPTS = 4
 
 
+class TuneAsk(PromptFields):
+    """A prompt as plain data for the box: fields of `client.Ask`."""
+
+    temperature: float
+
+
 @dataclass(frozen=True)
 class TunePrompts:
-    """Both sets of prompts as plain data for the box (the fields of `client.Ask`), in the order they are asked."""
+    """Both sets of prompts, in the order they are asked."""
 
-    search: tuple[Ask, ...]
-    final: tuple[Ask, ...]
+    search: tuple[TuneAsk, ...]
+    final: tuple[TuneAsk, ...]
     first: int
     """How many the shortest run asks: of each kind one at least."""
     notes: tuple[str, ...]
@@ -46,9 +51,7 @@ class TunePrompts:
         return float(means[0] / means[1])
 
 
-def prompts_for(
-    resolved: Mapping[str, Any], own_suite: Mapping[str, Any], whole: Mapping[str, Mapping[str, Any]]
-) -> TunePrompts:
+def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str, Suite]) -> TunePrompts:
     """Return the prompts for a resolved profile.
 
     ``own_suite`` is the suite `tune`, ``whole`` the profile's suites with all the prompts they have: ``resolved``
@@ -57,7 +60,7 @@ def prompts_for(
     """
     experiment = resolved["experiment"]
     names = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
-    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(cast("Suite", own_suite))
+    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(own_suite)
     enough = sum(len(wanted[kind]) for kind in names) >= values_needed()
     search: list[list[Prompt]] = []
     final: list[list[Prompt]] = []
@@ -88,12 +91,12 @@ def prompts_for(
     return TunePrompts(tuple(asks), tuple(judged), first, tuple(notes))
 
 
-def _by_kind(suites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Prompt]]:
+def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
     """Return the prompts of every kind; one that a suite repeats counts once."""
     found: dict[str, list[Prompt]] = {}
     for suite in suites.values():
-        once = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
-        for kind, prompts in expand(cast("Suite", once)).items():
+        once: Suite = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
+        for kind, prompts in expand(once).items():
             found.setdefault(kind, []).extend(prompts)
     return found
 
@@ -109,7 +112,7 @@ def _in_turns(kinds: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
     ]
 
 
-def _ask(prompt: Prompt, limit: int | None, temperature: float) -> Ask:
+def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
     tokens = min(prompt.output_tokens, limit) if limit else prompt.output_tokens
     return {**ask_fields(prompt), "output_tokens": tokens, "temperature": temperature}
 
@@ -119,7 +122,7 @@ def _text(prompt: Prompt) -> str:
 
 
 def _check(
-    resolved: Mapping[str, Any],
+    resolved: ResolvedProfile,
     names: Sequence[str],
     search: Sequence[Sequence[Prompt]],
     final: Sequence[Sequence[Prompt]],

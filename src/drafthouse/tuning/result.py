@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import yaml
 
@@ -18,13 +19,16 @@ from ..bench.stats import Estimated, geometric_means, median, median_interval, p
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
 from ..core.plain_text import printable
 from ..core.table import table
+from ..profiles.overrides import changed
 from .paired_stats import SAME, Tried, prompt_of
 from .prompt_split import SUITE, TunePrompts
 from .search import Found
 from .tries import ALL
 from .types import BASELINE, SPECULATIVE, Candidate, Outcome
 
-Data = dict[str, Any]
+if TYPE_CHECKING:
+    from ..bench.result_types import ArmResult
+    from ..profiles.profile_types import EqualAnswers, Profile, Tuned, TunedSpeed
 
 #: What a tuning can come to. A new profile is written for the first two.
 FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster", "kept", "unconfirmed"
@@ -47,8 +51,7 @@ class Judgement:
     """The winner's speed over that of the profile as it stood, prompt by prompt."""
     over_baseline: Estimated | None = None
     """The winner's speed over that of the same server without speculation."""
-    equal_outputs: Data | None = None
-    """How many answers at temperature 0 are the baseline's own: {pairs, equal, control}."""
+    equal_outputs: EqualAnswers | None = None
     outputs: JudgedArms | None = None
     """What the outputs gate says of them (`output_equality.judge_outputs`): word, said, and both sides."""
 
@@ -102,15 +105,14 @@ def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     return pooled
 
 
-def _answers(outcomes: Sequence[Outcome]) -> Any:
-    """Return the answers of an arm's rounds as the outputs gate reads a result."""
-    return {
-        "requests": [
-            {**answer, "round": number}
-            for number, outcome in enumerate(outcomes, 1)
-            for answer in outcome.facts.get("answers") or []
-        ]
-    }
+def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
+    """Return the answers of an arm's rounds as the outputs gate reads a result; nothing else of it is there."""
+    answers = [
+        {**answer, "round": number}
+        for number, outcome in enumerate(outcomes, 1)
+        for answer in outcome.facts.get("answers", [])
+    ]
+    return cast("ArmResult", {"requests": answers})
 
 
 def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Estimated:
@@ -119,15 +121,15 @@ def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[fl
     return median_interval(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
 
 
-def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> Data | None:
+def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> EqualAnswers | None:
     """Return how many fingerprints of answers at temperature 0 agree; ``control`` is the baseline asked twice."""
-    one, two = (outcomes[0].facts.get("outputs") or {} for outcomes in (baseline, speculative))
+    one, two = (outcomes[0].facts.get("outputs", {}) for outcomes in (baseline, speculative))
     shared = [prompt for prompt in one if prompt in two]
     if not shared:
         return None
     control = None
     if len(baseline) > 1:
-        again = baseline[1].facts.get("outputs") or {}
+        again = baseline[1].facts.get("outputs", {})
         both = [prompt for prompt in one if prompt in again]
         control = sum(one[prompt] == again[prompt] for prompt in both) / len(both) if both else None
     return {"pairs": len(shared), "equal": sum(one[prompt] == two[prompt] for prompt in shared), "control": control}
@@ -149,8 +151,8 @@ def table_of(found: Found) -> str:
     rows = []
     for one in order:
         speed = speed_over_own(found, one)
-        acceptance = (one.facts.get("acceptance") or {}) if isinstance(one.facts, Mapping) else {}
-        length = acceptance.get("spec_decode_acceptance_length") if isinstance(acceptance, Mapping) else None
+        acceptance = one.facts.get("acceptance")
+        length = acceptance.get("spec_decode_acceptance_length") if acceptance else None
         note = one.out or ("chosen" if one.candidate == found.winner else "")
         if one.candidate == found.own:
             note = ", ".join(word for word in ("the profile as it stands", note) if word)
@@ -198,7 +200,7 @@ def company(found: Found) -> list[str]:
     ]
 
 
-def _outputs_line(outputs: Mapping[str, Any]) -> str:
+def _outputs_line(outputs: EqualAnswers) -> str:
     control = outputs["control"]
     beside = f" (the baseline asked twice: {percent(control)})" if control is not None else ""
     return f"answers at temperature 0 that are the baseline's own: {outputs['equal']} of {outputs['pairs']}{beside}."
@@ -207,66 +209,53 @@ def _outputs_line(outputs: Mapping[str, Any]) -> str:
 # --- for machines -----------------------------------------------------------------------------------
 
 
-def evidence(found: Found, judgement: Judgement, about: Mapping[str, Any], prompts: TunePrompts) -> Data:
+def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TunePrompts) -> Tuned:
     """Return what stands in the new profile under `tuned`: how its values were found, and what they brought.
 
     ``about`` is what the caller knows: from, date, inventory, engine, budget_s.
     """
-    kinds = list(dict.fromkeys(str(ask["kind"]) for ask in prompts.final))
-    tried = {}
+    kinds = list(dict.fromkeys(ask["kind"] for ask in prompts.final))
+    tried: dict[str, str | float | None] = {}
     for one in found.tried:
         speed = speed_over_own(found, one)
         tried[one.candidate.id] = f"out: {one.out}" if one.out else round(speed, 3) if speed else None
-    data: Data = {
-        **about,
-        "spent_s": round(found.spent_s),
-        "verdict": judgement.sentence,
-        "rule": _RULE,
-        "over_profile": _short(judgement.over_profile),
-        "over_baseline": _short(judgement.over_baseline),
-        "equal_outputs": judgement.equal_outputs,
-        "outputs": f"{judgement.outputs['word']}: {judgement.outputs['said']}" if judgement.outputs else None,
-        "searched_with": f"{count(len(prompts.search), 'prompt')} of the kinds {listing(kinds)} (suite {SUITE})",
-        "judged_with": f"{count(len(prompts.final), 'answer')} of the profile's own prompts of these kinds",
-        "ended": found.ended,
-        "tried": tried,
-    }
+    data: Tuned = {**about, "spent_s": round(found.spent_s), "verdict": judgement.sentence, "rule": _RULE}
+    if judgement.over_profile:
+        data["over_profile"] = _short(judgement.over_profile)
+    if judgement.over_baseline:
+        data["over_baseline"] = _short(judgement.over_baseline)
+    if judgement.equal_outputs:
+        data["equal_outputs"] = judgement.equal_outputs
+    if judgement.outputs:
+        data["outputs"] = f"{judgement.outputs['word']}: {judgement.outputs['said']}"
+    data["searched_with"] = f"{count(len(prompts.search), 'prompt')} of the kinds {listing(kinds)} (suite {SUITE})"
+    data["judged_with"] = f"{count(len(prompts.final), 'answer')} of the profile's own prompts of these kinds"
+    data["ended"] = found.ended
+    data["tried"] = tried
     if notes := [*prompts.notes, *company(found)]:
         data["notes"] = notes
-    return {key: value for key, value in data.items() if value is not None}
+    return data
 
 
-def _short(estimate: Mapping[str, Any] | None) -> Data | None:
-    if estimate is None:
-        return None
-    return {**{name: round(estimate[name], 3) for name in ("median", "low", "high")}, "prompts": estimate["n"]}
+def _short(estimate: Estimated) -> TunedSpeed:
+    median, low, high = (round(value, 3) for value in (estimate["median"], estimate["low"], estimate["high"]))
+    return {"median": median, "low": low, "high": high, "prompts": estimate["n"]}
 
 
-def tuned_profile(profile: Mapping[str, Any], winner: Candidate, proof: Mapping[str, Any]) -> Data:
+def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
     """Return the new profile: the old one with the winner's values, and the evidence.
 
     What was measured of the old values goes: `verified`, and the expected acceptance of another draft or method.
     """
-    new = _taken(copy.deepcopy(dict(profile)), winner.overrides)
+    # Copies: YAML names a list that stands in two places.
+    new = changed(profile, copy.deepcopy(winner.overrides))
     new["title"] = f"{profile['title']}, tuned"
     before, after = profile["speculation"], new["speculation"]
     if (before["method"], before.get("draft")) != (after["method"], after.get("draft")):
         new.pop("expect", None)
     new.pop("verified", None)
-    new["tuned"] = dict(proof)
+    new["tuned"] = proof
     return new
-
-
-def _taken(base: Data, over: Mapping[str, Any]) -> Data:
-    """Lay ``over`` over ``base`` as the resolver does: a None takes the key away."""
-    for key, value in over.items():
-        if value is None:
-            base.pop(key, None)
-        elif isinstance(value, Mapping):
-            base[key] = _taken(dict(base.get(key) or {}), value)
-        else:
-            base[key] = copy.deepcopy(value)
-    return base
 
 
 class _Dumper(yaml.SafeDumper):
@@ -278,7 +267,7 @@ _Dumper.add_representer(
 )
 
 
-def profile_yaml(profile: Mapping[str, Any]) -> str:
+def profile_yaml(profile: Profile) -> str:
     """Return a tuned profile as the text of its file."""
     own = printable(profile["tuned"]["from"])
     head = (
@@ -289,15 +278,15 @@ def profile_yaml(profile: Mapping[str, Any]) -> str:
     return head + body
 
 
-def as_data(found: Found, judgement: Judgement) -> Data:
-    """Return the whole tuning as plain data, for result.json."""
-    return {
+def as_json(found: Found, judgement: Judgement) -> str:
+    """Return the whole tuning, for result.json."""
+    data = {
         "schema": "drafthouse.tuned/1",
         "word": judgement.word,
         "sentence": judgement.sentence,
         "own": found.own.id,
         "winner": found.winner.id,
-        "overrides": dict(found.winner.overrides),
+        "overrides": found.winner.overrides,
         "why": found.why,
         "ended": found.ended,
         "spent_s": found.spent_s,
@@ -313,12 +302,13 @@ def as_data(found: Found, judgement: Judgement) -> Data:
                 "starts": one.starts,
                 "speed": speed_over_own(found, one),
                 "tpot_ms": one.tpot_ms,
-                "facts": dict(one.facts),
+                "facts": one.facts,
             }
             for one in found.tried
         ],
         "final": [
-            {"arm": arm, "candidate": candidate, "rounds": [dict(outcome.tpot_ms) for outcome in outcomes]}
+            {"arm": arm, "candidate": candidate, "rounds": [outcome.tpot_ms for outcome in outcomes]}
             for (arm, candidate), outcomes in found.final.items()
         ],
     }
+    return json.dumps(data, indent=1) + "\n"

@@ -15,17 +15,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import command_of
 from ..profiles.workspace import ROOT
-from .prompt_split import TunePrompts
+from .prompt_split import TuneAsk, TunePrompts
 from .tries import KILL_S
-from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Outcome, Task
+from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Facts, Outcome, Task, TrialResult
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from ..profiles.profile_types import Unchecked
 
 #: What makes a box ready for a candidate, as site.yml does it.
 PREPARE = ("playbooks/preflight.yml", "playbooks/host.yml", "playbooks/weights.yml")
@@ -45,6 +50,17 @@ _BEAT_S = 0.5
 _WHY_CHARACTERS = 240
 # Seconds between a trial's own limit and the one that ends its playbook.
 _MARGIN_S = 2.0
+
+
+class Variables(TypedDict):
+    """What the playbooks are told; ``tune_deadline`` in the controller's own epoch seconds."""
+
+    profile: str
+    overrides: Unchecked
+    tune_arm: NotRequired[str]
+    tune_deadline: NotRequired[float]
+    tune_task: NotRequired[str]
+    tune_answers: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -207,7 +223,7 @@ class BoxTrial:
         *,
         concurrency: int,
         budget_s: float,
-        overrides: Mapping[str, Any] | None = None,
+        overrides: Unchecked | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``budget_s`` is what is left for trials now; none runs beyond it, but for `KILL_S` in which it is ended.
@@ -216,7 +232,7 @@ class BoxTrial:
         """
         self._profile, self._prompts, self._plays, self._folder = profile, prompts, plays, folder
         self._concurrency, self._clock = concurrency, clock
-        self._overrides = dict(overrides or {})
+        self._overrides = overrides or {}
         self._since = clock()
         self._end = self._since + budget_s
         self._prepared: set[str] = set()
@@ -249,19 +265,11 @@ class BoxTrial:
             self._unready[task.candidate.family] = outcome
         now = self._clock()
         elapsed_s, self._since = now - self._since, now
-        return Outcome(
-            outcome.status,
-            outcome.tpot_ms,
-            elapsed_s,
-            prepared_s,
-            outcome.measured_s,
-            outcome.why,
-            outcome.facts,
-        )
+        return replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
 
     def stop(self, seconds: float) -> bool:
         """Have what served before serve again, or nothing; return whether that was done within the time."""
-        variables = {"profile": self._profile, "overrides": self._overrides}
+        variables: Variables = {"profile": self._profile, "overrides": self._overrides}
         return self._play(STOP, variables, self._clock() + seconds).status == 0
 
     def _measure(self, task: Task, end: float) -> Outcome:
@@ -297,9 +305,8 @@ class BoxTrial:
             )
         )
 
-    def _variables(self, task: Task, end: float | None = None, answers: Path | None = None) -> dict[str, Any]:
-        """Return what the playbooks are told. Times that travel are the controller's own epoch seconds."""
-        variables: dict[str, Any] = {"profile": self._profile, "overrides": dict(task.candidate.overrides)}
+    def _variables(self, task: Task, end: float | None = None, answers: Path | None = None) -> Variables:
+        variables: Variables = {"profile": self._profile, "overrides": task.candidate.overrides}
         if end is None or answers is None:
             return variables
         task_file = self._folder / "task.json"
@@ -321,7 +328,7 @@ class BoxTrial:
             "tune_answers": str(answers),
         }
 
-    def _play(self, playbooks: Sequence[str], variables: Mapping[str, Any], end: float) -> Played:
+    def _play(self, playbooks: Sequence[str], variables: Variables, end: float) -> Played:
         left_s = end - self._clock()
         if left_s < _MARGIN_S:
             return Played(None, "there was no time left for it")
@@ -332,26 +339,32 @@ class BoxTrial:
         return self._plays.run(playbooks, path, left_s)
 
 
-def asks_of(task: Task, prompts: TunePrompts) -> list[dict[str, Any]]:
+def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
     """Return the prompts of a task as the box gets them; behind the last one the first one follows."""
     asks = prompts.final if task.part == FINAL else prompts.search
-    return [dict(asks[number % len(asks)]) for number in range(task.first, task.first + task.count)]
+    return [asks[number % len(asks)] for number in range(task.first, task.first + task.count)]
 
 
-def outcome_of(trial: Mapping[str, Any], task: Task) -> Outcome:
+def outcome_of(trial: TrialResult, task: Task) -> Outcome:
     """Return what a trial's answer (`trial.run_trial`) means for the search.
 
     An answer that failed puts the candidate out, as it makes a report invalid; so does a baseline that drafted.
     """
-    names = ("acceptance", "outputs", "drafted", "output_tokens", "ended_unix_s", "other_cpu_percent")
-    facts = {name: trial.get(name) for name in names}
+    facts: Facts = {
+        "acceptance": trial["acceptance"],
+        "outputs": trial["outputs"],
+        "drafted": trial["drafted"],
+        "output_tokens": trial["output_tokens"],
+        "ended_unix_s": trial["ended_unix_s"],
+        "other_cpu_percent": trial["other_cpu_percent"],
+    }
     if trial.get("answers"):
         facts["answers"] = trial["answers"]
-    status, why = str(trial["status"]), str(trial.get("why") or "")
+    status, why = trial["status"], trial["why"]
     if trial["failed"]:
         status, why = FAILED, f"{trial['failed']} of {trial['asked']} answers failed: {why}"
-    elif task.arm != SPECULATIVE and trial.get("drafted"):
+    elif task.arm != SPECULATIVE and trial["drafted"]:
         status, why = FAILED, "the baseline drafted: it is no baseline"
     if status not in (OK, STOPPED, FAILED, TOO_LATE):
         status, why = FAILED, f"an unknown end: {status}"
-    return Outcome(status, dict(trial["tpot_ms"]), 0.0, 0.0, float(trial["measured_s"]), why, facts)
+    return Outcome(status, trial["tpot_ms"], 0.0, 0.0, trial["measured_s"], why, facts)

@@ -6,20 +6,21 @@ left out here, with the resolver's own reason, and never started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
+from ..profiles.overrides import changed, laid_over
 from ..profiles.resolver import resolve
-from .types import Family, at_path, laid_over
+from .types import Family, at_path
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
-
-Data = dict[str, Any]
+    from ..profiles.catalog_types import ModelEntry
+    from ..profiles.profile_types import Tunable, Unchecked
+    from ..profiles.resolved_types import Model, ResolvedProfile
 
 #: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
 MOST_TOKENS = {"lookup": 32, "model": 16, "head": 8}
@@ -39,16 +40,16 @@ class Reach:
 def reach(
     house: House,
     name: str,
-    site: Mapping[str, Any],
+    site: Unchecked,
     suites: Mapping[str, Sequence[str]],
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Unchecked | None = None,
 ) -> Reach:
     """Return all that may be tried for profile ``name``; arguments as for `resolve`.
 
     Raises DrafthouseError when the profile itself does not resolve, or its `tunable` names what there is not.
     """
     resolved = resolve(house, name, site, suites, overrides)
-    return _Reach(house, name, site, suites, dict(overrides or {}), resolved).run()
+    return _Reach(house, name, site, suites, overrides or {}, resolved).run()
 
 
 @dataclass
@@ -57,16 +58,16 @@ class _Reach:
 
     house: House
     name: str
-    site: Mapping[str, Any]
+    site: Unchecked
     suites: Mapping[str, Sequence[str]]
-    base: Data
+    base: Unchecked
     resolved: ResolvedProfile
 
     def run(self) -> Reach:
-        self.profile = laid_over(self.house.profiles[self.name], self.base)
+        self.profile = changed(self.house.profiles[self.name], self.base)
         self.engine = self.house.engines[self.profile["engine"]]
         self.spec = self.profile["speculation"]
-        self.tunable: Data = self.profile.get("tunable") or {}
+        self.tunable: Tunable = self.profile.get("tunable", {})
         self._check_tunable()
         families: list[Family] = []
         left_out: list[tuple[str, str]] = []
@@ -143,7 +144,7 @@ class _Reach:
             allowed.add(mine)
         return sorted(number for number in allowed if most is None or number <= most), first
 
-    def _wrong(self, overrides: Mapping[str, Any]) -> str:
+    def _wrong(self, overrides: Unchecked) -> str:
         """Return what keeps a candidate from being resolved, in one line; empty when nothing does."""
         try:
             resolve(self.house, self.name, self.site, self.suites, overrides)
@@ -158,14 +159,18 @@ class _Reach:
         """Raise DrafthouseError with everything in `tunable` that names nothing, or a value that does not resolve."""
         findings = Findings(f"profiles/{self.name}.yml")
         own = self.engine["methods"][self.spec["method"]]
-        for part, known in (("serve", self.engine["options"]), ("options", own.get("options", {}))):
-            for key in self.tunable.get(part) or {}:
-                if key not in known:
-                    _unknown(findings, f"tunable.{part}.{key}", key, known)
-        for part, names in (("methods", self.engine["methods"]), ("drafts", self.house.models)):
-            for number, key in enumerate(self.tunable.get(part) or []):
-                if key not in names:
-                    _unknown(findings, f"tunable.{part}[{number}]", key, names)
+        tunable = self.tunable
+        named: list[tuple[str, str, Collection[str]]] = [
+            *((f"serve.{key}", key, self.engine["options"]) for key in tunable.get("serve", {})),
+            *((f"options.{key}", key, own.get("options", {})) for key in tunable.get("options", {})),
+            *((f"methods[{n}]", key, self.engine["methods"]) for n, key in enumerate(tunable.get("methods", []))),
+            *((f"drafts[{n}]", key, self.house.models) for n, key in enumerate(tunable.get("drafts", []))),
+        ]
+        for path, key, known in named:
+            if key not in known:
+                findings.add(
+                    f"tunable.{path}", f"'{key}'", f"one of: {', '.join(sorted(known))}", did_you_mean(key, known)
+                )
         if not findings.problems:
             for path, values in self._options():
                 for value in values:
@@ -179,11 +184,14 @@ class _Reach:
 
     def _options(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
         """Return the tunable options with the values that are not the profile's own."""
+        places = [
+            ("serve", self.tunable.get("serve", {}), self.profile.get("serve", {})),
+            ("speculation.options", self.tunable.get("options", {}), self.spec.get("options", {})),
+        ]
         found = []
-        for part, path in (("serve", "serve"), ("options", "speculation.options")):
-            place = self.profile.get("serve") if part == "serve" else self.spec.get("options")
-            for key, values in (self.tunable.get(part) or {}).items():
-                others = tuple(value for value in values if value != (place or {}).get(key))
+        for path, tunable, own in places:
+            for key, values in tunable.items():
+                others = tuple(value for value in values if value != own.get(key))
                 if others:
                     found.append((f"{path}.{key}", others))
         return tuple(found)
@@ -193,16 +201,12 @@ def _label(method: str, draft: str | None) -> str:
     return f"{method} {draft}" if draft else method
 
 
-def _head_for(model: Mapping[str, Any], method: str, target: str) -> bool:
+def _head_for(model: ModelEntry, method: str, target: str) -> bool:
     made_for = model.get("head_for") == target or target in model.get("works_on", ())
     return made_for and model.get("head_method") == method
 
 
-def _draft_for(model: Mapping[str, Any], key: str, target: Mapping[str, Any]) -> bool:
+def _draft_for(model: ModelEntry, key: str, target: Model) -> bool:
     """Tell whether a model can draft for the target: a smaller one of its own format that splits text alike."""
     alike = model["format"] == target["format"] and model["tokenizer"] == target["tokenizer"]
     return alike and key != target["id"] and int(model["parameters"]) < int(target["parameters"])
-
-
-def _unknown(findings: Findings, path: str, key: str, known: Mapping[str, Any]) -> None:
-    findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(known))}", did_you_mean(key, known))

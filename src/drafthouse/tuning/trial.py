@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -25,11 +25,13 @@ from ..bench.spec_metrics import read_counters
 from ..bench.step import warm_up
 from ..core.errors import DrafthouseError, Problem
 from .paired_stats import hopeless, pair_key
-from .types import FAILED, OK, STOPPED, TOO_LATE
+from .types import FAILED, OK, STOPPED, TOO_LATE, Answer, TrialResult
 
 if TYPE_CHECKING:
     from ..bench.result_types import Request, Snapshot
     from ..core.progress import Tell
+    from ..profiles.resolved_types import Run
+    from .prompt_split import TuneAsk
 
 SCHEMA = "drafthouse.trial/1"
 
@@ -37,8 +39,6 @@ SCHEMA = "drafthouse.trial/1"
 _REQUEST_S = 600.0
 # How much of an answer's fingerprint is kept: enough to tell answers apart, and no text.
 _FINGERPRINT = 16
-# What the outputs gate reads of an answer (`same_outputs`), beside its name and its round.
-_ANSWER = ("status", "temperature", "text", "reasoning_text", "tool_calls", "pieces", "output_tokens")
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class TrialOptions:
     """Whether the answers at temperature 0 come back too, for the gate that sets outputs beside each other."""
 
 
-def _pair(request: Mapping[str, Any]) -> str:
+def _pair(request: Request) -> str:
     return pair_key(request["suite"], request["prompt_id"], request["temperature"])
 
 
-def endpoint_of(resolved: Mapping[str, Any], arm: str) -> Endpoint:
+def endpoint_of(resolved: Run, arm: str) -> Endpoint:
     """Return the address of an arm that the role `serve` started on the site's port.
 
     Raises DrafthouseError when the key it was started with cannot be read.
@@ -82,20 +82,20 @@ def endpoint_of(resolved: Mapping[str, Any], arm: str) -> Endpoint:
         f"http://{site['host']}:{site['port']}",
         resolved["target"]["served_name"],
         key,
-        metrics_path=(resolved["engine"].get("metrics") or {}).get("path", "/metrics"),
+        metrics_path=resolved["engine"]["metrics"].get("path", "/metrics"),
     )
 
 
 def run_trial(
-    endpoint: Endpoint, asks: Sequence[Mapping[str, Any]], options: TrialOptions, tell: Tell = lambda event: None
-) -> dict[str, Any]:
+    endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
+) -> TrialResult:
     """Measure and return plain data; see `measure_trial`."""
     return asyncio.run(measure_trial(endpoint, asks, options, tell))
 
 
 async def measure_trial(
-    endpoint: Endpoint, asks: Sequence[Mapping[str, Any]], options: TrialOptions, tell: Tell = lambda event: None
-) -> dict[str, Any]:
+    endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
+) -> TrialResult:
     """Ask a running arm and return what it showed, as plain data.
 
     ``asks`` are prompts as `tune_prompts` gives them. ``tell`` gets {done, total, text} as answers end. ``status`` is
@@ -107,7 +107,7 @@ async def measure_trial(
         return await trial.measure(session)
 
 
-def _ask(ask: Mapping[str, Any], seed: int, number: int) -> Ask:
+def _ask(ask: TuneAsk, seed: int, number: int) -> Ask:
     # Arms of a turn sample alike: the seed depends on the turn and the place, and not on the arm.
     return Ask(**ask, group="trial", seed=10_000 * seed + number)
 
@@ -122,7 +122,7 @@ class _Trial:
         self.ratios: list[float] = []
         self.why = ""
 
-    async def measure(self, session: aiohttp.ClientSession) -> dict[str, Any]:
+    async def measure(self, session: aiohttp.ClientSession) -> TrialResult:
         end = time.monotonic() + self.options.seconds
         await self.warm_up(session)
         state = await asyncio.to_thread(read_machine)
@@ -141,8 +141,7 @@ class _Trial:
         later = await asyncio.to_thread(read_machine)
         own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
         busy = between(state, later, own)["other_cpu_percent"]
-        told = self.told(STOPPED if self.why else status, measured_s, before, after)
-        return {**told, "other_cpu_percent": busy}
+        return self.told(STOPPED if self.why else status, measured_s, before, after, busy)
 
     async def warm_up(self, session: aiohttp.ClientSession) -> None:
         """Send one request for each stream. Raises DrafthouseError when none is answered in the trial's time."""
@@ -181,14 +180,16 @@ class _Trial:
             middle = sorted(self.ratios)[len(self.ratios) // 2]
             self.why = f"{middle:.2f} x the leader's speed after {done} of {total} prompts"
 
-    def told(self, status: str, measured_s: float, before: Snapshot, after: Snapshot) -> dict[str, Any]:
+    def told(
+        self, status: str, measured_s: float, before: Snapshot, after: Snapshot, busy: float | None
+    ) -> TrialResult:
         """Return the trial as plain data; no texts but where they are asked for: it travels and is kept."""
         bad = [one for one in self.requests if one["status"] != REQUEST_OK]
         acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
         drafted = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
         length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
         greedy = [one for one in self.requests if one["status"] == REQUEST_OK and one["temperature"] == 0]
-        told: dict[str, Any] = {
+        told: TrialResult = {
             "schema": SCHEMA,
             "arm": self.endpoint.arm,
             "status": FAILED if bad else status,
@@ -202,13 +203,10 @@ class _Trial:
             "drafted": bool(drafted) or length > 1.0,
             "acceptance": acceptance,
             "outputs": {_pair(one): _fingerprint(one) for one in greedy},
+            "other_cpu_percent": busy,
         }
         if self.options.texts:
-            told["answers"] = [
-                {name: value for name, value in one.items() if name in _ANSWER}
-                | {"group": "final", "prompt_id": _pair(one)}
-                for one in greedy
-            ]
+            told["answers"] = list(map(_answer, greedy))
         return told
 
     def tpot_ms(self) -> dict[str, float]:
@@ -221,11 +219,25 @@ class _Trial:
         return found
 
 
-def _tpot(request: Mapping[str, Any]) -> float | None:
+def _answer(request: Request) -> Answer:
+    return {
+        "group": "final",
+        "prompt_id": _pair(request),
+        "status": request["status"],
+        "temperature": request["temperature"],
+        "text": request["text"],
+        "reasoning_text": request["reasoning_text"],
+        "tool_calls": request["tool_calls"],
+        "pieces": request["pieces"],
+        "output_tokens": request["output_tokens"],
+    }
+
+
+def _tpot(request: Request) -> float | None:
     value = request["tpot_ms"]
     return float(value) if request["status"] == REQUEST_OK and value and value > 0 else None
 
 
-def _fingerprint(request: Mapping[str, Any]) -> str:
+def _fingerprint(request: Request) -> str:
     text = f"{request['reasoning_text']}{request['text']}"
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT]

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..profiles.overrides import laid_over
+
+if TYPE_CHECKING:
+    from ..bench.outcome import Status
+    from ..bench.result_types import Acceptance, ToolCall
+    from ..profiles.profile_types import Unchecked
 
 #: How a trial can end. Only "ok" is ever a winner.
 OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"
@@ -17,19 +24,10 @@ Settings = tuple[tuple[str, Any], ...]
 """Tuned options as (path, value), the path as in a profile: `serve.threads`, `speculation.options.min_probability`."""
 
 
-def laid_over(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``more`` laid over ``base``, mapping by mapping; a None stays (to the resolver it takes a key away)."""
-    merged = dict(base)
-    for key, value in more.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else value
-    return merged
-
-
-def at_path(path: str, value: Any) -> dict[str, Any]:
+def at_path(path: str, value: object) -> Unchecked:
     """Return ``value`` under a dotted path: `a.b` gives `{"a": {"b": value}}`."""
     *parents, last = path.split(".")
-    data: dict[str, Any] = {last: value}
+    data: Unchecked = {last: value}
     for parent in reversed(parents):
         data = {parent: data}
     return data
@@ -42,7 +40,7 @@ class Candidate:
     family: str
     tokens: int
     settings: Settings = ()
-    overrides: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    overrides: Unchecked = field(default_factory=dict, compare=False)
     """What is laid over the profile to get it."""
 
     @property
@@ -60,7 +58,7 @@ class Family:
     tokens: tuple[int, ...]
     """Every K that may be tried, ascending."""
     first: int
-    overrides: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    overrides: Unchecked = field(default_factory=dict, compare=False)
 
     def candidate(self, tokens: int, settings: Settings = ()) -> Candidate:
         """Return the candidate with K = ``tokens``."""
@@ -129,6 +127,45 @@ class Task:
         return f"{self.candidate.id} | {self.arm} | {self.part} {self.first}+{self.count} | {self.turn}.{self.attempt}"
 
 
+class Answer(TypedDict):
+    """What the outputs gate reads of an answer (`analysis/output_equality.py`), beside its round."""
+
+    group: str
+    prompt_id: str
+    status: Status
+    temperature: float
+    text: str
+    reasoning_text: str
+    tool_calls: list[ToolCall] | None
+    pieces: list[int]
+    output_tokens: int | None
+
+
+class Facts(TypedDict, total=False):
+    """What is kept beside a trial's times; ``outputs`` are fingerprints of the answers at temperature 0, by prompt."""
+
+    acceptance: Acceptance | None
+    outputs: dict[str, str]
+    drafted: bool
+    output_tokens: int
+    ended_unix_s: float
+    other_cpu_percent: float | None
+    answers: list[Answer]
+
+
+class TrialResult(Facts):
+    """What a trial on the box answers (`trial.measure_trial`)."""
+
+    schema: str
+    arm: str
+    status: str
+    why: str
+    asked: int
+    failed: int
+    measured_s: float
+    tpot_ms: dict[str, float]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a trial brought: times in seconds, TPOT in ms for each prompt that was answered."""
@@ -143,8 +180,7 @@ class Outcome:
     """Of that, asking the prompts."""
     why: str = ""
     """Why it did not end well, or ended early."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is kept beside: acceptance, whether it drafted, fingerprints of its answers."""
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def overhead_s(self) -> float:

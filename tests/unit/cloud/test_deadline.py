@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from drafthouse.cloud.deadline import armed, clocks, deadline_of, onstart
+from drafthouse.cloud.deadline import deadline_of, onstart
 from drafthouse.cloud.vast.body import LONGEST_ONSTART, onstart_of
 from drafthouse.cloud.vast.client import VastClient
+from drafthouse.core.procfs import clocks
 from tests.fakes.vast_server import ALWAYS, Fault, Running, vast_server
-from tests.support.deadline_box import DEADLINE, HOUR, URL, Box, loaded, written
+from tests.support.deadline_box import DEADLINE, HOUR, URL, Box, armed, loaded, written
 
 pytestmark = pytest.mark.processes
 

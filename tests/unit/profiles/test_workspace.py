@@ -39,6 +39,12 @@ def test_no_such_inventory() -> None:
         site_of_inventory("laptop")
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "../mixed", ""])
+def test_a_suite_that_there_is_not(name: str) -> None:
+    with pytest.raises(DrafthouseError, match="needed: one of: articles"):
+        resolved("cpu-smollm2-ngram", experiment={"suites": [name]})
+
+
 def test_small_models_run_side_by_side_and_large_ones_in_turns() -> None:
     steps = resolved("cpu-smollm2-ngram")["experiment"]["steps"]
     assert [(step["round"], step["arms"]) for step in steps] == [

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drafthouse.bench.groups import StepOptions, plan_groups
-from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.formats import suite_from_lines
 from drafthouse.prompts.loader import load_suite
@@ -140,6 +140,22 @@ def test_a_mixture_keeps_what_its_prompts_ask() -> None:
         ({"request": {"temperature": 0.3}}, "request.temperature"),
         ({"request": {"tools": []}}, "request.tools"),
         ({"request": ["top_p"]}, "request"),
+        # Beside a text such a key can't even be sorted, as a prompt's hash does; alone JSON makes it a text.
+        ({"request": {"logit_bias": {50256: -100, "9.5": 1}}}, "request.logit_bias.50256"),
+        ({"request": {None: 1}}, "request.None"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"enum": [{9.5: 1, "b": 2}]}}}]},
+            "tools[0].function.parameters.enum[0].9.5",
+        ),
+        (
+            {"response_format": {**FORM, "json_schema": {"name": "a", "schema": {"properties": {True: {}}}}}},
+            "response_format.json_schema.schema.properties.True",
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "text", 2: 3}]}]}, "messages[0].content[0].2"),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "a", 1.5: "b"}]}]},
+            "messages[0].tool_calls[0].1.5",
+        ),
     ],
 )
 def test_one_problem_with_its_place(prompt: Data, where: str) -> None:
@@ -156,6 +172,13 @@ def test_one_problem_with_its_place(prompt: Data, where: str) -> None:
 )
 def test_one_problem_of_a_kind(kind: Data, where: str) -> None:
     assert places(suite(kind)) == [where]
+
+
+def test_a_key_that_is_no_text_is_told_as_any_problem() -> None:
+    with pytest.raises(DrafthouseError) as caught:
+        check_suite(suite(request={"logit_bias": {50256: -100}}), "s.yml")
+    where = "s.yml: kinds.k.prompts[0].request.logit_bias.50256"
+    assert caught.value.problems == [Problem("a name that is 50256", "text", "put it in quotes", where)]
 
 
 def test_the_nearest_tool_is_named() -> None:

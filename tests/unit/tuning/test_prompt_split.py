@@ -59,7 +59,7 @@ def test_they_travel_as_plain_data_and_become_requests() -> None:
         assert body["max_tokens"] <= 64
 
 
-def made(kinds: dict[str, int], wanted: int | None = None, **experiment: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def made(kinds: dict[str, int], wanted: int | None = None, **experiment: Any) -> tuple[Any, Any]:
     """Return a resolved profile with so many prompts of each kind, and its suites as they are."""
     whole = {
         "own": {
@@ -89,7 +89,7 @@ def made(kinds: dict[str, int], wanted: int | None = None, **experiment: Any) ->
     return {"profile": "p", "experiment": given, "suites": trimmed}, whole
 
 
-OWN = {
+OWN: Any = {
     "name": SUITE,
     "kinds": {
         "chat": {
@@ -114,7 +114,7 @@ def test_too_few_are_refused() -> None:
     assert "4 prompts to search with and 4 to judge by" in caught.value.problems[0].found
 
 
-def _with_suite(given: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _with_suite(given: tuple[Any, Any]) -> tuple[Any, Any, Any]:
     return given[0], OWN, given[1]
 
 

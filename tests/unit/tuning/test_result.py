@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from drafthouse.tuning.result import (
     NO_FASTER,
     UNCONFIRMED,
     WRONG_OUTPUT,
-    as_data,
+    as_json,
     company,
     evidence,
     judge,
@@ -45,7 +46,8 @@ OTHER = Candidate(
     "ngram-simple", 6, (),
     {"speculation": {"method": "ngram-simple", "draft": None, "options": None, "num_speculative_tokens": 6}},
 )  # fmt: skip
-PROMPTS = TunePrompts(({"kind": "chat"},) * 8, ({"kind": "chat"},) * 12, 4, ("a note",))
+ASK: Any = {"kind": "chat"}
+PROMPTS = TunePrompts((ASK,) * 8, (ASK,) * 12, 4, ("a note",))
 
 
 def outcomes(
@@ -206,7 +208,7 @@ def test_the_new_profile_is_one_and_resolves_to_the_winner(winner: Candidate, ex
     house = load_house(ROOT)
     profile = house.profiles["cpu-smollm2-draft"]
     given = found(winner, 1.5, 1.8)
-    about = {"from": "cpu-smollm2-draft", "date": "2026-11-22", "inventory": "local", "budget_s": 1800}
+    about: Any = {"from": "cpu-smollm2-draft", "date": "2026-11-22", "inventory": "local", "budget_s": 1800}
     text = profile_yaml(tuned_profile(profile, winner, evidence(given, judge(given), about, PROMPTS)))
     new = yaml.safe_load(text)
     findings = Findings("new")
@@ -228,7 +230,7 @@ def test_the_new_profile_is_one_and_resolves_to_the_winner(winner: Candidate, ex
 
 
 def test_all_of_it_as_data() -> None:
-    data = as_data(found(SMALLER, 1.5, 1.8), judge(found(SMALLER, 1.5, 1.8)))
+    data = json.loads(as_json(found(SMALLER, 1.5, 1.8), judge(found(SMALLER, 1.5, 1.8))))
     assert data["schema"] == "drafthouse.tuned/1"
     assert [one["candidate"] for one in data["tried"]] == [OWN.id, SMALLER.id, "draft-simple d K=16"]
     assert len(data["final"]) == 3

@@ -105,7 +105,7 @@ def test_the_reason_is_read_out_of_what_ansible_says(tmp_path: Path, script: str
     assert played.why == why
 
 
-def ask(number: int) -> dict[str, Any]:
+def ask(number: int) -> Any:
     return {"prompt_id": f"p{number}", "messages": [], "kind": "chat"}
 
 
@@ -121,9 +121,10 @@ def test_a_task_asks_its_prompts_and_begins_again_behind_the_last() -> None:
     assert names(Task(CANDIDATE, part=FINAL, first=0, count=6)) == [f"p{n}" for n in range(50, 56)]
 
 
-TRIAL_DATA: dict[str, Any] = {
+TRIAL_DATA: Any = {
     "status": OK, "why": "", "asked": 4, "failed": 0, "measured_s": 3.0, "tpot_ms": {"p0": 10.0}, "drafted": True,
     "acceptance": {"spec_decode_acceptance_length": 3.1}, "outputs": {}, "output_tokens": 100,
+    "ended_unix_s": 1.8e9, "other_cpu_percent": None,
 }  # fmt: skip
 
 
@@ -139,7 +140,8 @@ TRIAL_DATA: dict[str, Any] = {
     ],
 )
 def test_what_a_trial_means(changes: dict[str, Any], arm: str, status: str, why: str) -> None:
-    outcome = outcome_of({**TRIAL_DATA, **changes}, Task(CANDIDATE, arm))
+    trial: Any = {**TRIAL_DATA, **changes}
+    outcome = outcome_of(trial, Task(CANDIDATE, arm))
     assert outcome.status == status
     assert outcome.why.startswith(why)
 
@@ -296,6 +298,7 @@ def test_started_is_what_runs(tmp_path: Path) -> None:
 
 
 def test_answers_of_the_last_step_are_kept() -> None:
-    answers = [{"prompt_id": "a/b", "text": "x"}]
-    assert outcome_of({**TRIAL_DATA, "answers": answers}, Task(CANDIDATE)).facts["answers"] == answers
+    answers: Any = [{"prompt_id": "a/b", "text": "x"}]
+    trial: Any = {**TRIAL_DATA, "answers": answers}
+    assert outcome_of(trial, Task(CANDIDATE)).facts["answers"] == answers
     assert "answers" not in outcome_of(TRIAL_DATA, Task(CANDIDATE)).facts

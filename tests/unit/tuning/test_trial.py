@@ -135,7 +135,7 @@ def test_names_of_pairs() -> None:
 
 def test_two_suites_with_prompts_of_the_same_id_are_two() -> None:
     with clock_server(**QUICK) as server:
-        twice = [{**ask, "suite": suite} for suite in ("mine", "yours") for ask in asks(2)]
+        twice: list[Any] = [{**ask, "suite": suite} for suite in ("mine", "yours") for ask in asks(2)]
         trial = run_trial(Endpoint("speculative", server.base_url, "clock"), twice, TrialOptions(texts=True))
     names = ["mine/p0", "mine/p1", "yours/p0", "yours/p1"]
     assert list(trial["tpot_ms"]) == list(trial["outputs"]) == names
@@ -153,7 +153,7 @@ def test_texts_come_only_where_they_are_asked_for_and_are_what_the_gate_reads() 
 
 
 def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:
-    resolved = {"site": {"host": "127.0.0.1", "port": 1}, "key_file": str(tmp_path / "key")}
+    resolved: Any = {"site": {"host": "127.0.0.1", "port": 1}, "key_file": str(tmp_path / "key")}
     with pytest.raises(DrafthouseError) as caught:
         endpoint_of(resolved, "baseline")
     (problem,) = caught.value.problems
@@ -163,7 +163,7 @@ def test_a_key_that_is_not_on_the_box_is_named(tmp_path: Any) -> None:
 
 def test_the_address_is_that_of_the_served_arm(tmp_path: Any) -> None:
     (tmp_path / "key").write_text("k\n")
-    resolved = {
+    resolved: Any = {
         "site": {"host": "127.0.0.1", "port": 8123},
         "target": {"served_name": "m"},
         "engine": {"metrics": {"path": "/prometheus/metrics"}},

@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.errors import Problem
 from .client import VastClient
 from .errors import VastError
-from .http import Row
 from .ledger import CONSOLE, DESTROYED, LABEL, Book, Rental, id_of, mark_of, read
+
+if TYPE_CHECKING:
+    from .rows import Instance, Priced
 
 OURS, ANYONES, THEIRS = "ours", "anyones", "theirs"
 _WHY = {
@@ -36,7 +39,7 @@ _WHY = {
 class Stray:
     """An instance with a label of Drafthouse that this ledger does not know."""
 
-    row: Row
+    row: Instance
     id: str
     whose: str
 
@@ -95,7 +98,7 @@ class Compared:
         ]
 
 
-def compared(client: VastClient, ledger: Path, rows: Collection[Row] | None = None) -> Compared:
+def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None = None) -> Compared:
     """Hold the ledger against what the account lists (``rows``, where that was read already).
 
     Raises DrafthouseError.
@@ -132,7 +135,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Row] | None = No
     return Compared(book.damage, strays(book, rows, client.account, mark_of(ledger)), unlisted, closed, undead, known)
 
 
-def strays(book: Book, rows: Collection[Row], account: str, mark: str) -> list[Stray]:
+def strays(book: Book, rows: Collection[Instance], account: str, mark: str) -> list[Stray]:
     """Return what is listed with a label of Drafthouse and is no rental of this ledger, nor a copy of one."""
     mine = {one.id: instances_of(one, rows, account) for one in book.rentals.values()}
     known = {int(row["id"]) for found in mine.values() for row in found}
@@ -157,12 +160,12 @@ def _whose(rental_id: str, book: Book, mark: str) -> str:
     return ANYONES if not has_mark or is_moved else THEIRS
 
 
-def instances_of(rental: Rental, rows: Collection[Row], account: str) -> list[Row]:
+def instances_of(rental: Rental, rows: Collection[Instance], account: str) -> list[Instance]:
     """Return the instances in ``account`` that are this rental: by the number that we were told, else by its label."""
     return [row for row in rows if is_instance_of(rental, row, account)]
 
 
-def is_instance_of(rental: Rental, row: Row, account: str) -> bool:
+def is_instance_of(rental: Rental, row: Instance, account: str) -> bool:
     """Tell whether an instance of ``account`` is this rental."""
     is_labelled = id_of(row.get("label")) == rental.id
     if rental.instance is None:
@@ -170,8 +173,8 @@ def is_instance_of(rental: Rental, row: Row, account: str) -> bool:
     return row.get("id") == rental.instance and (is_labelled or (rental.sealed and rental.account == account))
 
 
-def price_of(row: Row) -> str:
+def price_of(row: Priced) -> str:
     """Return in words what an instance costs."""
     price = row.get("dph_total")
-    known = isinstance(price, (int, float)) and not isinstance(price, bool)
-    return f"${float(price):.3f} an hour" if known else "at its hourly price"  # type: ignore[arg-type]
+    is_known = isinstance(price, (int, float)) and not isinstance(price, bool)
+    return f"${price:.3f} an hour" if is_known else "at its hourly price"

@@ -16,15 +16,18 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.retry import PASSING, Patience, asked_to_wait
 from .clock import ProviderClock
 from .errors import KeyRefused, NotWhole, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
-from .http import Answer, NotSent, Query, Row, Unanswered, checked_url, send
+from .http import Answer, NotSent, Unanswered, checked_url, send
 from .ledger import CONSOLE
+
+if TYPE_CHECKING:
+    from .rows import Instance, Offer, SshKey
 
 DEFAULT_URL = "https://console.vast.ai"
 KEYS_PAGE = "https://console.vast.ai/manage-keys/"
@@ -102,9 +105,10 @@ class VastClient:
 
     # --- offers and instances ------------------------------------------------------------------------
 
-    def offers(self, query: Query) -> list[Row]:
+    def offers(self, query: Mapping[str, object]) -> list[Offer]:
         """Return what a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
-        return self._rows(self._read("POST", "/api/v0/bundles/", dict(query)), "offers")
+        offers: list[Offer] = self._rows(self._read("POST", "/api/v0/bundles/", query), "offers")
+        return offers
 
     def create(self, offer: int, body: Mapping[str, object]) -> int:
         """Rent an offer and return the new instance's number.
@@ -114,7 +118,7 @@ class VastClient:
         path = f"/api/v0/asks/{int(offer)}/"
         for failed in range(1, self._patience.tries + 1):
             try:
-                answer = self._send("PUT", path, dict(body))
+                answer = self._send("PUT", path, body)
             except NotSent as error:
                 raise OutOfReach(self._no_answer(str(error), 1)) from None
             except Unanswered as error:
@@ -126,7 +130,7 @@ class VastClient:
             self._wait(pause, answer, path)
         raise AssertionError("the last try has no pause")
 
-    def instances(self) -> list[Row]:
+    def instances(self) -> list[Instance]:
         """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
 
         What is rented or ended between two pages changes the count, so a list that does not agree is read again.
@@ -145,13 +149,13 @@ class VastClient:
             )
         )
 
-    def _listed(self) -> tuple[list[Row], str]:
+    def _listed(self) -> tuple[list[Instance], str]:
         """Return what all pages list, and why that is not the whole of it ('' where it is).
 
         Each page says `success`, and in `total_instances` how many the account has in all
         (https://docs.vast.ai/api-reference/instances/show-instances-v1).
         """
-        found: dict[int, Row] = {}
+        found: dict[int, Instance] = {}
         order = json.dumps([{"col": "id", "dir": "asc"}])
         query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE)}
         seen: set[str] = set()
@@ -173,7 +177,7 @@ class VastClient:
             query["after_token"] = str(token)
         raise VastError(self._malformed("a list of instances that does not end"))
 
-    def instance(self, number: int) -> Row | None:
+    def instance(self, number: int) -> Instance | None:
         """Return one instance, or None where there is none (any more)."""
         answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
         if answer.status == 404:
@@ -189,7 +193,7 @@ class VastClient:
         row = row[0] if isinstance(row, list) else row
         if not isinstance(row, dict) or not _is_number(row.get("id")):
             raise VastError(self._malformed("an instance without a number"))
-        return row
+        return cast("Instance", row)
 
     def destroy(self, number: int) -> bool:
         """End an instance, its disk too; False where there was none (any more)."""
@@ -224,7 +228,7 @@ class VastClient:
 
     # --- SSH keys ------------------------------------------------------------------------------------
 
-    def ssh_keys(self) -> list[Row]:
+    def ssh_keys(self) -> list[SshKey]:
         """Return the account's public keys: `id` and `key`."""
         answer = self._read("GET", "/api/v0/ssh/", missing=True)
         if answer.status == 404:  # how the API says that there is none
@@ -295,7 +299,8 @@ class VastClient:
 
     # --- what answers mean ---------------------------------------------------------------------------
 
-    def _rows(self, answer: Answer, name: str) -> list[Row]:
+    def _rows(self, answer: Answer, name: str) -> Any:
+        """Return what an answer lists; each of it has a number."""
         data = answer.data
         rows = data.get(name) if isinstance(data, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):

@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from ...cloud.deadline import Clocks, clocks
-from .http import Row
+from ...core.procfs import Clocks, clocks
+
+if TYPE_CHECKING:
+    from typing import NotRequired
+
+    from .ledger import RentalFacts
+    from .rows import Instance
 
 
 class Heard(NamedTuple):
@@ -40,6 +45,16 @@ def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
     return Heard(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
 
 
+class Lease(TypedDict):
+    """Until when a box may live (``ends``), by what a clock said, and when; ``sure``: it is the provider's."""
+
+    ends: float
+    time: float
+    up: float
+    boot: str
+    sure: NotRequired[bool]
+
+
 class ProviderClock:
     """The provider's clock as its last answer set it; this machine's wall clock until there is one."""
 
@@ -62,7 +77,7 @@ class ProviderClock:
         return Heard(now.wall if said is None else said, now.up, now.boot)
 
 
-def ends_at(row: Row, deadline: float | None, facts: Mapping[str, Any], begun: float | None) -> float | None:
+def ends_at(row: Instance, deadline: float | None, facts: RentalFacts, begun: float | None) -> float | None:
     """Return when an instance is due, by the provider's clock: so long after its start as it was rented for.
 
     For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line
@@ -76,12 +91,12 @@ def ends_at(row: Row, deadline: float | None, facts: Mapping[str, Any], begun: f
     return float(start) + life if life is not None and isinstance(start, (int, float)) else deadline
 
 
-def lease_of(ends: float, clock: Heard) -> dict[str, Any]:
+def lease_of(ends: float, clock: Heard) -> Lease:
     """Return until when a box may live, by the clock that says so, as plain data for `left_of`."""
-    return {"ends": round(ends, 1), **clock._asdict()}
+    return {"ends": round(ends, 1), "time": clock.time, "up": clock.up, "boot": clock.boot}
 
 
-def left_of(lease: Mapping[str, Any], now: Clocks) -> float:
+def left_of(lease: Lease, now: Clocks) -> float:
     """Return the seconds that are left; by the wall clock where this machine has been restarted since."""
     said = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
     return float(lease["ends"]) - (now.wall if said is None else said)

@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DrafthouseError, Problem
 from .account import ANYONES, THEIRS, Stray, instances_of, is_instance_of, price_of, strays
 from .client import VastClient
 from .errors import KeyRefused, VastError
-from .http import Row
 from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten, Rental, mark_of, read, record
+
+if TYPE_CHECKING:
+    from .rows import Instance, Priced
 
 SETTLE_S = 60.0
 # So long after its deadline a box's own watch has asked to be destroyed and to be stopped, several times each.
@@ -112,13 +114,17 @@ def end(
     return ended
 
 
-def still_billing(row: Row, why: str) -> Problem:
-    """Return what to say of an instance of ours that could not be ended."""
+def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Problem:
+    """Return what to say of an instance of ours that could not be ended; ``row`` is how it is listed, if it is."""
+    number = row["id"] if row else rental.instance or "(its number was never told)"
+    priced: Priced = {"dph_total": rental.facts.get("price_per_hour")}
+    if row and "dph_total" in row:
+        priced = row
     return Problem(
-        f"instance {row.get('id')} still bills, {price_of(row)} ({why})",
+        f"instance {number} still bills, {price_of(priced)} ({why})",
         "nothing of ours billing",
         f"make destroy; or end it by hand at {CONSOLE}",
-        str(row.get("label") or "vast.ai"),
+        rental.label,
     )
 
 
@@ -147,12 +153,12 @@ def _is_unanswered(rental: Rental) -> bool:
 def _settled(
     client: VastClient,
     rental: Rental,
-    rows: list[Row],
+    rows: list[Instance],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
     settle_s: float,
     tell: Callable[[str], None],
-) -> list[Row]:
+) -> list[Instance]:
     """Read the list again until it has an unanswered rental, or the request is so old that it never will."""
     if not _is_unanswered(rental):
         return rows
@@ -178,13 +184,7 @@ def _age_s(client: VastClient, rental: Rental) -> float:
 
 
 def _may_bill(rental: Rental, error: VastError) -> Problem:
-    return still_billing(_row_of(rental), f"or it may: {error.problems[0].found}")
-
-
-def _row_of(rental: Rental) -> Row:
-    """Return what the ledger alone knows of an instance."""
-    number = rental.instance or "(its number was never told)"
-    return {"id": number, "label": rental.label, "dph_total": rental.facts.get("price_per_hour")}
+    return still_billing(rental, f"or it may: {error.problems[0].found}")
 
 
 def _not_listed(
@@ -203,7 +203,7 @@ def _not_listed(
     elif row is not None:
         # No checksum vouches for the number, and the label is another: it may be anybody's.
         label = f"no checksum vouches for its number, and that one is labelled {str(row.get('label'))!r}"
-        ended.billing.append(still_billing(_row_of(rental), f"or it may: {label}"))
+        ended.billing.append(still_billing(rental, f"or it may: {label}"))
     else:
         _not_there(ledger, rental, client.account, why, ended, tell)
 
@@ -220,7 +220,7 @@ def _end_unlisted(
     """End without a list what the ledger has a number of; what it has none of stays open, and is said."""
     for rental in wanted:
         if rental.is_open and rental.instance is None:
-            ended.billing.append(still_billing(_row_of(rental), "or it may: without a list it is not found"))
+            ended.billing.append(still_billing(rental, "or it may: without a list it is not found"))
         elif rental.is_open:
             _not_listed(client, ledger, rental, why, ended, tell)
     _see_them_gone(client, ledger, ended, sleep, has_list=False)
@@ -243,14 +243,13 @@ def _end_stray(
 
 
 def _destroy(
-    client: VastClient, ledger: Path, rental: Rental, row: Row, why: str, ended: Ended, tell: Callable[[str], None]
+    client: VastClient, ledger: Path, rental: Rental, row: Instance, why: str, ended: Ended, tell: Callable[[str], None]
 ) -> None:
     number = int(row["id"])
     try:
         was_there = client.destroy(number)
     except VastError as error:
-        price = {"dph_total": rental.facts.get("price_per_hour"), **row}
-        ended.billing.append(still_billing(price, error.problems[0].found))
+        ended.billing.append(still_billing(rental, error.problems[0].found, row))
         return
     (ended.destroyed if was_there else ended.gone).append(rental.label)
     if was_there:
@@ -315,7 +314,7 @@ def _see_them_gone(
             why = f"destroyed, and not seen gone: {error.problems[0].found}"
             break
     for rental, number in left:
-        ended.billing.append(still_billing({**_row_of(rental), "id": number}, why))
+        ended.billing.append(still_billing(rental, why, {"id": number}))
         _note(ledger, UNSURE, rental, ended, instance=number, account=client.account)
 
 

@@ -21,11 +21,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from ...core.errors import DrafthouseError, Problem
 
-#: A row of an answer: others' data, any of which may be missing or of another type.
-Row = Mapping[str, Any]
-#: A search in the words of the API: `{"num_gpus": {"eq": 2}}`.
-Query = dict[str, Any]
-
 # Bytes of an answer that are read; a search of 64 offers is about 200 KB.
 _MOST = 32 << 20
 # Nothing can have reached the other side.

@@ -11,11 +11,14 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ...cloud.deadline import deadline_of
-from .http import Row
 from .ledger import id_of
+
+if TYPE_CHECKING:
+    from .clock import Lease
+    from .rows import Instance
 
 RUNNING = "running"
 # No way leads on from these; only destroying ends the bill.
@@ -25,24 +28,62 @@ API_PORTS = (8443, 443, 8000)
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 
 
+class HostVariables(TypedDict, total=False):
+    """The Ansible variables of an instance: ``drafthouse_*`` are what the house reads, ``vast_*`` for people's groups.
+
+    What is not known is not there.
+    """
+
+    ansible_user: str
+    ansible_host: str
+    ansible_port: int
+    ansible_ssh_common_args: str
+    drafthouse_instance: int
+    drafthouse_label: str
+    drafthouse_deadline: int | None
+    drafthouse_vast_url: str
+    drafthouse_vast_key_env: str
+    drafthouse_is_vm: bool
+    drafthouse_price_per_hour: float | None
+    drafthouse_currency: str
+    drafthouse_api_address: str
+    drafthouse_api_port: int
+    drafthouse_lease: Lease
+    vast_account: str
+    vast_label: str
+    vast_status: str
+    vast_status_message: str
+    vast_gpu_name: str
+    vast_num_gpus: int | None
+    vast_gpu_memory_gb: float | None
+    vast_driver: str
+    vast_cuda_max_good: float | None
+    vast_disk_gb: float | None
+    vast_down_cost_per_gb: float | None
+    vast_up_cost_per_gb: float | None
+    vast_machine: int | None
+    vast_geolocation: str
+    vast_image: str
+    vast_ports: dict[str, int]
+
+
 def host_of(
-    instance: Row,
+    instance: Instance,
     *,
     account: str = "",
     url: str = "",
     known_hosts: str = "",
     api_ports: Sequence[int] = API_PORTS,
-) -> dict[str, Any]:
+) -> HostVariables:
     """Return the Ansible variables of an instance; without `ansible_host` where it has no address for SSH yet.
 
-    ``drafthouse_*`` are what the house reads, ``vast_*`` what a person may group by. ``known_hosts`` is the file of the
-    controller in which the keys of rented machines are kept, by the number of the instance: the next one at the same
-    address and port is another machine.
+    ``known_hosts`` is the file of the controller in which the keys of rented machines are kept, by the number of the
+    instance: the next one at the same address and port is another machine.
     """
     number = int(instance["id"])
     label = _text(instance.get("label"))
     ports = outer_ports(instance)
-    found: dict[str, Any] = {
+    found: HostVariables = {
         "ansible_user": "root",
         "drafthouse_instance": number,
         "drafthouse_label": label,
@@ -69,31 +110,31 @@ def host_of(
         "vast_ports": {inner: outer for inner, (_, outer) in ports.items()},
     }
     if reached := ssh_address(instance):
-        found |= {"ansible_host": reached[0], "ansible_port": reached[1]}
+        found["ansible_host"], found["ansible_port"] = reached
     if known_hosts:
         found["ansible_ssh_common_args"] = _ssh_arguments(number, known_hosts)
     mapped = next((ports[f"{port}/tcp"] for port in api_ports if f"{port}/tcp" in ports), None)
     if mapped:
-        found |= {"drafthouse_api_address": mapped[0], "drafthouse_api_port": mapped[1]}
-    return {name: value for name, value in found.items() if value is not None and value != ""}
+        found["drafthouse_api_address"], found["drafthouse_api_port"] = mapped
+    return cast("HostVariables", {name: value for name, value in found.items() if value is not None and value != ""})
 
 
-def name_of(instance: Row) -> str:
+def name_of(instance: Instance) -> str:
     """Return the name of the host: numbers are unique over all accounts, and never come back."""
     return f"vast-{int(instance['id'])}"
 
 
-def status_of(instance: Row) -> str:
+def status_of(instance: Instance) -> str:
     """Return what an instance does; one that nothing is known of yet is being created."""
     return _text(instance.get("actual_status")) or "created"
 
 
-def is_vm(instance: Row) -> bool:
+def is_vm(instance: Instance) -> bool:
     """Tell whether an instance is a whole machine (systemd, Docker) and no container: vast.ai's VMs have its image."""
     return "vastai/kvm" in _text(instance.get("image_uuid"))
 
 
-def ssh_address(instance: Row) -> tuple[str, int] | None:
+def ssh_address(instance: Instance) -> tuple[str, int] | None:
     """Return address and port for SSH: direct where it is mapped, otherwise vast.ai's proxy, which VMs do not have."""
     ports = outer_ports(instance)
     if "22/tcp" in ports:
@@ -105,7 +146,7 @@ def ssh_address(instance: Row) -> tuple[str, int] | None:
     return address, port + ("jupyter" in _text(instance.get("image_runtype")))
 
 
-def outer_ports(instance: Row) -> dict[str, tuple[str, int]]:
+def outer_ports(instance: Instance) -> dict[str, tuple[str, int]]:
     """Return where each port (`8000/tcp`) is reached from outside; nothing while the API does not know it."""
     address, ports = _address(instance.get("public_ipaddr")), instance.get("ports")
     if isinstance(ports, str):
@@ -122,11 +163,11 @@ def outer_ports(instance: Row) -> dict[str, tuple[str, int]]:
 
 
 def chosen(
-    hosts: Iterable[Mapping[str, Any]],
+    hosts: Iterable[HostVariables],
     labels: Sequence[str],
     statuses: Collection[str],
     known: Collection[str] | None,
-) -> list[Row]:
+) -> list[HostVariables]:
     """Return the hosts with one of the labels (patterns) and statuses; with ``known`` only rentals of those ids."""
     found = []
     for host in hosts:

@@ -25,11 +25,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.files import sync
 from ...core.locks import take
+
+if TYPE_CHECKING:
+    from typing import NotRequired
 
 FILE = "ledger.jsonl"
 CONSOLE = "https://cloud.vast.ai/instances/"
@@ -54,6 +57,31 @@ class NotWritten(DrafthouseError):
     """A line could not be put on the disk."""
 
 
+class RentalFacts(TypedDict, total=False):
+    """What events say of a rental besides; a file's words, of any type until somebody has looked."""
+
+    deadline: object
+    hours: object
+    asked_at: object
+    account: object
+    profile: object
+    offer: object
+    price_per_hour: object
+    cap: object
+    disk_gb: object
+    gpu: object
+    why: object
+
+
+class _Line(RentalFacts):
+    """An event: seconds since 1970, what, of which rental, of which instance (None where that is not known)."""
+
+    time: float
+    event: str
+    id: str
+    instance: NotRequired[int | None]
+
+
 @dataclass(frozen=True)
 class Rental:
     """What the ledger knows of one rental; ``instance`` is None while the answer to the request is not known.
@@ -69,8 +97,8 @@ class Rental:
     instance: int | None = None
     sealed: bool = True
     """Whether a checksum vouches for the instance's number."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the events said besides: profile, offer, price, ..., later ones over earlier ones."""
+    facts: RentalFacts = field(default_factory=RentalFacts)
+    """Later ones over earlier ones."""
 
     @property
     def label(self) -> str:
@@ -234,8 +262,9 @@ def _is_event(line: object) -> bool:
     )
 
 
-def _note(line: Mapping[str, Any], found: dict[str, Rental], *, sealed: bool) -> None:
-    facts = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
+def _note(line: _Line, found: dict[str, Rental], *, sealed: bool) -> None:
+    said = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
+    facts = cast("RentalFacts", said)
     before = found.get(line["id"])
     if before is None or line["event"] == INTENT:
         deadline, account = facts.get("deadline"), facts.get("account")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...cloud.deadline import deadline_of
 from .account import THEIRS, instances_of, strays
 from .client import VastClient
 from .clock import ends_at
 from .destroy import OVERDUE_S
-from .http import Row
 from .ledger import Rental, id_of, mark_of, read
+
+if TYPE_CHECKING:
+    from .rows import Instance
 
 
 def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]]:
@@ -53,7 +56,7 @@ def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]
     return shown, notes
 
 
-def _line(row: Row, rental: Rental, now: float) -> list[str]:
+def _line(row: Instance, rental: Rental, now: float) -> list[str]:
     begun = row.get("start_date")
     hours = max(0.0, now - (begun if isinstance(begun, (int, float)) else rental.begun)) / 3600
     price, due = cost_an_hour(row), due_at(row, rental)
@@ -70,14 +73,14 @@ def _line(row: Row, rental: Rental, now: float) -> list[str]:
     ]
 
 
-def due_at(row: Row, rental: Rental) -> float:
+def due_at(row: Instance, rental: Rental) -> float:
     """Return when an instance is to end by the provider's clock, unix seconds."""
     # A rental whose announcement was lost has the deadline of its label alone.
     deadline = rental.deadline or deadline_of(str(row.get("label"))) or 0
     return ends_at(row, deadline, rental.facts, rental.begun) or deadline
 
 
-def _overdue(row: Row, rental: Rental, now: float) -> str:
+def _overdue(row: Instance, rental: Rental, now: float) -> str:
     """Return what to say of an instance that should have ended itself and did not, '' of any other."""
     late_s, number = now - due_at(row, rental), row["id"]
     if late_s < OVERDUE_S:
@@ -88,10 +91,8 @@ def _overdue(row: Row, rental: Rental, now: float) -> str:
     return f"{late}: {what}; make destroy ARGS={number}"
 
 
-def cost_an_hour(row: Row) -> float:
+def cost_an_hour(row: Instance) -> float:
     """Return what an instance costs an hour as it stands: a stopped one still its disk. Without traffic; $."""
-    whole, disk = (
-        float(row[key]) if isinstance(row.get(key), (int, float)) else 0.0
-        for key in ("dph_total", "storage_total_cost")
-    )
+    prices = row.get("dph_total"), row.get("storage_total_cost")
+    whole, disk = (float(price) if isinstance(price, (int, float)) else 0.0 for price in prices)
     return disk if row.get("actual_status") in ("stopped", "exited") else whole

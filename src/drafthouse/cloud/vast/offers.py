@@ -14,15 +14,20 @@ The price of an hour, the only one that is compared with the cap:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.table import table
 from ...profiles.rental_spec import MEMORY_TOLERANCE
 from ...profiles.resolved_types import Rental, ResolvedProfile
-from .http import Query, Row
+
+if TYPE_CHECKING:
+    from .rows import Offer, Priced
+
+    #: A search in the words of the API: `{"num_gpus": {"eq": 2}}`.
+    Query = dict[str, str | int | Mapping[str, bool | float | Sequence[str]] | Sequence[Sequence[str]]]
 
 HOURS_OF_A_MONTH = 720
 # A search answers with no more than this, whatever is asked for.
@@ -68,7 +73,7 @@ class Price:
 class Choice:
     """An offer that fits, with its price."""
 
-    offer: Row
+    offer: Offer
     price: Price
 
     @property
@@ -123,7 +128,7 @@ def driver_number(version: str) -> int:
     return (major * 1000 + minor) * 1000 + patch
 
 
-def priced(offer: Row, rental: Rental, hours: float) -> Price:
+def priced(offer: Priced, rental: Rental, hours: float) -> Price:
     """Return the price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
 
     Where the answer has no price of the bare box, its total counts as one: the disk is then counted twice rather
@@ -136,12 +141,21 @@ def priced(offer: Row, rental: Rental, hours: float) -> Price:
     return Price(max(base, whole - disk), disk, traffic, hours)
 
 
-def figures_of(row: Row) -> dict[str, Any]:
-    """Return the prices that an instance shows; an answer may leave some out."""
-    return {key: row[key] for key in (*_PRICES, "dph_base") if _is_figure(row.get(key))}
+def figures_of(instance: Priced, offer: Priced) -> Priced:
+    """Return the prices that an instance shows; those that it does not (yet) are the offer's, which had all of them."""
+
+    def shown(key: str) -> object:
+        return instance.get(key) if _is_figure(instance.get(key)) else offer.get(key)
+
+    return {
+        "dph_total": shown("dph_total"),
+        "dph_base": shown("dph_base"),
+        "storage_cost": shown("storage_cost"),
+        "inet_down_cost": shown("inet_down_cost"),
+    }
 
 
-def unfit(offer: Row, resolved: ResolvedProfile, limits: Limits) -> list[str]:
+def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     """Return why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
     rental = resolved["rental"]
     least = {
@@ -174,14 +188,14 @@ def unfit(offer: Row, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     if limits.verified and not _is_verified(offer):
         why.append("not verified")
     price = priced(offer, rental, limits.hours)
-    if unpriced := [key for key in _PRICES if not _is_figure(offer.get(key)) or offer[key] < 0]:
+    if unpriced := [key for key in _PRICES if not _is_figure(offer.get(key)) or _number(offer, key) < 0]:
         why.append(f"no {', '.join(unpriced)}")
     elif not 0 < price.hour <= limits.max_price:
         why.append(f"${price.hour:.3f} an hour, more than {limits.max_price:g}")
     return why
 
 
-def choices(offers: Iterable[Row], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
+def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
     """Return the offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
     fitting = [
         Choice(offer, priced(offer, resolved["rental"], limits.hours))
@@ -199,7 +213,7 @@ def choices(offers: Iterable[Row], resolved: ResolvedProfile, limits: Limits) ->
     )
 
 
-def none_fits(offers: Sequence[Row], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
+def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
     """Return what to say where no offer fits: the cheapest price there is, or what each offer lacks."""
     rental = resolved["rental"]
     needed = (
@@ -245,11 +259,11 @@ def _row(one: Choice) -> list[str]:
     ]
 
 
-def _is_verified(offer: Row) -> bool:
+def _is_verified(offer: Offer) -> bool:
     return offer.get("verified") is True or offer.get("verification") == "verified"
 
 
-def _number(offer: Row, key: str) -> float:
+def _number(offer: Priced, key: str) -> float:
     """Return a figure of an answer; 0 where it is missing or none, which every least value is above."""
     value = offer.get(key)
     return float(value) if _is_figure(value) else 0.0  # type: ignore[arg-type]  # _is_figure has looked

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DrafthouseError, Problem
 from ...profiles.resolved_types import ResolvedProfile
@@ -22,11 +22,15 @@ from .body import body_of, ports_of
 from .client import VastClient
 from .destroy import StillBilling, end
 from .errors import OfferGone, OutcomeUnknown, OutOfReach, VastError
-from .http import Row
 from .instances import RUNNING as IS_RUNNING
 from .instances import TERMINAL, outer_ports, ssh_address
 from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, NotWritten, label_of, mark_of, new_id, record
 from .offers import Choice, Limits, Price, choices, figures_of, none_fits, offers_table, priced, query_of
+
+if TYPE_CHECKING:
+    from .body import RentRequest
+    from .ledger import RentalFacts
+    from .rows import Instance
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Rented:
     instance: int
     label: str
     deadline: int
-    row: Row
+    row: Instance
     price: Price
 
 
@@ -161,7 +165,7 @@ class _Attempt:
         # In the provider's time: this machine's clock may be set before the box is due.
         self.asked_at = world.client.clock.now()
         self.deadline = int(self.asked_at + limits.hours * 3600)
-        self.terms: dict[str, Any] = {
+        self.terms: RentalFacts = {
             "deadline": self.deadline,
             "hours": limits.hours,
             "asked_at": round(self.asked_at, 1),
@@ -202,7 +206,7 @@ class _Attempt:
         # Each line can do without the first one, should that be damaged.
         record(self.world.ledger, event, self.id, instance=self.number, **self.terms, **facts)
 
-    def _create(self, body: Mapping[str, object]) -> None:
+    def _create(self, body: RentRequest) -> None:
         """Send the request; where its answer is lost, look for the label."""
         world = self.world
         world.tell(f"renting offer {self.choice.number} as {self.label}")
@@ -271,20 +275,17 @@ class _Attempt:
                 raise NotThisOne(f"it did not run after {waited / 60:.0f} min")
             world.sleep(min(self.waits.poll_s, max(0.1, self.waits.boot_s - waited)))
 
-    def _look(self, number: int) -> tuple[Row | None, str]:
+    def _look(self, number: int) -> tuple[Instance | None, str]:
         """Return the instance, and why it could not be looked at: a network that is gone may come back in time."""
         try:
             return self.world.client.instance(number), ""
         except OutOfReach as error:
             return None, error.problems[0].found
 
-    def _checked(self, row: Row) -> Price:
-        """Return what the instance really costs; NotThisOne where that is above the cap, or its disk too small.
-
-        A figure that it does not show (yet) is the offer's, which had all of them.
-        """
+    def _checked(self, row: Instance) -> Price:
+        """Return what the instance really costs; NotThisOne where that is above the cap, or its disk too small."""
         rental = self.resolved["rental"]
-        price = priced({**self.choice.offer, **figures_of(row)}, rental, self.limits.hours)
+        price = priced(figures_of(row, self.choice.offer), rental, self.limits.hours)
         if not 0 < price.hour <= self.limits.max_price:
             raise NotThisOne(f"it costs ${price.hour:.3f} an hour by now, more than {self.limits.max_price:g}")
         disk = row.get("disk_space")
@@ -295,7 +296,7 @@ class _Attempt:
             self.world.tell(f"it costs ${price.hour:.3f} an hour by now, which the cap allows")
         return price
 
-    def _reachable(self, row: Row, running_s: float) -> bool:
+    def _reachable(self, row: Instance, running_s: float) -> bool:
         """Tell whether SSH and the API's ports are mapped; after a while the proxy will do."""
         ports = outer_ports(row)
         wanted = ["22/tcp", *(f"{port}/tcp" for port in ports_of(self.resolved))]
@@ -309,7 +310,7 @@ class _Attempt:
         )
         return True
 
-    def _running(self, row: Row, price: Price) -> Rented:
+    def _running(self, row: Instance, price: Price) -> Rented:
         self._note(RUNNING, price_per_hour=round(price.hour, 4), gpu=row.get("gpu_name"))
         assert self.number is not None
         return Rented(self.id, self.number, self.label, self.deadline, row, price)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
@@ -19,8 +20,10 @@ from .account import OURS, compared
 from .client import VastClient
 from .destroy import StillBilling, end
 from .errors import KeyRefused, VastError
-from .http import Row
 from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
+
+if TYPE_CHECKING:
+    from .rows import Instance
 
 POLICIES = ("always", "on-success", "never")
 # Where the playbook writes which hosts it works on (the callback `drafthouse.core.house`).
@@ -196,7 +199,7 @@ def fate_of(client: VastClient, number: int) -> str:
     return words_of(row, number)
 
 
-def words_of(row: Row | None, number: int) -> str:
+def words_of(row: Instance | None, number: int) -> str:
     """Return the same of what it answered."""
     if row is None:
         return "it is gone at vast.ai, and bills nothing"

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem
@@ -316,9 +316,8 @@ def _answer() -> tuple[EngineVersion, bool]:
         return {}, False
     api = DockerApi(timeout_s=20.0)
     try:
-        version = cast("EngineVersion", dict(api.call("GET", "/version")))
-        options = api.info().get("SecurityOptions") or []
-    except (OSError, EngineError, DrafthouseError, TypeError, ValueError):
+        version, options = api.version(), api.info().get("SecurityOptions") or []
+    except DrafthouseError:
         return {}, False
     return version, any("rootless" in str(option) for option in options)
 

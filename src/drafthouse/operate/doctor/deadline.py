@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...addons.watchdog.switch import is_held
-from ...cloud.deadline import FOLDER, Clocks, clocks
+from ...cloud.deadline import FOLDER
 from ...core.documents import json_of
 from ...core.format import count
+from ...core.procfs import Clocks, clocks
 from .check import Check, fail, ok
 
 if TYPE_CHECKING:

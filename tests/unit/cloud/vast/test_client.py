@@ -41,12 +41,12 @@ def client_of(vast: Running, **options: Any) -> VastClient:
 def test_the_way_of_a_rental() -> None:
     with vast_server() as vast:
         client = client_of(vast)
-        found = client.offers({**H100, "reliability": {"gte": 0.98}, "cpu_arch": {"eq": "amd64"}, "limit": 5})
+        found: Any = client.offers({**H100, "reliability": {"gte": 0.98}, "cpu_arch": {"eq": "amd64"}, "limit": 5})
         assert found and len(found) <= 5
         assert [offer["dph_total"] for offer in found] == sorted(offer["dph_total"] for offer in found)
         number = client.create(OFFER, {**BODY, "env": {"-p 8000:8000": "1"}})
         assert client.instance(number)["actual_status"] == "loading"  # type: ignore[index]
-        shown = client.instance(number)
+        shown: Any = client.instance(number)
         assert shown is not None
         assert (shown["actual_status"], shown["label"]) == ("running", "drafthouse-a-1")
         assert set(shown["ports"]) == {"22/tcp", "8000/tcp"}
@@ -64,7 +64,8 @@ def test_the_way_of_a_rental() -> None:
 
 def test_prices_are_for_the_disk_that_is_asked_for() -> None:
     with vast_server() as vast:
-        small, large = (client_of(vast).offers({**H100, "allocated_storage": gb})[0] for gb in (10, 1000))
+        found: list[Any] = [client_of(vast).offers({**H100, "allocated_storage": gb})[0] for gb in (10, 1000)]
+    small, large = found
     assert large["dph_total"] - small["dph_total"] == pytest.approx(0.15 * 990 / 720)
 
 
@@ -280,8 +281,8 @@ def test_the_price_of_a_rental_can_differ_from_the_one_shown() -> None:
     with vast_server() as vast:
         vast.faults.append(Fault("create", price=9.0))
         number = client_of(vast).create(OFFER, BODY)
-        shown = client_of(vast).instance(number)
-    assert shown is not None and shown["dph_total"] > 9.0
+        shown: Any = client_of(vast).instance(number)
+    assert shown["dph_total"] > 9.0
 
 
 # --- answers that cannot be trusted -----------------------------------------------------------------------

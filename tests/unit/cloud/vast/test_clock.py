@@ -21,12 +21,12 @@ from ansible_collections.drafthouse.core.plugins.inventory import vastai as inve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drafthouse.cloud.deadline import Clocks, armed, deadline_of
+from drafthouse.cloud.deadline import deadline_of
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import listing as vast_listing
 from drafthouse.cloud.vast.client import VastClient
-from drafthouse.cloud.vast.clock import Heard, ProviderClock, ends_at, heard, lease_of, left_of
+from drafthouse.cloud.vast.clock import Heard, Lease, ProviderClock, ends_at, heard, lease_of, left_of
 from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.instances import host_of
 from drafthouse.cloud.vast.ledger import new_id, record, rentals
@@ -34,8 +34,9 @@ from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import World, rent
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.procfs import Clocks
 from tests.fakes.vast_server import KEY, Fault, Life, Running, vast_server
-from tests.support.deadline_box import DEADLINE, HOUR, Box, loaded, written
+from tests.support.deadline_box import DEADLINE, HOUR, Box, armed, loaded, written
 from tests.support.vast_bench import CAP, PROFILE, PUBLIC, QUICK, WAITS
 
 pytestmark = pytest.mark.processes
@@ -96,7 +97,7 @@ class Desk:
         up = lambda: self.clocks().up  # noqa: E731
         end(self.client(), self.ledger, tell=self.told.append, clock=up, sleep=self.sleep, **options)
 
-    def inventory(self) -> dict[str, Any]:
+    def inventory(self) -> Any:
         """Return the host's variables, as the inventory reads them."""
         client = self.client()
         (row,) = [row for row in client.instances() if row["id"] == self.number]
@@ -104,13 +105,14 @@ class Desk:
         # Two libraries for mypy, as the plugin names its own; one in this process (support/one_name.py).
         book: Any = rentals(self.ledger)
         account: Any = client
-        return host | inventory._lease(host, row, book, account)
+        lease = inventory._lease(host, row, book, account)
+        return {**host, "drafthouse_lease": lease}
 
-    def left(self, host: dict[str, Any], **extra: Any) -> float:
+    def left(self, host: Any, **extra: Any) -> float:
         """Return what a playbook tells the box that is left, by what the inventory said."""
         variables = host | extra
         deadline = resolve_action._deadline(variables)
-        lease = resolve_action._lease(variables, deadline)
+        lease: Any = resolve_action._lease(variables, deadline)
         assert lease
         self.sure = lease["sure"]
         return left_of(lease, self.clocks())
@@ -168,7 +170,7 @@ class Rented(Box):
             # Nothing happens between two looks long before the end.
             self.desk.now += min(wait if self.left < 120 else 60, until - self.desk.now)
 
-    def play(self, host: dict[str, Any], **extra: Any) -> None:
+    def play(self, host: Any, **extra: Any) -> None:
         """Let a playbook give it its order, by what the inventory said."""
         deadline = resolve_action._deadline(host | extra)
         assert deadline
@@ -354,7 +356,7 @@ def test_a_restart_of_this_machine_ends_what_was_counted() -> None:
         ({}, {"hours": "2"}, None, 1000.0),
     ],
 )
-def test_when_an_instance_is_due(row: dict[str, Any], facts: dict[str, Any], begun: float | None, ends: float) -> None:
+def test_when_an_instance_is_due(row: Any, facts: Any, begun: float | None, ends: float) -> None:
     assert ends_at(row, 1000.0, facts, begun) == ends
 
 
@@ -387,7 +389,7 @@ class Clocked:
     wrong: float = 0.0
     boots: int = 0
     silent: bool = False
-    lease: dict[str, Any] | None = None
+    lease: Lease | None = None
 
     def clocks(self) -> Clocks:
         return Clocks(self.right + self.t + self.off, 100 + self.t, "controller")
@@ -423,7 +425,7 @@ class Clocked:
                 # The inventory reads; what it read may be kept for a while.
                 clock = ProviderClock(self.clocks)
                 clock.hear({"Date": formatdate(self.right + self.t, usegmt=True)})
-                ends = ends_at({"start_date": self.right}, DEADLINE, {"hours": HOURS}, None)
+                ends = ends_at({"id": 1, "start_date": self.right}, DEADLINE, {"hours": HOURS}, None)
                 self.lease = lease_of(ends or 0, clock.anchor())
             if self.lease:
                 self._stamp()

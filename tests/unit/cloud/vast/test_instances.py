@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.cloud.vast.instances import chosen, host_of, is_vm, name_of, outer_ports, ssh_address, status_of
+from drafthouse.cloud.vast.rows import Instance
 from tests.fakes.vast_market import Life, Market, offer
 from tests.support.programs import needs
 
@@ -22,7 +23,7 @@ MAPPED = {
 REACHED = {"public_ipaddr": "198.51.100.10\n", "ssh_host": "ssh7.vast.ai", "ssh_port": 12345, "ports": MAPPED}
 
 
-def instance(**values: Any) -> dict[str, Any]:
+def instance(**values: Any) -> Any:
     """Return an instance as the server of the tests shows it, with ``values`` changed."""
     market = Market()
     body = {"image": "vllm/vllm-openai:v0.32.0", "label": LABEL, "disk": 100, "runtype": "ssh_direc ssh_proxy"}
@@ -118,7 +119,7 @@ def test_the_port_of_the_api(ports: dict[str, int], outer: int | None) -> None:
 
 
 def test_one_that_nothing_is_known_of() -> None:
-    bare = {"id": 7}
+    bare: Instance = {"id": 7}
     assert host_of(bare) == {
         "ansible_user": "root", "drafthouse_instance": 7, "drafthouse_is_vm": False, "drafthouse_currency": "USD",
         "vast_status": "created", "vast_ports": {},
@@ -129,7 +130,8 @@ def test_one_that_nothing_is_known_of() -> None:
 @pytest.mark.parametrize("wrong", [True, [], {}, "many", float("nan"), float("inf"), None, "1e999", object()])
 def test_values_that_are_no_numbers(wrong: Any) -> None:
     columns = ("dph_total", "num_gpus", "gpu_ram", "cuda_max_good", "disk_space", "inet_down_cost", "machine_id")
-    found = host_of({"id": 7, **dict.fromkeys(columns, wrong), "label": wrong, "gpu_name": 3, "public_ipaddr": wrong})
+    row: Any = {"id": 7, **dict.fromkeys(columns, wrong), "label": wrong, "gpu_name": 3, "public_ipaddr": wrong}
+    found = host_of(row)
     assert set(found) <= {
         "ansible_user", "drafthouse_instance", "drafthouse_is_vm", "drafthouse_currency", "vast_status", "vast_ports",
         "drafthouse_label", "vast_label",
@@ -150,7 +152,7 @@ def test_virtual_machines(image: str | None, vm: bool) -> None:
     assert is_vm({"id": 1, "image_uuid": image}) is vm
 
 
-HOSTS = [
+HOSTS: Any = [
     {"vast_label": LABEL, "vast_status": "running"},
     {"vast_label": "drafthouse-ffffffffff-1795478400", "vast_status": "running"},
     {"vast_label": "training", "vast_status": "running"},

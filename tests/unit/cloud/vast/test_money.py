@@ -133,8 +133,10 @@ MUTANTS = (
 
 def check_found(patch: Patch, broken: Callable[[Patch], None]) -> None:
     broken(patch)
+    # It ends with the first that is found, after 100 to 1,800 of them for the rarest. Which are drawn depends on the
+    # constants in our source, which Hypothesis takes up: on every change of it.
     with pytest.raises(AssertionError):
-        histories(2000, derandomize=True, phases=(Phase.generate,), report_multiple_bugs=False)
+        histories(6000, derandomize=True, phases=(Phase.generate,), report_multiple_bugs=False)
 
 
 def test_it_finds_the_ledger_that_a_byte_could_empty(monkeypatch: Patch) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.processes
 LIMITS = Limits(2.5, 3)
 
 
-def row(resolved: Any, number: int = 1, **values: Any) -> dict[str, Any]:
+def row(resolved: Any, number: int = 1, **values: Any) -> Any:
     """An offer as a search for this profile shows it."""
     return shown(offer(number, **values), resolved["rental"]["disk_gb"])
 
@@ -111,16 +111,17 @@ def test_an_hour_costs_the_box_its_disk_and_the_download(resolved: Any) -> None:
 
 
 def test_a_total_that_says_more_than_its_parts_is_believed(resolved: Any) -> None:
-    dear = {**row(resolved, dph_base=2.0), "dph_total": 9.0}
+    dear: Any = {**row(resolved, dph_base=2.0), "dph_total": 9.0}
     assert priced(dear, resolved["rental"], 3).hour > 9.0
-    unknown = {key: value for key, value in row(resolved, dph_base=2.0).items() if key != "dph_base"}
+    unknown: Any = {key: value for key, value in row(resolved, dph_base=2.0).items() if key != "dph_base"}
     assert priced(unknown, resolved["rental"], 3).hour > priced(row(resolved, dph_base=2.0), resolved["rental"], 3).hour
 
 
 @pytest.mark.parametrize("field", ["dph_total", "storage_cost", "inet_down_cost"])
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -1.0, "2.0", True])
 def test_a_price_that_is_none_is_not_nothing(resolved: Any, field: str, value: object) -> None:
-    assert unfit({**row(resolved), field: value}, resolved, LIMITS)
+    offer: Any = {**row(resolved), field: value}
+    assert unfit(offer, resolved, LIMITS)
 
 
 # --- the choice -------------------------------------------------------------------------------------------
@@ -159,13 +160,14 @@ def test_whatever_is_wrong_with_an_offer_it_is_not_taken(resolved: Any, values: 
 
 def test_the_cheapest_of_a_whole_market_is_chosen(resolved: Any) -> None:
     market = Market()
-    found = choices(market.search(query_of(resolved, LIMITS)), resolved, LIMITS)
+    rows: list[Any] = market.search(query_of(resolved, LIMITS))
+    found = choices(rows, resolved, LIMITS)
     assert [one.number for one in found] == [8200002, 8200001]
     assert "2.202" in offers_table(found)
 
 
 def test_an_answer_without_any_filter_makes_the_same_choice(resolved: Any) -> None:
-    rows = [shown(one, 112) for one in Market().offers.values()]
+    rows: list[Any] = [shown(one, 112) for one in Market().offers.values()]
     assert [one.number for one in choices(rows, resolved, LIMITS)] == [8200002, 8200001]
 
 
@@ -197,8 +199,9 @@ def test_any_market_any_cap(resolved: Any) -> None:
         found = choices(rows, resolved, limits)
         for one in found:
             assert 0 < one.price.hour <= limits.max_price, seed
-            assert one.offer["disk_space"] >= resolved["rental"]["disk_gb"], seed
-            assert one.offer["duration"] >= limits.hours * 3600, seed
+            offer: Any = one.offer
+            assert offer["disk_space"] >= resolved["rental"]["disk_gb"], seed
+            assert offer["duration"] >= limits.hours * 3600, seed
             assert one.offer["gpu_name"] == "H100 NVL", seed
         assert [one.price.hour for one in found] == sorted(one.price.hour for one in found), seed
         if not found:

@@ -270,7 +270,7 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
         ({"actual_status": None, "status_msg": None}, "vast.ai says 'being made'; it still bills: make destroy ARGS=7"),
     ],
 )
-def test_the_words_for_each_state(row: dict[str, Any] | None, words: str) -> None:
+def test_the_words_for_each_state(row: Any, words: str) -> None:
     assert words_of(row, 7) == words
 
 

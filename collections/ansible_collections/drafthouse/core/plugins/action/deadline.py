@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.cloud.deadline import clocks, program
+from ..module_utils.cloud.deadline import program
 from ..module_utils.cloud.vast.clock import left_of
 from ..module_utils.core.box_archive import LIBRARY
+from ..module_utils.core.procfs import clocks
 from ..plugin_utils.words import Answer, TaskVars
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..module_utils.cloud.deadline import clocks
 from ..module_utils.cloud.vast.clock import left_of
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.plain_text import printable
+from ..module_utils.core.procfs import clocks
 from ..module_utils.experiment.judge_rounds import judge_rounds
 from ..module_utils.experiment.more_rounds import interim_text
 from ..module_utils.report.data.build import lasting

@@ -17,10 +17,11 @@ from ansible.utils.vars import load_extra_vars
 
 from ..module_utils.addons import monitoring
 from ..module_utils.addons.gateway import script_of
-from ..module_utils.cloud.deadline import clocks, deadline_of
-from ..module_utils.cloud.vast.clock import Heard, lease_of
+from ..module_utils.cloud.deadline import deadline_of
+from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
@@ -174,7 +175,7 @@ def _deadline(variables: TaskVars) -> int | None:
     return int(given) if given else None
 
 
-def _lease(variables: TaskVars, deadline: int | None) -> dict[str, Any] | None:
+def _lease(variables: TaskVars, deadline: int | None) -> Lease | None:
     """Return until when the box may live, and by which clock: the provider's, as the inventory read it.
 
     A deadline that a person gives is one by this machine's clock of now. So is one that no answer stands behind, of a
@@ -184,6 +185,7 @@ def _lease(variables: TaskVars, deadline: int | None) -> dict[str, Any] | None:
         return None
     given, label = variables.get("drafthouse_deadline"), deadline_of(variables.get("drafthouse_label"))
     if deadline == label and variables.get("drafthouse_lease"):
-        return {**variables["drafthouse_lease"], "sure": True}
+        lease: Lease = variables["drafthouse_lease"]
+        return {**lease, "sure": True}
     now = clocks()
     return {**lease_of(deadline, Heard(now.wall, now.up, now.boot)), "sure": bool(given) and deadline != label}

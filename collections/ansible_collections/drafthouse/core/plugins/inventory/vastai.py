@@ -122,23 +122,41 @@ compose:
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 
-from ..module_utils.cloud.deadline import clocks
 from ..module_utils.cloud.vast.account import compared
 from ..module_utils.cloud.vast.client import VastClient, key_of_environment
-from ..module_utils.cloud.vast.clock import ends_at, lease_of
-from ..module_utils.cloud.vast.instances import chosen, host_of
+from ..module_utils.cloud.vast.clock import Lease, ends_at, lease_of
+from ..module_utils.cloud.vast.instances import HostVariables, chosen, host_of
 from ..module_utils.cloud.vast.ledger import FILE, Rental, id_of, read
 from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.cloud.vast.rows import Instance
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.procfs import clocks
 from ..module_utils.core.retry import Patience
 
 # A person waits: vast.ai's trouble of a moment is tried through, and not more.
 _PATIENCE = Patience(tries=2, first_s=1.0, longest_s=5.0, longest_wait_s=10.0)
+
+
+class Stamp(TypedDict):
+    """What kept hosts depend on, beside their age."""
+
+    ledger: int
+    accounts: list[list[str]]
+    api_ports: list[int]
+    boot: str
+
+
+class Kept(TypedDict, total=False):
+    """What is kept between two runs; ``billing`` are `Problem`s as plain data."""
+
+    stamp: Stamp
+    hosts: list[HostVariables]
+    billing: list[dict[str, str]]
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
@@ -162,14 +180,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self.display.v(f"vast.ai: {len(hosts)} instances, {len(picked)} of them hosts")
         for host in picked:
             if "ansible_host" in host:
-                self._add(dict(host))
+                self._add(host)
         for host in chosen(hosts, labels, {host["vast_status"] for host in hosts}, known):
             if host not in picked:
                 self._left_out(host, f"is '{host['vast_status']}'")
             elif "ansible_host" not in host:
                 self._left_out(host, "has no address for SSH yet")
 
-    def _left_out(self, host: Mapping[str, Any], why: str) -> None:
+    def _left_out(self, host: HostVariables, why: str) -> None:
         """Say that one of ours is no host: whoever sees none may rent another one, and pay for two."""
         number = host["drafthouse_instance"]
         self.display.warning(
@@ -206,10 +224,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         known: Mapping[str, Rental],
         path: str,
         cache: bool,
-    ) -> list[Any]:
+    ) -> list[HostVariables]:
         """Return the variables of all instances, kept ones where they are young and nothing happened since."""
         clients = {account["name"]: client for account in accounts if (client := self._client(account))}
-        stamp = {
+        stamp: Stamp = {
             "ledger": _changed(folder / FILE) if folder else 0,
             "accounts": [[name, client.account] for name, client in clients.items()],
             "api_ports": self.get_option("api_ports"),
@@ -219,12 +237,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         keeps = self.get_option("cache")
         kept = self._kept(path) if keeps and cache else {}
         if kept.get("stamp") == stamp and clients:
-            for problem in kept["billing"]:
-                self._warn(Problem(**problem))
-            return list(kept["hosts"])
+            for told in kept["billing"]:
+                self._warn(Problem(**told))
+            return kept["hosts"]
         known_hosts = str(folder / "known_hosts") if folder else ""
         env = {account["name"]: account["key_env"] for account in accounts}
-        hosts: list[Any] = []
+        hosts: list[HostVariables] = []
         billing: list[Problem] = []
         whole = True
         for name, client in clients.items():
@@ -237,16 +255,19 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 self._say(name, error)
                 whole = False
                 continue
-            options = {"account": name, "url": client.url, "known_hosts": known_hosts}
+            ports = self.get_option("api_ports")
             for row in rows:
-                host = host_of(row, **options, api_ports=self.get_option("api_ports"))
+                host = host_of(row, account=name, url=client.url, known_hosts=known_hosts, api_ports=ports)
                 # By the variable's name the callback asks the same account what became of a box that got lost.
-                hosts.append({**host, "drafthouse_vast_key_env": env[name], **_lease(host, row, known, client)})
+                host["drafthouse_vast_key_env"] = env[name]
+                if lease := _lease(host, row, known, client):
+                    host["drafthouse_lease"] = lease
+                hosts.append(host)
         for problem in billing:
             self._warn(problem)
         if keeps and whole and clients:
-            told = [problem.as_dict() for problem in billing]
-            self._cache[self.get_cache_key(path)] = {"stamp": stamp, "hosts": hosts, "billing": told}
+            keep: Kept = {"stamp": stamp, "hosts": hosts, "billing": [problem.as_dict() for problem in billing]}
+            self._cache[self.get_cache_key(path)] = keep
         return hosts
 
     def set_options(self, *args: Any, **options: Any) -> None:
@@ -264,12 +285,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.display.v(f"vast.ai: nothing is kept: {error}")
             self.set_option("cache", False)
 
-    def _kept(self, path: str) -> Mapping[str, Any]:
+    def _kept(self, path: str) -> Kept:
         """Return what was kept, nothing where it is too old or was damaged."""
         try:
-            return dict(self._cache[self.get_cache_key(path)])
+            kept: Any = dict(self._cache[self.get_cache_key(path)])
         except (KeyError, AnsibleError, TypeError, ValueError):
             return {}
+        return cast("Kept", kept)
 
     def _client(self, account: Mapping[str, str]) -> VastClient | None:
         try:
@@ -292,7 +314,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         whose = f" (account {account})" if account else ""
         self.display.warning(f"vast.ai is not asked{whose}: {first.found}. Do: {first.do}", formatted=True)
 
-    def _add(self, variables: dict[str, Any]) -> None:
+    def _add(self, variables: HostVariables) -> None:
         name = f"vast-{variables['drafthouse_instance']}"
         self.inventory.add_host(name, group=self.inventory.add_group("vastai"))
         for key, value in variables.items():
@@ -303,16 +325,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, name, strict=strict)
 
 
-def _lease(
-    host: Mapping[str, Any], row: Mapping[str, Any], known: Mapping[str, Rental], client: VastClient
-) -> dict[str, Any]:
-    """Return until when a box may live by the provider's clock; {} of one that is none of ours."""
+def _lease(host: HostVariables, row: Instance, known: Mapping[str, Rental], client: VastClient) -> Lease | None:
+    """Return until when a box may live by the provider's clock; None of one that is none of ours."""
     deadline = host.get("drafthouse_deadline")
     if deadline is None:
-        return {}
+        return None
     one = known.get(id_of(host.get("vast_label")) or "")
     ends = ends_at(row, deadline, one.facts if one else {}, one.begun if one else None)
-    return {"drafthouse_lease": lease_of(ends or deadline, client.clock.anchor())}
+    return lease_of(ends or deadline, client.clock.anchor())
 
 
 def _changed(file: Path) -> int:

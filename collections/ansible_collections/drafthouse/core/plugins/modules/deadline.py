@@ -28,7 +28,7 @@ options:
     default: true
   power_off: {description: The text of the program that ends them; the action gives it., type: str, default: ""}
   url: {description: Address of vast.ai's API., type: str, required: true}
-  folder: {description: Folder of the order and the journal., type: path, default: /var/lib/drafthouse/deadline}
+  folder: {description: Folder of the order and the journal., type: path, required: true}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -37,23 +37,44 @@ EXAMPLES = r"""
     deadline: "{{ now().timestamp() + 3600 }}"
     left_s: 3600
     url: https://console.vast.ai
+    folder: /var/lib/drafthouse/deadline
 """
 RETURN = r"""
 has_key: {description: Whether the platform gave the container a key., returned: success, type: bool}
 started: {description: Whether the watch was started or restarted., returned: success, type: bool}
 """
 
+import json
 import sys
 from pathlib import Path
+from typing import TypedDict, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.cloud.deadline import FOLDER, armed, clocks, put
-from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.core.procfs import first_environment
+from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.files import replace_file
+from ..module_utils.core.procfs import Clocks, clocks, first_environment
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
 _NAME = "deadline"
+# What is tolerated between the box's count and the controller's before a new order is given: SSH takes its time.
+_TOLERANCE_S = 60.0
+
+
+class Order(TypedDict, total=False):
+    """Until when it lives: the start script's order has ``life_s``, a playbook's its moment and ``left_s`` from it.
+
+    ``clock.json``, where the watch counts, holds the order that it counts under.
+    """
+
+    deadline: int
+    life_s: float
+    left_s: float
+    up: float
+    boot: str
+    url: str
+    home: str
+    order: Order
 
 
 def main() -> None:
@@ -67,7 +88,7 @@ def main() -> None:
             "home": {"type": "path"},
             "sure": {"type": "bool", "default": True},
             "power_off": {"type": "str", "default": ""},
-            "folder": {"type": "path", "default": FOLDER},
+            "folder": {"type": "path", "required": True},
         },
         supports_check_mode=True,
     )
@@ -99,7 +120,7 @@ def _put(file: Path, text: str, check: bool) -> bool:
     if file.is_file() and file.read_text("utf-8") == text:
         return False
     if not check:
-        put(file, text, 0o700)
+        _written(file, text, 0o700)
     return True
 
 
@@ -115,6 +136,72 @@ def _held(folder: Path, script: Path, check: bool) -> bool:
         return _NAME not in supervisor.running() or supervisor.written() != wanted
     started, _ = supervisor.converge(wanted, [_NAME], fresh=False)
     return bool(started)
+
+
+def armed(
+    folder: Path,
+    deadline: int,
+    left_s: float,
+    url: str,
+    now: Clocks,
+    *,
+    home: str = "",
+    sure: bool = True,
+    check: bool = False,
+) -> bool:
+    """Give the watch its order: ``left_s`` from now on, as the controller knows. Return whether that was news.
+
+    ``home`` is the folder that servers of the box run out of, '' where none of them is to be ended (power_off.py).
+    Where the controller has it from its own wall clock alone (not ``sure``), an order for this deadline stays: the
+    start script's came from the provider's clock.
+    """
+    if _holds(folder, deadline, left_s, url, now, home):
+        return False
+    present = _read(folder / "arm.json")
+    keeps = not sure and present.get("deadline") == deadline
+    if keeps and present.get("home", "") == home:
+        return False
+    if not check:
+        order = present
+        if not keeps:
+            order = {"deadline": deadline, "left_s": round(left_s, 1), "url": url, "up": now.up, "boot": now.boot}
+        if home:
+            order["home"] = home
+        _written(folder / "arm.json", json.dumps(order) + "\n")
+    return True
+
+
+def _holds(folder: Path, deadline: int, left_s: float, url: str, now: Clocks, home: str) -> bool:
+    """Tell whether the present order says the same, and the count under it agrees."""
+    order, state = _read(folder / "arm.json"), _read(folder / "clock.json")
+    if (order.get("deadline"), order.get("url"), order.get("home", "")) != (deadline, url, home):
+        return False
+    # The watch has not looked yet, or counts under it: whichever is newer.
+    count = state if state.get("order") == order else order
+    if count.get("boot") != now.boot or "left_s" not in count:
+        return False
+    return abs(float(count["left_s"]) - (now.up - float(count["up"])) - left_s) <= _TOLERANCE_S
+
+
+def _written(file: Path, text: str, mode: int = 0o600) -> None:
+    """Write a whole file or none, for its owner alone. Raises DrafthouseError."""
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, text, mode)
+    except OSError as error:
+        raise DrafthouseError(
+            Problem(
+                error.strerror or str(error), "a folder for the watch over the deadline", "connect as root", str(file)
+            )
+        ) from error
+
+
+def _read(file: Path) -> Order:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cast("Order", content) if isinstance(content, dict) else {}
 
 
 if __name__ == "__main__":
