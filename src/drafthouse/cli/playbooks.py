@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.places import ROOT
+from ..profiles.profile_types import Unchecked
 from . import rented, stoppable
 from .parser import Parser, apart, parser_of
 from .profile_arguments import inventory_of, overrides
@@ -22,7 +23,7 @@ class Variables(TypedDict, total=False):
     """What a verb tells its playbooks; empty values are left to the inventory."""
 
     profile: str | None
-    overrides: Mapping[str, object]
+    overrides: Unchecked
     release: str | None
     verify: bool
     doctor_parts: list[str]
