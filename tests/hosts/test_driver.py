@@ -351,6 +351,7 @@ def test_rtx_pro_6000_on_ubuntu_24_04(bookworm: Box, play: Play, figure: Callabl
     assert seen.file("/run/box/persistent").exists
     assert seen.file("/etc/modprobe.d/drafthouse-nvidia.conf").contains("blacklist nouveau")
     assert seen.file("/etc/apt/keyrings/drafthouse-nvidia.asc").content == bookworm.shelf.signer.public
+    assert seen.file("/etc/apt/sources.list.d/drafthouse-nvidia.sources").contains(bookworm.shelf.signer.fingerprint)
 
     # Neither CUDA's other packages nor its container toolkit push themselves before the distribution's.
     policy = bookworm.host.exec("apt-cache", "policy", "made-bystander", "nvidia-container-toolkit").stdout
@@ -538,7 +539,7 @@ def test_a_wrong_signature_is_refused(release: str, play: Play, shelf: Shelf, re
     refused(play(box, repository=wrong), "apt does not accept")
     refused(play(box, repository="changed"), "apt does not accept")
     other = {"nvidia_driver_repository_fingerprint": shelf.stranger.fingerprint}
-    refused(play(box, repository=name, **other), f"holds the key {shelf.signer.fingerprint}")
+    refused(play(box, repository=name, **other), "apt does not accept")
     assert box.state() == before
 
     # The reason for it: apt itself knew the repository while it was good, and is content with a warning.

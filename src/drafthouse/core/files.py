@@ -23,7 +23,7 @@ class LaidOut:
 
 
 def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOut:
-    """Make every entry be there: {path, mode, content?}; without ``content`` it is a folder.
+    """Make every entry be there: {path, mode, content?}; without ``content`` (text or bytes) it is a folder.
 
     ``mode``: octal digits as text. Folders above are made too. A file is replaced as a whole, so that whoever reads
     it finds the old or the new one. Raises DrafthouseError where something else is in the way, or may not be written.
@@ -34,7 +34,7 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
         try:
             before = _seen(path)
             content = entry.get("content")
-            wanted = (mode, None if content is None else str(content).encode())
+            wanted = (mode, content.encode() if isinstance(content, str) else content)
             if before == wanted:
                 continue
             done.changed.append(str(path))

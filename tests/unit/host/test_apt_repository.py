@@ -1,110 +1,179 @@
-"""Keys and files of a signed repository. What apt makes of them stands in tests/hosts/test_driver.py."""
+"""A signed repository, read by this machine's own apt. What a whole host makes of it stands in tests/hosts."""
 
 from __future__ import annotations
 
-import subprocess
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.host import apt_repository as signed_repository
-from drafthouse.host.apt_repository import Repository, add, fingerprints, take_away
+from drafthouse.host import apt_repository
+from drafthouse.host.apt_repository import Repository, add, files, take_away
+from tests.hosts.debs import Deb, Signer, publish
 from tests.support.programs import needs
 
 pytestmark = pytest.mark.processes
 
-# Made with gpg for this test; its secret half was thrown away. gpg --show-keys says the fingerprint below.
-ARMORED = b"""-----BEGIN PGP PUBLIC KEY BLOCK-----
-
-mDMEawHChBYJKwYBBAHaRw8BAQdAkz5llvq+9r+pHlmzZ4h0d1pTqX6jXTRg2KM2
-YkkFeWK0KG1hZGUgYnkgYSB0ZXN0IDx0ZXN0QGRyYWZ0aG91c2UuaW52YWxpZD6I
-kAQTFggAOBYhBLkJatvIaLOWr0aTtB7+U9nrRySrBQJrAcKEAhsDBQsJCAcCBhUK
-CQgLAgQWAgMBAh4BAheAAAoJEB7+U9nrRySrjOkA/iCihTwTuKYt+DHF2XifT1T2
-DzntTLxwq8pPdYyYuoAiAQDjIMtj70Ayvoevwd81cYdhAq3y2A3I8KDbgJlCqE9t
-Dw==
-=ybnj
------END PGP PUBLIC KEY BLOCK-----
-"""
-FINGERPRINT = "B9096ADBC868B396AF4693B41EFE53D9EB4724AB"
 REPOSITORY = Repository(
     name="drafthouse-made",
     url="http://made.invalid/apt/",
     key_url="http://made.invalid/key.asc",
-    fingerprint=FINGERPRINT,
+    fingerprint="B9096ADBC868B396AF4693B41EFE53D9EB4724AB",
     pins=("*nvidia*", "libcuda1"),
     leave=("nvidia-container*",),
 )
+real_apt = needs("apt-get", "dpkg-deb", "gpg")
 
 
 def test_what_was_added_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    ours = [REPOSITORY.sources_file(tmp_path), REPOSITORY.key_file(tmp_path), REPOSITORY.pins_file(tmp_path)]
+    ours = files(REPOSITORY.name, tmp_path)
     other = tmp_path / "etc/apt/sources.list.d/other.sources"
     for path in [*ours, other]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    assert take_away(REPOSITORY.name, check=True, root=tmp_path) == [str(path) for path in ours]
+    assert sorted(take_away(REPOSITORY.name, check=True, root=tmp_path)) == sorted(map(str, ours))
     assert all(path.exists() for path in ours)
     assert len(take_away(REPOSITORY.name, root=tmp_path)) == 3
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
     assert take_away(REPOSITORY.name, root=tmp_path) == []
 
 
-def binary(armored: bytes) -> bytes:
-    return signed_repository._plain(armored)
+# --- what apt makes of keys and signatures ------------------------------------------------------------
 
 
-def test_a_keys_fingerprint() -> None:
-    assert fingerprints(ARMORED) == [FINGERPRINT]
-    assert fingerprints(binary(ARMORED)) == [FINGERPRINT]
-    assert fingerprints(ARMORED.replace(b"\n", b"\r\n")) == [FINGERPRINT]
-    assert fingerprints(ARMORED + ARMORED) == [FINGERPRINT, FINGERPRINT]
+@dataclass(frozen=True)
+class Shelf:
+    """A repository by the names of its keys: its own, one with a subkey that signs (as Docker's has), a stranger's."""
+
+    folder: Path
+    own: Signer
+    subkey: Signer
+    stranger: Signer
+
+    def wish(self, index: str, **other: Any) -> Repository:
+        """Return what is asked for where the index comes from the folder of that name."""
+        return replace(REPOSITORY, url=f"file:{self.folder / index}", fingerprint=self.own.fingerprint, **other)
 
 
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    keys, folder = tmp_path_factory.mktemp("k"), tmp_path_factory.mktemp("shelf")
+    own, subkey, stranger = (Signer(keys, name) for name in ("own", "subkey", "stranger"))
+    subkey._gpg("--quick-add-key", subkey.fingerprint, "rsa3072", "sign", "never")
+    subkey.public = subkey._gpg("--armor", "--export")
+    for name, signer in (("own", own), ("subkey", subkey), ("stranger", stranger), ("changed", own)):
+        publish(folder / name, [Deb("made", "1.0"), Deb("made", "2.0")], signer, "Made by a test")
+    index = folder / "changed/InRelease"
+    index.write_text(index.read_text().replace("Label: Made", "Label: Changed"))
+    yield Shelf(folder, own, subkey, stranger)
+    for signer in (own, subkey, stranger):
+        signer.end()
+
+
+@real_apt
+def test_what_the_pinned_key_has_signed_is_added_once(shelf: Shelf, tmp_path: Path) -> None:
+    def asked(check: bool = False) -> apt_repository.Added:
+        return add(shelf.wish("own"), lambda address: shelf.own.public, ["made", "none"], check, tmp_path)
+
+    there = [str(path) for path in files(REPOSITORY.name, tmp_path)]
+    tried = asked(check=True)
+    assert (tried.files.changed, list(tmp_path.iterdir())) == (there, [])
+    done = asked()
+    assert (done.files.changed, done.files.diff) == (there, tried.files.diff)
+    assert [part["after"] for part in done.files.diff] == [Path(path).read_text() for path in there]
+    assert done.versions == {"made": ["2.0", "1.0"], "none": []}
+    pins, key, sources = there
+    assert "Pin: release o=Made by a test,l=Made by a test\n" in Path(pins).read_text()
+    assert Path(key).read_bytes() == shelf.own.public
+    assert f"Signed-By: /etc/apt/keyrings/drafthouse-made.asc {shelf.own.fingerprint}\n" in Path(sources).read_text()
+    assert asked().files.changed == []
+
+
+@real_apt
+def test_the_fingerprint_of_the_primary_key_holds_for_its_subkeys(shelf: Shelf, tmp_path: Path) -> None:
+    asked = replace(shelf.wish("subkey"), fingerprint=shelf.subkey.fingerprint)
+    assert len(add(asked, lambda address: shelf.subkey.public, root=tmp_path).files.changed) == 3
+
+
+@real_apt
 @pytest.mark.parametrize(
-    "spoilt",
+    ("index", "keys"),
     [
-        b"",
-        b"<html>404</html>",
-        ARMORED[:200],
-        ARMORED.replace(b"BLOCK-----\n\n", b"BLOCK-----\n\n!!!!"),
-        binary(ARMORED)[:40],
-        b"\xff" * 40,
+        pytest.param("stranger", ("own",), id="signed by a stranger"),
+        pytest.param("stranger", ("stranger",), id="with the stranger's key"),
+        pytest.param("stranger", ("own", "stranger"), id="whose key lies beside ours"),
+        pytest.param("changed", ("own",), id="changed on the way"),
+        pytest.param("own", ("stranger",), id="with another key"),
+        pytest.param("own", (), id="with what is no key"),
     ],
 )
-def test_what_is_no_key_has_no_fingerprint(spoilt: bytes) -> None:
-    assert fingerprints(spoilt) == []
+def test_what_the_pinned_key_has_not_signed_is_refused(
+    index: str, keys: tuple[str, ...], shelf: Shelf, tmp_path: Path
+) -> None:
+    shown = b"".join(getattr(shelf, name).public for name in keys) or b"<html>404</html>"
+    with pytest.raises(DrafthouseError) as refused:
+        add(shelf.wish(index), lambda address: shown, root=tmp_path)
+    (problem,) = refused.value.problems
+    assert problem.found.startswith(f"apt does not accept file:{shelf.folder / index}: ")
+    assert problem.needed == f"an index with a good signature by {shelf.own.fingerprint}"
+    assert "do not install from it" in problem.do
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_one_changed_bit_is_another_key() -> None:
-    changed = bytearray(binary(ARMORED))
-    changed[30] ^= 1
-    assert fingerprints(bytes(changed)) != [FINGERPRINT]
+@real_apt
+@pytest.mark.parametrize(
+    ("names", "whose"),
+    [
+        ("Origin: NVIDIA\nLabel: NVIDIA CUDA\n", "release o=NVIDIA,l=NVIDIA CUDA"),
+        ("Label: only\n", "release l=only"),
+    ],
+)
+def test_a_pin_means_what_the_repository_has_signed(names: str, whose: str, shelf: Shelf, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    publish(folder, [Deb("made", "1.0")], shelf.own, "LABEL")
+    signed = (folder / "InRelease").read_text()
+    date_and_sums = signed[signed.index("Date:") : signed.index("-----BEGIN PGP SIGNATURE")]
+    (folder / "InRelease").write_bytes(shelf.own.clear(f"{names}{date_and_sums}".encode()))
+    root = tmp_path / "root"
+    add(replace(shelf.wish("own"), url=f"file:{folder}"), lambda address: shelf.own.public, root=root)
+    assert set(re.findall("Pin: (.*)", files(REPOSITORY.name, root)[0].read_text())) == {whose}
 
 
-@needs("gpg")
-@pytest.mark.parametrize("algorithm", ["rsa2048", "ed25519"])
-def test_gpg_agrees(algorithm: str, tmp_path: Path) -> None:
-    home = tmp_path / "h"
-    home.mkdir(mode=0o700)
+@real_apt
+def test_a_pin_means_the_host_of_a_repository_without_a_name(tmp_path: Path) -> None:
+    assert apt_repository._whose(REPOSITORY, apt_repository._own_index(tmp_path)) == 'origin "made.invalid"'
 
-    def gpg(*argv: str) -> bytes:
-        command = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--passphrase", "", *argv]
-        return subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
 
-    gpg("--quick-gen-key", "made <made@made.invalid>", algorithm, "sign", "never")
-    listed = gpg("--with-colons", "--list-keys").decode()
-    said = [line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:")][:1]
-    assert fingerprints(gpg("--export")) == said
-    assert fingerprints(gpg("--armor", "--export")) == said
-    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], timeout=60, check=False)
+@pytest.mark.parametrize("fingerprint", ["", "DEADBEEF", f"{'A' * 40},{'B' * 40}", f"/other.asc {'A' * 40}"])
+def test_a_fingerprint_that_pins_no_key_is_refused_before_anything(fingerprint: str, tmp_path: Path) -> None:
+    def never(address: str) -> bytes:
+        raise AssertionError("something was fetched")
+
+    with pytest.raises(DrafthouseError, match="40 hexadecimal digits"):
+        add(replace(REPOSITORY, fingerprint=fingerprint), never, root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_is_not_there_is_named(tmp_path: Path) -> None:
+    def gone(address: str) -> bytes:
+        raise OSError("HTTP Error 404")
+
+    with pytest.raises(DrafthouseError, match="no signing key"):
+        add(REPOSITORY, gone, root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the files ----------------------------------------------------------------------------------------
 
 
 def test_the_files() -> None:
-    assert REPOSITORY.sources(REPOSITORY.key_file()) == (
+    assert REPOSITORY.sources(files(REPOSITORY.name)[1]) == (
         "# Written by Drafthouse.\nTypes: deb\nURIs: http://made.invalid/apt/\nSuites: /\n"
-        "Signed-By: /etc/apt/keyrings/drafthouse-made.asc\n"
+        "Signed-By: /etc/apt/keyrings/drafthouse-made.asc B9096ADBC868B396AF4693B41EFE53D9EB4724AB\n"
     )
     text = REPOSITORY.preferences("release o=NVIDIA,l=NVIDIA CUDA")
     blocks = [block.splitlines() for block in text.partition("\n")[2].strip().split("\n\n")]
@@ -114,36 +183,6 @@ def test_the_files() -> None:
         ("Package: *", "Pin-Priority: 100"),
     ]
     assert {block[1] for block in blocks} == {"Pin: release o=NVIDIA,l=NVIDIA CUDA"}
-
-
-@pytest.mark.parametrize(
-    ("release", "whose"),
-    [
-        ("Origin: NVIDIA\nLabel: NVIDIA CUDA\nOrigin: later\n", "release o=NVIDIA,l=NVIDIA CUDA"),
-        ("-----BEGIN PGP SIGNED MESSAGE-----\n\nLabel: only\n", "release l=only"),
-        ("Date: today\n", 'origin "made.invalid"'),
-    ],
-)
-def test_a_pin_means_what_the_repository_has_signed(release: str, whose: str, tmp_path: Path) -> None:
-    (tmp_path / "made_InRelease").write_text(release)
-    assert signed_repository._whose(REPOSITORY, tmp_path) == whose
-
-
-def test_a_key_that_is_not_the_one_is_refused_before_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*given: Any) -> Any:
-        raise AssertionError("apt was asked")
-
-    monkeypatch.setattr(signed_repository, "_run", never)
-    for key in (b"", b"no key", ARMORED + ARMORED):
-        with pytest.raises(DrafthouseError, match=FINGERPRINT):
-            add(REPOSITORY, lambda address, key=key: key, root=tmp_path)  # type: ignore[misc]
-
-    def gone(address: str) -> bytes:
-        raise OSError("HTTP Error 404")
-
-    with pytest.raises(DrafthouseError, match="no signing key"):
-        add(REPOSITORY, gone, root=tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -162,4 +201,4 @@ def test_a_repository_that_another_file_names(file: str, text: str, named: bool,
     path = tmp_path / "etc/apt" / file
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert signed_repository._named_elsewhere(REPOSITORY, tmp_path) == (str(path) if named else "")
+    assert apt_repository._named_elsewhere(REPOSITORY, tmp_path) == (str(path) if named else "")

@@ -7,10 +7,10 @@ DOCUMENTATION = r"""
 module: signed_repository
 short_description: Add a signed apt repository after it has been proven
 description:
-  - Compares the signing key's fingerprint, reads the repository's index into a place that is thrown away, and
-    only then writes the key, the source in deb822 form with C(Signed-By), and the pins.
-  - C(ansible.builtin.deb822_repository) checks no fingerprint and needs a package on the box, and apt itself only
-    warns when the index of a repository that it knows is suddenly signed by somebody else.
+  - Reads the repository's index into a place that is thrown away, and only where apt finds it signed by the key with
+    this fingerprint writes pins, key, and source in deb822 form, with key and fingerprint in C(Signed-By).
+  - C(ansible.builtin.deb822_repository) proves nothing and needs a package on the box, and apt itself only warns when
+    the index of a repository that it knows is suddenly signed by somebody else.
 attributes:
   check_mode: {support: full, description: The proof is the same; nothing is written.}
   diff_mode: {support: full, description: Shows the files.}
@@ -21,7 +21,7 @@ options:
   url: {description: Address of the repository. Needed where it is added., type: str}
   key_url: {description: "Address of its key; C(file:) names a file of the box. Needed as well.", type: str}
   fingerprint:
-    description: Of the primary key. A file with another key, or with one more, is refused. Needed as well.
+    description: Of the primary key. What another key has signed is refused, also one in the same file. Needed as well.
     type: str
   suite: {description: "Its suite; C(/) for a flat repository.", type: str, default: /}
   components: {description: Its components., type: list, elements: str, default: []}
@@ -45,6 +45,8 @@ files: {description: The files that were changed., returned: success, type: list
 versions: {description: "For each of I(packages) its versions there, newest first.", returned: success, type: dict}
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
+
+from dataclasses import fields
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
@@ -88,30 +90,18 @@ def main() -> None:
     if given["state"] == "absent":
         gone = take_away(given["name"], module.check_mode)
         module.exit_json(changed=bool(gone), files=gone, versions={})
-    repository = Repository(
-        name=given["name"],
-        url=given["url"],
-        key_url=given["key_url"],
-        fingerprint=given["fingerprint"].replace(" ", "").upper(),
-        suite=given["suite"],
-        components=tuple(given["components"]),
-        pins=tuple(given["pins"]),
-        leave=tuple(given["leave"]),
-    )
+    given["fingerprint"] = given["fingerprint"].replace(" ", "").upper()
+    repository = Repository(**{part.name: given[part.name] for part in fields(Repository)})
     try:
         done = add(repository, fetch, given["packages"], module.check_mode)
     except DrafthouseError as error:
         module.fail_json(**error.result)
-    diff = [
-        {**{key: file[key] for key in ("before", "after")}, "before_header": file["path"], "after_header": file["path"]}
-        for file in done.changed
-    ]
     module.exit_json(
-        changed=bool(done.changed),
-        files=[file["path"] for file in done.changed],
+        changed=bool(done.files.changed),
+        files=done.files.changed,
         named_in=done.named_in,
         versions=done.versions,
-        diff=diff,
+        diff=done.files.diff,
     )
 
 
