@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import tarfile
 import tempfile
 import textwrap
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.hosts.debs import Signer
 from tests.hosts.hosts import Ended, Host, Lab
 
 FILE = "/etc/docker/daemon.json"
@@ -445,34 +445,11 @@ open(path, "w").write(json.dumps(data, indent=4, sort_keys=True))
 RUNTIME = '#!/bin/sh\n# Made for Drafthouse\'s tests.\nexec runc "$@"\n'
 
 
-class Signer:
-    """A key of the test's own, in a keyring that ends with it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._home = folder
-        self._gpg("--passphrase", "", "--quick-gen-key", "Test <test@example.org>", "ed25519", "sign", "never")
-        lines = self._gpg("--with-colons", "--list-keys").decode().splitlines()
-        self.fingerprint = next(line.split(":")[9] for line in lines if line.startswith("fpr"))
-        self.key = self._gpg("--armor", "--export")
-
-    def signed(self, text: bytes) -> bytes:
-        """Return the text with a signature around it, as InRelease has."""
-        return self._gpg("--clearsign", given=text)
-
-    def end(self) -> None:
-        """End the agent that gpg started for this keyring."""
-        subprocess.run(["gpgconf", "--homedir", str(self._home), "--kill", "all"], timeout=30, check=False)
-
-    def _gpg(self, *words: str, given: bytes = b"") -> bytes:
-        command = ["gpg", "--homedir", str(self._home), "--batch", "--quiet", "--no-tty", *words]
-        return subprocess.run(command, input=given, capture_output=True, timeout=60, check=True).stdout
-
-
 @pytest.fixture(scope="module")
 def signers() -> Iterator[tuple[Signer, Signer]]:
     """Two keys: the repository's own, and somebody else's."""
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:  # short: gpg has sockets there
-        made = Signer(Path(one)), Signer(Path(other))
+    with tempfile.TemporaryDirectory() as folder:  # short: gpg has sockets there
+        made = Signer(Path(folder), "own"), Signer(Path(folder), "other")
         yield made
         for signer in made:
             signer.end()
@@ -536,8 +513,8 @@ def put_repository(host: Host, key: Signer, signer: Signer) -> dict[str, Any]:
     now = time.strftime("%a, %d %b %Y %H:%M:%S UTC", time.gmtime())
     release = f"Origin: made for Drafthouse's tests\nDate: {now}\nSHA256:\n"
     release += f" {hashlib.sha256(index.encode()).hexdigest()} {len(index.encode())} Packages\n"
-    host.put("/srv/toolkit/amd64/InRelease", signer.signed(release.encode()))
-    host.put("/srv/toolkit/gpgkey", key.key)
+    host.put("/srv/toolkit/amd64/InRelease", signer.clear(release.encode()))
+    host.put("/srv/toolkit/gpgkey", key.public)
     return {
         "container_engine_nvidia": "always",
         "container_engine_nvidia_url": "file:/srv/toolkit",
