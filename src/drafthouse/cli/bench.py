@@ -34,7 +34,7 @@ from ..bench.results import assemble, not_well, summary_lines
 from ..bench.standstill import StoodStill
 from ..bench.step import run_step
 from ..core.errors import DrafthouseError, Problem
-from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
 from ..core.places import ROOT
 from ..core.progress import Event
@@ -86,6 +86,7 @@ def options() -> Parser:
     bench_ladder.add_options(parser)
     bench_second_opinion.add_options(parser)
     parser.add_argument("--result", type=Path, help="write the result here, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, the table to standard error")
     return parser
 
 
@@ -220,7 +221,8 @@ def second_opinion(
     if not bench_second_opinion.wanted(given):
         return DONE
     try:
-        print("\n".join(["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]))
+        lines = ["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]
+        print("\n".join(lines), file=sys.stderr if given.json else sys.stdout)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return WARNED
@@ -233,18 +235,16 @@ def second_opinion(
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, show and write the result; return the exit code."""
     given = options().parse_args(argv)
+    shown = sys.stderr if given.json else sys.stdout
     try:
         endpoint, suite = what_is_sent(given)
         if bench_ladder.wanted(given):
             return bench_ladder.run(given, endpoint, suite)
         result, ended = measure(given, endpoint, suite)
-    except DrafthouseError as error:
-        print(error, file=sys.stderr)
-        return of_error(error)
     except KeyboardInterrupt:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
-    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]))
+    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]), file=shown)
     more: bench_second_opinion.More = {}
     if result["incomplete"]:
         code = ended
@@ -253,13 +253,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         asked = second_opinion(given, result, more, endpoint, suite)
         code = asked or (WARNED if not_well(result) else DONE)
+    text = json.dumps({**result, **more}, indent=1)
+    if given.json:
+        print(text)
     if given.result:
-        try:
-            write_whole(given.result, json.dumps({**result, **more}, indent=1) + "\n")
-        except DrafthouseError as error:
-            print(error, file=sys.stderr)
-            return of_error(error)
-        print(f"\nresult: {given.result}")
+        write_whole(given.result, f"{text}\n")
+        print(f"\nresult: {given.result}", file=shown)
     if result["incomplete"]:
         print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)
     return code

@@ -182,9 +182,12 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
             stopped = True
         finally:
             live.clear()
-        print("\n".join(ladder_lines(file.data)))
+        shown = sys.stderr if options.json else sys.stdout
+        print("\n".join(ladder_lines(file.data)), file=shown)
+        if options.json:
+            print(json.dumps(file.data, indent=1))
         if options.result:
-            print(f"\nresult: {options.result}")
+            print(f"\nresult: {options.result}", file=shown)
         if stopped:
             again = "; the same command goes on with what is missing" if options.result else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)

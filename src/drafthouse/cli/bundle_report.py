@@ -1,7 +1,8 @@
 """Collect what whoever is asked for help needs, without secrets, in one file below build/support/.
 
-Example:
-  drafthouse bundle-report --inventory workstation
+Examples:
+  drafthouse bundle-report
+  drafthouse bundle-report --profile rtx6000-qwen-eagle3
 
 What stands behind -- goes to ansible-playbook.
 

@@ -1,7 +1,7 @@
 """Say what is wrong with a box and its server, one line each, and what to do. Reads only.
 
 Examples:
-  drafthouse doctor --inventory workstation
+  drafthouse doctor
   drafthouse doctor --inventory vastai --profile h100-llama33-draft3b --json
   drafthouse doctor --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
 

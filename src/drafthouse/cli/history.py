@@ -1,7 +1,8 @@
 """Show who served what on a box, when, and why it ended.
 
-Example:
-  drafthouse history --inventory workstation
+Examples:
+  drafthouse history
+  drafthouse history --inventory workstation -- --limit lab
 
 What stands behind -- goes to ansible-playbook.
 

@@ -1,7 +1,7 @@
 """Show the logs of every box of an inventory: engines, gateway, supervisors. With --follow until Ctrl-C.
 
 Examples:
-  drafthouse logs --inventory workstation --lines 200
+  drafthouse logs --lines 200
   drafthouse logs --inventory vastai --host vast-4711 --only speculative --follow
 """
 

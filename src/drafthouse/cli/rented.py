@@ -1,8 +1,7 @@
 """Run a playbook on rented boxes, and end them when it is over: always, when it went well, or never.
 
-Examples:
+Example:
   drafthouse rented --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
-  make h100-llama33-draft3b DESTROY=on-success      (the same around a make target)
 
 Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
 playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). Where the playbook did not come

@@ -1,7 +1,9 @@
 """Make a report from the results of two arms, or make an existing one again, and print its verdict.
 
-Example:
-  drafthouse report --again reports/2026-11-24T10-00-00-localhost-cpu-smollm2-ngram
+Examples:
+  drafthouse report --baseline baseline.json --speculative speculative.json \
+      --resolved build/cpu-smollm2-ngram/resolved.json
+  drafthouse report --again cpu-smollm2-ngram          (the newest of this profile; a folder of reports/ works too)
 
 Exit status: 0 for pays and does not pay, 1 where warnings stand beside them, 2 for invalid and when the report could
 not be made, 4 for cannot say (docs/exit-codes.md).
@@ -24,6 +26,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.places import ROOT, WORK
 from ..core.schema import Map
 from ..core.yaml_documents import read_yaml
+from ..report.archive import find
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
 from ..report.report_types import KeptProfile
@@ -44,7 +47,7 @@ def options() -> Parser:
         help="the resolved profile, JSON or YAML, with the rendered files",
     )
     parser.add_argument("--ladder", type=Path, metavar="FILE", help="the loads that were tried (ladder.json), if any")
-    parser.add_argument("--again", type=Path, metavar="DIR", help="make the report in this folder again, in place")
+    parser.add_argument("--again", metavar="REPORT", help="make it again, in place: a folder, or as compare names it")
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
     parser.add_argument(
@@ -88,7 +91,7 @@ def make(args: argparse.Namespace) -> Written:
         results = result(args.baseline), result(args.speculative), resolved
         ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
         return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
-    place: Path = args.again
+    place = Path(args.again) if Path(args.again).is_dir() else find(args.reports, args.again, "--again")
     where = place / "report.json"
     kept = read(where)
     if not isinstance(kept.get("resolved"), dict):

@@ -1,7 +1,7 @@
 """Serve again what served before.
 
 Examples:
-  drafthouse rollback --inventory workstation
+  drafthouse rollback
   drafthouse rollback --inventory workstation --to 20261120T101500Z
 
 What stands behind -- goes to ansible-playbook.

@@ -2,7 +2,7 @@
 
 Examples:
   drafthouse upgrade rtx6000-qwen-eagle3 0.33.0
-  drafthouse upgrade rtx6000-qwen-eagle3 0.33.0 --list          (what changes in the flags; touches nothing)
+  drafthouse upgrade rtx6000-qwen-eagle3 0.31.0 --list          (what changes in the flags; touches nothing)
   drafthouse upgrade cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
   drafthouse upgrade h100-llama33-ngram 0.33.0 -- --limit box1
 

@@ -1,6 +1,7 @@
 """Read every byte of a profile's weights again, compare it with its hash, and fetch anew what is damaged.
 
-Example:
+Examples:
+  drafthouse verify cpu-smollm2-ngram
   drafthouse verify h100-llama33-draft3b --inventory workstation
 
 What stands behind -- goes to ansible-playbook.

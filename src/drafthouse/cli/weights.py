@@ -1,6 +1,7 @@
 """Download and check the weights of a profile alone, on the box where it would run.
 
-Example:
+Examples:
+  drafthouse weights cpu-smollm2-ngram
   drafthouse weights h100-llama33-draft3b --inventory workstation
 
 What stands behind -- goes to ansible-playbook. Afterwards the doctor checks what lies there.

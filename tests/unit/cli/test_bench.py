@@ -75,6 +75,17 @@ def test_each_kind_is_measured_by_itself_without_a_number() -> None:
     assert temperatures == {0}
 
 
+def test_a_program_gets_json_alone() -> None:
+    with clock_server(**QUICK) as server:
+        words = ("--base-url", server.base_url, "--model", "clock", "--kind", "chat", "--num-prompts", "2", "--json")
+        done = bench(*words)
+        ladder = bench(*words, "--ladder", "1", "--time", "1")
+    assert (done.returncode, ladder.returncode) == (0, 0)
+    assert json.loads(done.stdout)["completed"] == 2
+    assert "2 requests measured" in done.stderr
+    assert json.loads(ladder.stdout)["schema"] == "drafthouse.ladder/1"
+
+
 def test_ones_own_prompts(tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in "ab"))

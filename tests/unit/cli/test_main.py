@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,15 +16,9 @@ from drafthouse.cli.parser import apart, coloured, project
 from drafthouse.core.errors import DrafthouseError, NotHere
 from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
+from tests.support.examples import AFTER_THE_DEMO, ELSEWHERE, examples
 
 FOLDER = ROOT / "src" / "drafthouse" / "cli"
-
-
-def examples(verb: str) -> list[list[str]]:
-    """Return the words of each example in a verb's help."""
-    text = (module_of(verb).__doc__ or "").replace("\\\n", " ")
-    lines = re.findall(r"^ *(?:source <\()?drafthouse (.*?)(?:\)| {2,}\(.*| > .*| < .*)?$", text, re.MULTILINE)
-    return [shlex.split(line) for line in lines]
 
 
 def test_every_file_with_options_is_a_verb() -> None:
@@ -46,6 +39,15 @@ def test_the_help_of_a_verb_has_an_example_that_its_parser_reads(verb: str, caps
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"drafthouse {verb}" in capsys.readouterr().out
+
+
+def test_an_example_of_every_verb_is_run() -> None:
+    run = [line.removeprefix("drafthouse ").split() for line in AFTER_THE_DEMO]
+    assert [words for words in run if words not in examples(words[0])] == []
+    assert {words[0] for words in run} | set(ELSEWHERE) == set(VERBS)
+    for verb, file in ELSEWHERE.items():
+        called = "make demo" if verb == "run" else verb
+        assert called in (ROOT / file).read_text("utf-8"), (verb, file)
 
 
 def test_profiles_of_examples_are_there() -> None:
