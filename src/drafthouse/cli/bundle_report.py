@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import inventory_for, on_inventory, parsed, play
+from .playbooks import inventory_for, on_inventory, play
 
 
 def options() -> Parser:
@@ -27,5 +27,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, words)
+    given = options().parse_args(argv)
+    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, given.words)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import on_inventory, parsed, play
+from .playbooks import on_inventory, play
 
 
 def options() -> Parser:
@@ -24,5 +24,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return play(["playbooks/history.yml"], given.inventory, {}, words)
+    given = options().parse_args(argv)
+    return play(["playbooks/history.yml"], given.inventory, {}, given.words)

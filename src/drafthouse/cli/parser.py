@@ -18,9 +18,15 @@ from ..core.places import ROOT
 class Parser(argparse.ArgumentParser):
     """argparse's, which names the nearest option for one that it does not know."""
 
+    takes_words = False
+    """Whether what stands behind the first `--` is for another program, and goes to ``words``."""
+
     def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
         """Return the options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
-        given, unknown = self.parse_known_args(args, namespace)
+        own = list(sys.argv[1:] if args is None else args)
+        split = own.index("--") if self.takes_words and "--" in own else len(own)
+        given, unknown = self.parse_known_args(own[:split], namespace)
+        given.words = own[split + 1 :]
         if unknown:
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
@@ -39,11 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise DrafthouseError(Problem(f"no {missing}", f"what {self.prog} --help shows", do))
 
 
-def parser_of(doc: str | None, verb: str = "") -> Parser:
+def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> Parser:
     """Return the parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
     intro, _, rest = (doc or "").partition("\n\n")
     prog = f"drafthouse {verb}" if verb else None
-    return Parser(prog=prog, description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=prog, description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.takes_words = takes_words
+    return parser
 
 
 def run(main: Callable[[], int]) -> None:
@@ -57,13 +65,6 @@ def run(main: Callable[[], int]) -> None:
         # The reader (head, less) has seen enough; what is still buffered would raise again on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(DONE)
-
-
-def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return a program's own words (the command line's where ``argv`` is None), and those behind the first `--`."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    return words[:split], words[split + 1 :]
 
 
 def coloured(stream: TextIO) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import for_profile, parsed, run_for_profile
+from .playbooks import for_profile, run_for_profile
 from .weights import PARTS, PLAYBOOKS
 
 
@@ -25,5 +25,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return run_for_profile(given, PLAYBOOKS, {**PARTS, "verify": True}, words)
+    given = options().parse_args(argv)
+    return run_for_profile(given, PLAYBOOKS, {**PARTS, "verify": True})

@@ -12,7 +12,7 @@ import pytest
 
 from drafthouse.cli import main as program
 from drafthouse.cli.main import VERBS, main, module_of
-from drafthouse.cli.parser import apart, coloured, project
+from drafthouse.cli.parser import coloured, project
 from drafthouse.core.errors import DrafthouseError, NotHere
 from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
@@ -34,7 +34,7 @@ def test_the_help_of_a_verb_has_an_example_that_its_parser_reads(verb: str, caps
     assert found, f"drafthouse {verb} --help shows no example"
     for words in found:
         assert words[0] == verb
-        module_of(verb).options().parse_args(apart(words[1:])[0])
+        module_of(verb).options().parse_args(words[1:])
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
     assert ended.value.code == 0
