@@ -1,4 +1,4 @@
-"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
+r"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
 
 Example:
   drafthouse bench --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
@@ -11,10 +11,11 @@ The table goes to standard output, progress to standard error, the result (field
 serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
 from the command line.
 
-Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, or when
-the second opinion failed; 2 when nothing was measured, or on a problem (found, needed, do); 3 when a program for the
-second opinion is missing here; 130 on Ctrl-C. What had ended until then, or until the server or this program stood
-still (2), is shown and written all the same, marked as incomplete (docs/exit-codes.md).
+Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, when the
+server's token counts contradict the text, or when the second opinion failed; 2 when nothing was measured, or on a
+problem (found, needed, do); 3 when a program for the second opinion is missing here; 130 on Ctrl-C. What had ended
+until then, or until the server or this program stood still (2), is shown and written all the same, marked as
+incomplete (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ..bench.result_types import ArmResult, StepResult
 from ..bench.results import assemble, not_well, summary_lines
 from ..bench.standstill import StoodStill
 from ..bench.step import run_step
+from ..bench.usage_check import of_result
 from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
@@ -252,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = FAILED
     else:
         asked = second_opinion(given, result, more, endpoint, suite)
-        code = asked or (WARNED if not_well(result) else DONE)
+        code = asked or (WARNED if not_well(result) or of_result(result) else DONE)
     text = json.dumps({**result, **more}, indent=1)
     if given.json:
         print(text)

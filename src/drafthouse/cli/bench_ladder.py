@@ -186,10 +186,11 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
         print("\n".join(ladder_lines(file.data)), file=shown)
         if options.json:
             print(json.dumps(file.data, indent=1))
-        if options.result:
+        kept = options.result and path.exists()
+        if kept:
             print(f"\nresult: {options.result}", file=shown)
         if stopped:
-            again = "; the same command goes on with what is missing" if options.result else ""
+            again = "; the same command goes on with what is missing" if kept else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)
             return INTERRUPTED
         return DONE if any(step["status"] == OK for step in file.data["steps"]) else FAILED

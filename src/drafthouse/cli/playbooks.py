@@ -95,7 +95,8 @@ def run_for_profile(
     stop_after: bool = False,
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
-    name = inventory_for(given)
+    home = inventory_of(given.profile)  # a wrong name is told here, and not by Ansible
+    name = given.inventory or home
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, given.words)
     os.chdir(ROOT)

@@ -152,7 +152,7 @@ def test_512_wrong_lines_do_not_fill_the_screen(tmp_path: Path) -> None:
 def test_a_number_of_prompts_is_1_or_more(number: str) -> None:
     done = bench("--base-url", "http://127.0.0.1:1", "--model", "m", "--num-prompts", number)
     assert done.returncode == 2
-    assert "argument --num-prompts" in done.stderr
+    assert "found: --num-prompts" in done.stderr
 
 
 def test_some_failures_are_said_first_and_are_a_warning() -> None:

@@ -79,7 +79,7 @@ def test_the_version_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> Non
             "'--base-url'",
         ),
         (["plan", "rtx6000-qwen-eagle"], "write 'rtx6000-qwen-eagle3'"),
-        (["plan"], "drafthouse profiles lists them; with make: PROFILE=name"),
+        (["plan"], "drafthouse profiles lists the profiles; with make: PROFILE=name"),
         (["reports", "a", "b"], "remove it, or quote what belongs together"),
     ],
 )
