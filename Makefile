@@ -33,7 +33,7 @@ plays = $(if $(strip $(ARGS)),-- $(ARGS))
 # A sign of life every 5 seconds, for what is silent until it ends.
 ticking = (while sleep 5 >/dev/null 2>&1; do echo "  ... $@: $$SECONDS s"; done) & tick=$$!; trap 'kill $$tick 2>/dev/null' EXIT;
 help:
-	@awk -F' *; @.*## ' '/^# --- /{print substr($$0, 7) ":"} /^[a-z-]+:.*## /{sub(/:.*/, "", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk '/^# --- /{print substr($$0, 7) ":"} /^[a-z-]+:.*## /{name = $$0; sub(/:.*/, "", name); sub(/.*## /, ""); printf "  %-14s %s\n", name, $$0}' Makefile
 	@printf '  %-14s %s\n' '<profile>' 'serve and measure it: $(PROFILES)'
 # With BUNDLE=file (of `make bundle`) packages, weights and image come from it, and no network is asked.
 ifneq ($(strip $(BUNDLE)),)
@@ -54,10 +54,10 @@ $(BIN)/uv: | $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@echo "installing $< into .venv"
 	@$(ticking) uv pip install --quiet $(FROM) --require-hashes --python $(BIN)/python -r $< || $(BIN)/python -m pip install $(FROM) --require-hashes -r $<
 	@touch $@
-venv: .venv/.requirements
-venv-dev: .venv/.requirements .venv/.requirements-dev
 $(PROFILES): venv ; @scripts/drafthouse run $@ $(box) $(sets) $(call opt,DESTROY,destroy) $(plays)
 # --- Start here
+venv: .venv/.requirements ## the environment alone: .venv/bin/drafthouse and ansible-playbook
+venv-dev: .venv/.requirements .venv/.requirements-dev ## the same with the tests' and linters' tools
 demo: venv ; @scripts/drafthouse run cpu-smollm2-ngram --inventory local --stop-after $(plays) ## the whole job on this very machine: no GPU, no account; stops what it started
 test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" ## the tests, a real engine included; ends with pytest's own summary
 # --- Without a box
@@ -69,7 +69,7 @@ translate: venv ; @scripts/drafthouse translate $(if $(value CMD),"$$CMD") $(ARG
 compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## two kept reports side by side (A=profile~1 B=profile, or folders; REGRESSION=5 fails where B is worse)
 reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## every kept report in a line, the newest first (PROFILE=name: of that one)
 # --- On a box
-tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call on,AGAIN,again) $(plays) ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m)
+tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m; LIST=1 shows what it would try)
 doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## what is wrong with a box and its server, a line each, and what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## the logs of every box of INVENTORY (FOLLOW=1 until Ctrl-C; LINES=100 HOST=name ONLY=speculative)
 bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFILE,profile) $(plays) ## one file for whoever is asked for help, without secrets: build/support/ (INVENTORY=name PROFILE=name)
@@ -77,8 +77,8 @@ tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call t
 history: venv ; @scripts/drafthouse history $(box) $(plays) ## who served what on the box, when, and why it ended (INVENTORY, local unless said otherwise)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve what served before (INVENTORY; TO=a release that make history shows)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## another version of the engine, kept where it is no worse on the box (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the flags)
-stop: venv ; @ansible-playbook playbooks/stop.yml -i inventory/$(or $(INVENTORY),local) $(ARGS) ## stop the server of INVENTORY (local unless said otherwise)
-teardown: venv ; @ansible-playbook playbooks/teardown.yml -i inventory/$(or $(INVENTORY),local) $(ARGS) ## stop, and remove what was put on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
+stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server of INVENTORY (local unless said otherwise)
+teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was put on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
 # --- Weights
 weights: venv ; @scripts/drafthouse weights $(site) $(plays) ## the weights of a profile alone, on the box where it would run (PROFILE=name)
 verify: venv ; @scripts/drafthouse verify $(site) $(plays) ## the same, and every byte that is there is read again (PROFILE=name)

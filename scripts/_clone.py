@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 # There is no install step: the library is imported from the clone.
@@ -10,10 +12,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from drafthouse.cli.main import main
 from drafthouse.cli.parser import parser_of, project, run
+from drafthouse.core.errors import DrafthouseError, Problem
 
 __all__ = ["door", "parser_of", "project", "run"]
 
 
 def door(*words: str) -> None:
-    """Be `drafthouse` with these words before those of the command line."""
+    """Be `drafthouse` with these words before those of the command line, in the clone's environment."""
+    if find_spec("shtab") is None:  # another Python: called by its path, or by the link in .venv/bin
+        run(_again)
     run(lambda: main([*words, *sys.argv[1:]]))
+
+
+def _again() -> int:
+    environment = Path(__file__).resolve().parent.parent / ".venv"
+    python = environment / "bin" / "python"
+    if Path(sys.prefix) == environment or not python.exists():
+        raise DrafthouseError(Problem("a Python without the clone's packages", "the clone's environment", "make venv"))
+    os.execv(python, [str(python), *sys.argv])  # noqa: S606 (argv, no shell)

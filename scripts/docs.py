@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import _architecture
 import yaml
 from _clone import run
 
@@ -58,6 +59,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "profiles.md", profiles_page()
     yield ROOT / "docs" / "proof.md", proof_page()
     yield ROOT / "docs" / "report.schema.json", schema_page()
+    yield ROOT / "docs" / "architecture.svg", _architecture.svg()
     for name, schema in schemas().items():
         yield ROOT / "docs" / f"{name}.schema.json", json.dumps(schema, indent=1) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fresh.roots import UID, Visit, missing, visit
+from tests.support.examples import AFTER_THE_DEMO
 
 SILENCE_S = 10.0
 VERDICT = re.compile(r"^(pays|does not pay|cannot say|invalid): ", re.MULTILINE)
@@ -96,6 +98,15 @@ def test_the_two_commands(machine: tuple[Visit, Surroundings, str], figure: Call
     assert demo.status == 0, demo.output[-3000:]
     assert VERDICT.search(demo.output), demo.output[-3000:]
     figure(f"fresh {name}: make demo {demo.seconds:.0f} s, longest silence {demo.silence:.1f} s")
+
+    begun = time.monotonic()
+    for line, statuses in AFTER_THE_DEMO.items():
+        program, *words = line.split()
+        example = fresh.run([f"{around.place}/.venv/bin/{program}", *words], **_asked(around))
+        assert example.status in statuses, f"{line}: {example.status}\n{example.output[-3000:]}"
+        assert "Traceback" not in example.output, example.output[-3000:]
+        assert example.silence <= SILENCE_S, line
+    figure(f"fresh {name}: {len(AFTER_THE_DEMO)} examples of the help {time.monotonic() - begun:.0f} s")
 
     tests = fresh.run(["make", "test-fast"], **_asked(around))
     assert tests.status == 0, tests.output[-3000:]

@@ -1,4 +1,4 @@
-"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
+r"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
 
 Example:
   drafthouse bench --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
@@ -11,10 +11,11 @@ The table goes to standard output, progress to standard error, the result (field
 serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
 from the command line.
 
-Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, or when
-the second opinion failed; 2 when nothing was measured, or on a problem (found, needed, do); 3 when a program for the
-second opinion is missing here; 130 on Ctrl-C. What had ended until then, or until the server or this program stood
-still (2), is shown and written all the same, marked as incomplete (docs/exit-codes.md).
+Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, when the
+server's token counts contradict the text, or when the second opinion failed; 2 when nothing was measured, or on a
+problem (found, needed, do); 3 when a program for the second opinion is missing here; 130 on Ctrl-C. What had ended
+until then, or until the server or this program stood still (2), is shown and written all the same, marked as
+incomplete (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from ..bench.result_types import ArmResult, StepResult
 from ..bench.results import assemble, not_well, summary_lines
 from ..bench.standstill import StoodStill
 from ..bench.step import run_step
+from ..bench.usage_check import of_result
 from ..core.errors import DrafthouseError, Problem
-from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED, of_error
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
 from ..core.places import ROOT
 from ..core.progress import Event
@@ -86,6 +88,7 @@ def options() -> Parser:
     bench_ladder.add_options(parser)
     bench_second_opinion.add_options(parser)
     parser.add_argument("--result", type=Path, help="write the result here, as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, the table to standard error")
     return parser
 
 
@@ -220,7 +223,8 @@ def second_opinion(
     if not bench_second_opinion.wanted(given):
         return DONE
     try:
-        print("\n".join(["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]))
+        lines = ["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]
+        print("\n".join(lines), file=sys.stderr if given.json else sys.stdout)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return WARNED
@@ -233,18 +237,16 @@ def second_opinion(
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, show and write the result; return the exit code."""
     given = options().parse_args(argv)
+    shown = sys.stderr if given.json else sys.stdout
     try:
         endpoint, suite = what_is_sent(given)
         if bench_ladder.wanted(given):
             return bench_ladder.run(given, endpoint, suite)
         result, ended = measure(given, endpoint, suite)
-    except DrafthouseError as error:
-        print(error, file=sys.stderr)
-        return of_error(error)
     except KeyboardInterrupt:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
-    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]))
+    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]), file=shown)
     more: bench_second_opinion.More = {}
     if result["incomplete"]:
         code = ended
@@ -252,14 +254,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = FAILED
     else:
         asked = second_opinion(given, result, more, endpoint, suite)
-        code = asked or (WARNED if not_well(result) else DONE)
+        code = asked or (WARNED if not_well(result) or of_result(result) else DONE)
+    text = json.dumps({**result, **more}, indent=1)
+    if given.json:
+        print(text)
     if given.result:
-        try:
-            write_whole(given.result, json.dumps({**result, **more}, indent=1) + "\n")
-        except DrafthouseError as error:
-            print(error, file=sys.stderr)
-            return of_error(error)
-        print(f"\nresult: {given.result}")
+        write_whole(given.result, f"{text}\n")
+        print(f"\nresult: {given.result}", file=shown)
     if result["incomplete"]:
         print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)
     return code

@@ -182,11 +182,15 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
             stopped = True
         finally:
             live.clear()
-        print("\n".join(ladder_lines(file.data)))
-        if options.result:
-            print(f"\nresult: {options.result}")
+        shown = sys.stderr if options.json else sys.stdout
+        print("\n".join(ladder_lines(file.data)), file=shown)
+        if options.json:
+            print(json.dumps(file.data, indent=1))
+        kept = options.result and path.exists()
+        if kept:
+            print(f"\nresult: {options.result}", file=shown)
         if stopped:
-            again = "; the same command goes on with what is missing" if options.result else ""
+            again = "; the same command goes on with what is missing" if kept else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)
             return INTERRUPTED
         return DONE if any(step["status"] == OK for step in file.data["steps"]) else FAILED

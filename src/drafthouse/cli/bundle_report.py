@@ -1,7 +1,8 @@
 """Collect what whoever is asked for help needs, without secrets, in one file below build/support/.
 
-Example:
-  drafthouse bundle-report --inventory workstation
+Examples:
+  drafthouse bundle-report
+  drafthouse bundle-report --profile rtx6000-qwen-eagle3
 
 What stands behind -- goes to ansible-playbook.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import inventory_for, on_inventory, parsed, play
+from .playbooks import inventory_for, on_inventory, play
 
 
 def options() -> Parser:
@@ -26,5 +27,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, words)
+    given = options().parse_args(argv)
+    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, given.words)

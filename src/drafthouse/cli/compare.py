@@ -6,7 +6,7 @@ PROFILE/START-OF-FOLDER. Reports whose conditions differ are refused, or marked 
 
 Examples:
   drafthouse compare cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
-  drafthouse compare cpu-smollm2-ngram~1 cpu-smollm2-ngram --format json
+  drafthouse compare cpu-smollm2-ngram cpu-smollm2-ngram --json
 
 Exit status: 0 compared, nothing worse; 2 a regression, or a report is missing or wrong; 3 refused: the conditions
 differ; 4 what A shows cannot be judged in B, so that there may be a regression (docs/exit-codes.md).

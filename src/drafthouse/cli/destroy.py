@@ -25,14 +25,14 @@ from pathlib import Path
 
 from ..cloud.vast.account import compared
 from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from ..cloud.vast.destroy import LIST_HEAD, SETTLE_S, end
+from ..cloud.vast.destroy import LIST_HEAD, LIST_NAMES, SETTLE_S, end
 from ..cloud.vast.ledger import CONSOLE, FILE, Rental, read
 from ..cloud.vast.listing import listed
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE, INTERRUPTED, WARNED
 from ..core.table import table
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, print_json
 from .say import said_yes, say
 
 
@@ -41,6 +41,7 @@ def options() -> Parser:
     parser = parser_of(__doc__, "destroy")
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="say what bills, and end nothing")
+    parser.add_argument("--json", action="store_true", help="with --list: print it as JSON")
     parser.add_argument("--yes", action="store_true", help="do not ask (see above)")
     parser.add_argument(
         "--settle-s",
@@ -62,13 +63,18 @@ def unseen(open_ones: Sequence[Rental]) -> str:
     return "\n".join(["", f"by the ledger these may bill (end them at {CONSOLE}):", *lines])
 
 
-def show(client: VastClient, ledger: Path) -> int:
+def show(client: VastClient, ledger: Path, as_json: bool) -> int:
     """Print what bills, and return the exit status."""
     rows, notes = listed(client, ledger)
+    status = WARNED if compared(client, ledger).billing else DONE
+    if as_json:
+        billing = [dict(zip(LIST_NAMES, row, strict=True)) for row in rows]
+        print_json("rentals", {"billing": billing, "notes": notes})
+        return status
     say(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills in this account")
     if notes:
         say("\n".join(["", *notes]))
-    return WARNED if compared(client, ledger).billing else DONE
+    return status
 
 
 def act(
@@ -115,4 +121,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DrafthouseError:
         say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
         raise
-    return show(client, ledger) if given.list else act(given, client, ledger)
+    return show(client, ledger, given.json) if given.list else act(given, client, ledger)

@@ -1,7 +1,7 @@
 """Say what is wrong with a box and its server, one line each, and what to do. Reads only.
 
 Examples:
-  drafthouse doctor --inventory workstation
+  drafthouse doctor
   drafthouse doctor --inventory vastai --profile h100-llama33-draft3b --json
   drafthouse doctor --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
 
@@ -32,27 +32,18 @@ from ..core.places import ROOT
 from ..core.plain_text import printable
 from ..operate.doctor import rentals as doctor_rentals
 from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
-from .parser import Parser, apart, parser_of, print_json
+from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, environment, inventory_for, inventory_path
 
 
 def options() -> Parser:
     """Return the parser."""
-    parser = parser_of(__doc__, "doctor")
+    parser = parser_of(__doc__, "doctor", takes_words=True)
     parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the profile's, or local)")
     parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
     parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
     return parser
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; further words for ansible-playbook under ``words``."""
-    words, behind = apart(argv)
-    given = options().parse_args(words)
-    given.words = behind
-    given.inventory = inventory_for(given)
-    return given
 
 
 def look(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -112,7 +103,8 @@ def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Look, print, and return the exit status."""
-    given = parse(argv)
+    given = options().parse_args(argv)
+    given.inventory = inventory_for(given)
     checks = look(given)
     if given.json:
         print_json("doctor", {"checks": checks})

@@ -1,7 +1,8 @@
 """Show who served what on a box, when, and why it ended.
 
-Example:
-  drafthouse history --inventory workstation
+Examples:
+  drafthouse history
+  drafthouse history --inventory workstation -- --limit lab
 
 What stands behind -- goes to ansible-playbook.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import on_inventory, parsed, play
+from .playbooks import on_inventory, play
 
 
 def options() -> Parser:
@@ -23,5 +24,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return play(["playbooks/history.yml"], given.inventory, {}, words)
+    given = options().parse_args(argv)
+    return play(["playbooks/history.yml"], given.inventory, {}, given.words)

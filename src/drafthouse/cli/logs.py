@@ -1,7 +1,7 @@
 """Show the logs of every box of an inventory: engines, gateway, supervisors. With --follow until Ctrl-C.
 
 Examples:
-  drafthouse logs --inventory workstation --lines 200
+  drafthouse logs --lines 200
   drafthouse logs --inventory vastai --host vast-4711 --only speculative --follow
 """
 
@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -70,6 +71,7 @@ class Shown:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.boxes = len(sources)
+        self.lines = 0
         self._lock = threading.Lock()
         self._running = [(one, _started(one.command)) for one in sources]
 
@@ -87,6 +89,7 @@ class Shown:
         prefix = f"{one.name} " if self.boxes > 1 else ""
         for line in process.stdout or ():
             with self._lock:
+                self.lines += 1
                 print(f"{prefix}{printable(line.rstrip())}", flush=True)
 
     def end(self) -> None:
@@ -114,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = Shown(sources(given))
     try:
         lost = shown.wait()
+        if not shown.lines and not lost:
+            print("no logs: nothing has been served there", file=sys.stderr)
         return DONE if not lost else WARNED if lost < shown.boxes else FAILED
     except KeyboardInterrupt:
         return DONE

@@ -42,6 +42,8 @@ GROUPS = {
         "tunnel": Verb("a box's API on 127.0.0.1, over SSH"),
         "history": Verb("who served what, when, and why it ended"),
         "rollback": Verb("serve what served before"),
+        "stop": Verb("stop the server of an inventory"),
+        "teardown": Verb("stop, and remove what was put on the boxes"),
         "upgrade": Verb("another version of the engine, if it is no worse"),
     },
     "Weights": {
@@ -74,8 +76,12 @@ def help_text() -> str:
     """Return the help of the command: its verbs, in groups."""
     lines = [_USAGE]
     for group, verbs in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<17} {verb.says}" for name, verb in verbs.items()), ""]
+        lines += [f"{group}:", *(f"  {name:<17} {verb.says}{_mark(verb)}" for name, verb in verbs.items()), ""]
     return "\n".join(lines).rstrip()
+
+
+def _mark(verb: Verb) -> str:
+    return " (in a clone)" if INSTALLED and verb.needs_clone else ""
 
 
 def version() -> str:
@@ -91,19 +97,21 @@ def module_of(verb: str) -> ModuleType:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; return its exit status. Raises DrafthouseError for a word that is none."""
     word, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if word == "help" and words:
+        word, words = words[0], ["--help"]
     if word in ("-h", "--help", "help"):
         print(help_text())
         return DONE
-    if word in ("-V", "--version"):
+    if word in ("-V", "--version", "version"):
         print(f"drafthouse {version()}")
         return DONE
     if word not in VERBS:
         raise DrafthouseError(
             Problem(f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS))
         )
-    if INSTALLED and VERBS[word].needs_clone:
+    if INSTALLED and VERBS[word].needs_clone and not {"-h", "--help"} & set(words):
         needed = "a clone of Drafthouse: this verb works with its playbooks, inventories and ledgers"
-        do = f"git clone Drafthouse, make venv in it, then there: scripts/drafthouse {word}"
+        do = f"clone the repository of Drafthouse, run make venv in it, then there: scripts/drafthouse {word}"
         raise NotHere(Problem(f"drafthouse {word}, from an installed wheel", needed, do))
     status: int = module_of(word).main(words)
     return status

@@ -5,22 +5,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TextIO
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..core.exit_codes import DONE, of_error
-from ..core.places import ROOT
+from ..core.exit_codes import DONE, INTERRUPTED, of_error
+from ..core.places import INSTALLED, ROOT
+
+#: What make has for a word that a verb asks for.
+_MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0"}
 
 
 class Parser(argparse.ArgumentParser):
     """argparse's, which names the nearest option for one that it does not know."""
 
+    takes_words = False
+    """Whether what stands behind the first `--` is for another program, and goes to ``words``."""
+
     def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
         """Return the options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
-        given, unknown = self.parse_known_args(args, namespace)
+        own = list(sys.argv[1:] if args is None else args)
+        split = own.index("--") if self.takes_words and "--" in own else len(own)
+        given, unknown = self.parse_known_args(own[:split], namespace)
+        given.words = own[split + 1 :]
         if unknown:
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
@@ -29,21 +39,33 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        """End as argparse does. Raises DrafthouseError where a word is missing."""
+        """Raise DrafthouseError with what argparse found wrong."""
+        needed = f"what {self.prog} --help shows"
+        if choice := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
+            option, word, known = choice.groups()
+            do = did_you_mean(word, known.replace("'", "").split(", "))
+            raise DrafthouseError(Problem(f"{option} {word}", needed, do))
         missing = message.removeprefix("the following arguments are required: ")
         if missing == message:
-            super().error(message)
-        do = (
-            "drafthouse profiles lists them; with make: PROFILE=name" if "profile" in missing else "add what is missing"
-        )
-        raise DrafthouseError(Problem(f"no {missing}", f"what {self.prog} --help shows", do))
+            raise DrafthouseError(Problem(message.removeprefix("argument "), needed, "correct it"))
+        do = "drafthouse profiles lists the profiles" if "profile" in missing else "add it"
+        if not INSTALLED:
+            do += "; with make: " + " ".join(_MAKE.get(word, f"{word.upper()}=...") for word in missing.split(", "))
+        raise DrafthouseError(Problem(f"no {missing}", needed, do))
 
 
-def parser_of(doc: str | None, verb: str = "") -> Parser:
+def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> Parser:
     """Return the parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
-    intro, _, rest = (doc or "").partition("\n\n")
+    text = doc or ""
+    if "Exit status:" not in text:
+        text = f"{text.rstrip()}\n\nExit status: 0 done; 2 on a problem (found, needed, do); docs/exit-codes.md."
+    intro, _, rest = text.partition("\n\n")
     prog = f"drafthouse {verb}" if verb else None
-    return Parser(prog=prog, description=intro, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    # A word that is cut short could mean another one tomorrow, and some options end what bills.
+    parser = Parser(prog=prog, description=intro, epilog=rest, formatter_class=form, allow_abbrev=False)
+    parser.takes_words = takes_words
+    return parser
 
 
 def run(main: Callable[[], int]) -> None:
@@ -53,17 +75,13 @@ def run(main: Callable[[], int]) -> None:
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         sys.exit(of_error(error))
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; what is still buffered would raise again on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(DONE)
-
-
-def apart(argv: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return a program's own words (the command line's where ``argv`` is None), and those behind the first `--`."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--") if "--" in words else len(words)
-    return words[:split], words[split + 1 :]
 
 
 def coloured(stream: TextIO) -> bool:

@@ -15,7 +15,7 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.places import ROOT
 from ..profiles.profile_types import Unchecked
 from . import rented, stoppable
-from .parser import Parser, apart, parser_of
+from .parser import Parser, parser_of
 from .profile_arguments import inventory_of, overrides
 
 
@@ -72,14 +72,14 @@ def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: 
 
 def on_inventory(doc: str | None, verb: str) -> Parser:
     """Return the parser of a verb that plays on an inventory."""
-    parser = parser_of(doc, verb)
+    parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
     return parser
 
 
 def for_profile(doc: str | None, verb: str) -> Parser:
     """Return the parser of a verb that plays for a profile, on the boxes that its hardware is for."""
-    parser = parser_of(doc, verb)
+    parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
@@ -87,24 +87,18 @@ def for_profile(doc: str | None, verb: str) -> Parser:
     return parser
 
 
-def parsed(parser: Parser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options, and the words behind `--`, which go to ansible-playbook."""
-    words, behind = apart(argv)
-    return parser.parse_args(words), behind
-
-
 def run_for_profile(
     given: argparse.Namespace,
     playbooks: Sequence[str],
     variables: Variables,
-    words: Sequence[str],
     *,
     stop_after: bool = False,
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
-    name = inventory_for(given)
+    home = inventory_of(given.profile)  # a wrong name is told here, and not by Ansible
+    name = given.inventory or home
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
-    line = command(playbooks, name, wanted, words)
+    line = command(playbooks, name, wanted, given.words)
     os.chdir(ROOT)
     os.environ.update(environment())
     if given.destroy:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument, checked_text, short
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.plain_text import printable
 from ..core.yaml_documents import yaml_of
 from ..profiles.catalog import load_house
@@ -47,8 +47,10 @@ def inventory_of(profile: str) -> str:
     house = load_house(ROOT)
     if profile in house.broken:
         raise DrafthouseError(house.broken[profile])
-    known = house.profiles.get(profile)
-    hardware = house.hardware.get(known["hardware"]) if known else None
+    if profile not in house.profiles:
+        do = did_you_mean(profile, house.profiles)
+        raise DrafthouseError(Problem(f"no profile '{profile}'", "one that drafthouse profiles lists", do))
+    hardware = house.hardware.get(house.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 
 

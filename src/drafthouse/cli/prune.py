@@ -38,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     site = site_of_inventory(given.inventory)
     models_dir = given.models_dir or Path(site["models_dir"])
+    if given.models_dir is None and not models_dir.exists() and not given.json:
+        print(f"no weights yet: {models_dir} is not there")
+        return DONE
     house = load_house(ROOT)
     if house.broken:  # what such a profile needs is not known, and it must not be removed
         raise DrafthouseError([problem for problems in house.broken.values() for problem in problems])

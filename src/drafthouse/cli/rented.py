@@ -1,8 +1,7 @@
 """Run a playbook on rented boxes, and end them when it is over: always, when it went well, or never.
 
-Examples:
+Example:
   drafthouse rented --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
-  make h100-llama33-draft3b DESTROY=on-success      (the same around a make target)
 
 Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
 playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). Where the playbook did not come
@@ -26,27 +25,19 @@ from ..cloud.vast.ledger import FILE
 from ..cloud.vast.local_state import state_folder
 from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
 from ..core.errors import DrafthouseError, Problem
-from .parser import Parser, apart, parser_of
+from .parser import Parser, parser_of
 from .say import say
 
 
 def options() -> Parser:
     """Return the parser."""
-    parser = parser_of(__doc__, "rented")
+    parser = parser_of(__doc__, "rented", takes_words=True)
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
     parser.add_argument("--inventory", default="vastai", help="the inventory's name; only vastai's boxes are rented")
     parser.add_argument(
         "--patience-s", type=float, default=PATIENCE_S, help="how long to try to end them (default: %(default)g)"
     )
     return parser
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; the command under ``command``."""
-    words, behind = apart(argv)
-    given = options().parse_args(words)
-    given.command = behind
-    return given
 
 
 def checked(given: argparse.Namespace) -> None:
@@ -64,7 +55,7 @@ def checked(given: argparse.Namespace) -> None:
                 "DESTROY (--destroy)",
             )
         )
-    if not given.command:
+    if not given.words:
         raise DrafthouseError(Problem("no command", "one behind --", "drafthouse rented --help shows an example"))
 
 
@@ -78,7 +69,7 @@ def instances_in(file: Path) -> set[str] | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, and end what it was about."""
-    given = parse(argv)
+    given = options().parse_args(argv)
     checked(given)
     # Now, and not when the run is over: a key that is missing then would leave everything billing.
     client = VastClient(
@@ -88,4 +79,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "run.json"
         environment = {**os.environ, RUN_FILE: str(file)}
-        return around(given.command, given.destroy, world, environment, lambda: instances_in(file))
+        return around(given.words, given.destroy, world, environment, lambda: instances_in(file))

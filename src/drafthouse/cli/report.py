@@ -1,7 +1,9 @@
-"""Make a report from the results of two arms, or make an existing one again, and print its verdict.
+r"""Make a report from the results of two arms, or make an existing one again, and print its verdict.
 
-Example:
-  drafthouse report --again reports/2026-11-24T10-00-00-localhost-cpu-smollm2-ngram
+Examples:
+  drafthouse report --baseline baseline.json --speculative speculative.json \
+      --resolved build/cpu-smollm2-ngram/resolved.json
+  drafthouse report --again cpu-smollm2-ngram          (the newest of this profile; a folder of reports/ works too)
 
 Exit status: 0 for pays and does not pay, 1 where warnings stand beside them, 2 for invalid and when the report could
 not be made, 4 for cannot say (docs/exit-codes.md).
@@ -19,16 +21,18 @@ from typing import Any, cast
 
 from ..bench.kept_shapes import RESOLVED, checked, checked_ladder, checked_result
 from ..bench.result_types import ArmResult
+from ..bench.results import SCHEMA
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
 from ..core.places import ROOT, WORK
 from ..core.schema import Map
 from ..core.yaml_documents import read_yaml
+from ..report.archive import find
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
-from ..report.report_types import KeptProfile
+from ..report.report_types import ARMS, KeptProfile
 from ..report.terminal import verdict_table
-from ..report.writer import Written, write_files, write_report
+from ..report.writer import Written, report_directory, write_files
 from .parser import Parser, coloured, parser_of
 
 
@@ -44,7 +48,7 @@ def options() -> Parser:
         help="the resolved profile, JSON or YAML, with the rendered files",
     )
     parser.add_argument("--ladder", type=Path, metavar="FILE", help="the loads that were tried (ladder.json), if any")
-    parser.add_argument("--again", type=Path, metavar="DIR", help="make the report in this folder again, in place")
+    parser.add_argument("--again", metavar="REPORT", help="make it again, in place: a folder, or as compare names it")
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
     parser.add_argument(
@@ -76,8 +80,20 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def result(path: Path) -> ArmResult:
-    """Return the result of an arm. Raises DrafthouseError as `read` does."""
-    return checked_result(read(path), str(path))
+    """Return the result of an arm. Raises DrafthouseError as `read` does, and for a file that is no result."""
+    data = checked_result(read(path), str(path))
+    if data.get("schema") != SCHEMA:
+        do = "give what drafthouse bench --result wrote, or a run's results/"
+        raise DrafthouseError(Problem(f"the schema {data.get('schema')!r}", SCHEMA, do, str(path)))
+    return data
+
+
+def refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
+    """Raise DrafthouseError where a report of the same time, profile and host was made from other results."""
+    for arm, result in zip(ARMS, results, strict=True):
+        if (place / f"{arm}.json").is_file() and read(place / f"{arm}.json") != result:
+            found = "a report of the same time, from other results"
+            raise DrafthouseError(Problem(found, "a place of its own", "name another folder: --reports", str(place)))
 
 
 def make(args: argparse.Namespace) -> Written:
@@ -87,8 +103,11 @@ def make(args: argparse.Namespace) -> Written:
         resolved = lasting(cast("KeptProfile", data))
         results = result(args.baseline), result(args.speculative), resolved
         ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
-        return write_report(args.reports, *results, args.templates, args.host, ladder=ladder)
-    place: Path = args.again
+        report = build_report(*results, args.host, None, ladder)
+        place = report_directory(args.reports, report)
+        refuse_another(place, results[:2])
+        return write_files(place, report, *results, args.templates, None, ladder)
+    place = Path(args.again) if Path(args.again).is_dir() else find(args.reports, args.again, "--again")
     where = place / "report.json"
     kept = read(where)
     if not isinstance(kept.get("resolved"), dict):
@@ -124,6 +143,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
     print(verdict_table(written.report, width=width, colour=colour), end="")
     if not can_draw():
-        print("no plots: matplotlib is not installed (pip install 'drafthouse[plots]')", file=sys.stderr)
+        print("no plots: matplotlib is not installed beside drafthouse", file=sys.stderr)
     print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
     return exit_code_of(written.report)

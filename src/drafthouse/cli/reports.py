@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE
 from ..core.places import WORK
 from ..core.plain_text import printable
 from ..core.table import table
-from ..report.archive import history_rows
+from ..report.archive import folders, history_rows
 from .parser import Parser, parser_of, print_json
 
 _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
@@ -36,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
         print_json("reports", {"reports": [dict(zip(names, row, strict=True)) for row in rows]})
+    elif not rows and given.profile and (known := sorted({folder.parent.name for folder in folders(given.reports)})):
+        found, needed = f"no report of '{given.profile}'", "a profile that was measured"
+        raise DrafthouseError(Problem(found, needed, did_you_mean(given.profile, known), str(given.reports)))
     elif not rows:
         print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
     else:

@@ -1,7 +1,7 @@
 """Serve again what served before.
 
 Examples:
-  drafthouse rollback --inventory workstation
+  drafthouse rollback
   drafthouse rollback --inventory workstation --to 20261120T101500Z
 
 What stands behind -- goes to ansible-playbook.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import on_inventory, parsed, play
+from .playbooks import on_inventory, play
 
 
 def options() -> Parser:
@@ -26,5 +26,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return play(["playbooks/rollback.yml"], given.inventory, {"release": given.to}, words)
+    given = options().parse_args(argv)
+    return play(["playbooks/rollback.yml"], given.inventory, {"release": given.to}, given.words)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import for_profile, parsed, run_for_profile
+from .playbooks import for_profile, run_for_profile
 
 
 def options() -> Parser:
@@ -28,5 +28,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run site.yml; return its exit status."""
-    given, words = parsed(options(), argv)
-    return run_for_profile(given, ["site.yml"], {}, words, stop_after=given.stop_after)
+    given = options().parse_args(argv)
+    return run_for_profile(given, ["site.yml"], {}, stop_after=given.stop_after)

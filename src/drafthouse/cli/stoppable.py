@@ -12,7 +12,6 @@ Exit status: the playbook's; 130 when it was stopped.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
 from ..profiles.workspace import ROOT
-from .parser import Parser, apart, parser_of
+from .parser import Parser, parser_of
 from .say import say
 
 _KINDNESS_S = 3.0
@@ -33,19 +32,9 @@ _SITE = "site.yml"
 
 def options() -> Parser:
     """Return the parser."""
-    parser = parser_of(__doc__, "stoppable")
+    parser = parser_of(__doc__, "stoppable", takes_words=True)
     parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
     return parser
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; the command under ``command``. Raises DrafthouseError where there is none."""
-    words, behind = apart(argv)
-    given = options().parse_args(words)
-    given.command = behind
-    if not given.command:
-        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse stoppable --help shows an example"))
-    return given
 
 
 def playbook_of(command: Sequence[str], playbook: str, *more: str) -> list[str]:
@@ -62,11 +51,13 @@ _TAKES = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
-    given = parse(argv)
-    serves = any(word.endswith(_SITE) for word in given.command)
+    given = options().parse_args(argv)
+    if not given.words:
+        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse stoppable --help shows an example"))
+    serves = any(word.endswith(_SITE) for word in given.words)
     stop = Stop(tell=say, passed_over=True)
     with stop.heard():
-        child = subprocess.Popen(given.command)
+        child = subprocess.Popen(given.words)
         status = run_until_stopped(child, stop, lambda: say(_first_words(serves)), _KINDNESS_S)
         stop.ending = True
         try:
@@ -74,10 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise KeyboardInterrupt
             if stop.seen:
                 servers = "none" if not serves else "all" if given.stop_after else "of_run"
-                return _interrupted(given.command, servers)
+                return _interrupted(given.words, servers)
             if given.stop_after:
                 say("stopping what was started")
-                status = _played(playbook_of(given.command, "stop.yml")) or status
+                status = _played(playbook_of(given.words, "stop.yml")) or status
         except KeyboardInterrupt:
             say("left as it is; make stop stops it")
             return INTERRUPTED

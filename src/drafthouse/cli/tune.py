@@ -54,7 +54,7 @@ from ..tuning.search import Found, tune
 from ..tuning.space import reach
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
-from .parser import Parser, apart, parser_of
+from .parser import Parser, parser_of
 from .profile_arguments import inventory_of, overrides
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Work:
 
 def options() -> Parser:
     """Return the parser."""
-    parser = parser_of(__doc__, "tune")
+    parser = parser_of(__doc__, "tune", takes_words=True)
     parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
     parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
@@ -96,14 +96,6 @@ def options() -> Parser:
     parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds (AGAIN=1)")
     parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
     return parser
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; what stands behind `--` under ``more``."""
-    words, behind = apart(argv)
-    given = options().parse_args(words)
-    given.more = behind
-    return given
 
 
 def seconds_of(text: str) -> int:
@@ -146,7 +138,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     target = given.to or ROOT / "profiles" / f"{name}-tuned.yml"
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
-    parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.more, base]
+    parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.words, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
     folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
     return Work(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
@@ -217,7 +209,7 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
         )
     log = work.folder / "ansible.log"
     show.line(f"what Ansible prints goes to {log.relative_to(ROOT)}")
-    plays = Plays(f"inventory/{work.inventory}", given.more, log, show.passing, journal.touch)
+    plays = Plays(f"inventory/{work.inventory}", given.words, log, show.passing, journal.touch)
     if plays.end_orphan():
         show.line("ended the playbook that a killed run had left at work")
     trial = BoxTrial(
@@ -292,7 +284,7 @@ def listed(work: Work) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Tune, or list what would be tried."""
     begun = time.monotonic()
-    given = parse(argv)
+    given = options().parse_args(argv)
     budget_s = seconds_of(given.budget)
     work = prepare(given, budget_s)
     if given.list:

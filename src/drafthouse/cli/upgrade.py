@@ -2,7 +2,7 @@
 
 Examples:
   drafthouse upgrade rtx6000-qwen-eagle3 0.33.0
-  drafthouse upgrade rtx6000-qwen-eagle3 0.33.0 --list          (what changes in the flags; touches nothing)
+  drafthouse upgrade rtx6000-qwen-eagle3 0.31.0 --list          (what changes in the flags; touches nothing)
   drafthouse upgrade cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
   drafthouse upgrade h100-llama33-ngram 0.33.0 -- --limit box1
 
@@ -37,7 +37,7 @@ from ..report.archive import Kept, newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import per_cent
-from .parser import Parser, apart, parser_of
+from .parser import Parser, parser_of
 from .playbooks import environment, program
 from .profile_arguments import inventory_of, overrides
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 def options() -> Parser:
     """Return the parser."""
-    parser = parser_of(__doc__, "upgrade")
+    parser = parser_of(__doc__, "upgrade", takes_words=True)
     parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
     parser.add_argument("version", help="the version to go to")
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
@@ -58,14 +58,6 @@ def options() -> Parser:
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
     parser.add_argument("--list", action="store_true", help="show what changes in the flags, and touch nothing")
     return parser
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; what stands behind `--` under ``more``."""
-    words, behind = apart(argv)
-    given = options().parse_args(words)
-    given.more = behind
-    return given
 
 
 def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, str]:
@@ -100,7 +92,7 @@ class Plays:
     def __init__(self, given: argparse.Namespace) -> None:
         name = given.inventory or inventory_of(given.profile)
         self._inventory = str(ROOT / "inventory" / name) if (ROOT / "inventory" / name).is_dir() else name
-        self._more = list(given.more)
+        self._more = list(given.words)
         self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
         if given.reports != ROOT / "reports":
             self._variables["report_folder"] = str(given.reports.resolve())
@@ -189,7 +181,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show what changes, then do it."""
-    given = parse(argv)
+    given = options().parse_args(argv)
     old, new, text = both(given)
     print(text, flush=True)
     if given.list:

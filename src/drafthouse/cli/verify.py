@@ -1,6 +1,7 @@
 """Read every byte of a profile's weights again, compare it with its hash, and fetch anew what is damaged.
 
-Example:
+Examples:
+  drafthouse verify cpu-smollm2-ngram
   drafthouse verify h100-llama33-draft3b --inventory workstation
 
 What stands behind -- goes to ansible-playbook.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import for_profile, parsed, run_for_profile
+from .playbooks import for_profile, run_for_profile
 from .weights import PARTS, PLAYBOOKS
 
 
@@ -24,5 +25,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return run_for_profile(given, PLAYBOOKS, {**PARTS, "verify": True}, words)
+    given = options().parse_args(argv)
+    return run_for_profile(given, PLAYBOOKS, {**PARTS, "verify": True})

@@ -1,6 +1,7 @@
 """Download and check the weights of a profile alone, on the box where it would run.
 
-Example:
+Examples:
+  drafthouse weights cpu-smollm2-ngram
   drafthouse weights h100-llama33-draft3b --inventory workstation
 
 What stands behind -- goes to ansible-playbook. Afterwards the doctor checks what lies there.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .parser import Parser
-from .playbooks import Variables, for_profile, parsed, run_for_profile
+from .playbooks import Variables, for_profile, run_for_profile
 
 PLAYBOOKS = ("playbooks/weights.yml", "playbooks/doctor.yml")
 PARTS: Variables = {"doctor_parts": ["weights"]}
@@ -26,5 +27,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given, words = parsed(options(), argv)
-    return run_for_profile(given, PLAYBOOKS, PARTS, words)
+    given = options().parse_args(argv)
+    return run_for_profile(given, PLAYBOOKS, PARTS)

@@ -180,7 +180,10 @@ def _read(root: Path, relative: str, shape: Shape) -> tuple[Any, list[Problem]]:
 def _document(root: Path, relative: str) -> tuple[Any, list[Problem]]:
     """Return what a YAML file of the clone holds, and why it cannot be read."""
     findings = Findings(relative)
-    needed, do = "a YAML mapping, as git has it", f"correct it, or restore it: git checkout -- {relative}"
+    needed, do = (
+        "a YAML mapping, as git has it",
+        "correct it" if Path(relative).is_absolute() else f"correct it, or restore it: git checkout -- {relative}",
+    )
     if not (root / relative).is_file():
         findings.add("", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
         return {}, findings.problems

@@ -68,7 +68,7 @@ def resolve(
             Problem(
                 f"no profile '{name}'",
                 f"one of: {', '.join(sorted(house.profiles))}",
-                did_you_mean(name, house.profiles) + " (make profiles shows them all)",
+                did_you_mean(name, house.profiles) + " (drafthouse profiles shows them all)",
                 f"profiles/{name}.yml",
             )
         )

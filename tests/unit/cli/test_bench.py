@@ -75,6 +75,17 @@ def test_each_kind_is_measured_by_itself_without_a_number() -> None:
     assert temperatures == {0}
 
 
+def test_a_program_gets_json_alone() -> None:
+    with clock_server(**QUICK) as server:
+        words = ("--base-url", server.base_url, "--model", "clock", "--kind", "chat", "--num-prompts", "2", "--json")
+        done = bench(*words)
+        ladder = bench(*words, "--ladder", "1", "--time", "1")
+    assert (done.returncode, ladder.returncode) == (0, 0)
+    assert json.loads(done.stdout)["completed"] == 2
+    assert "2 requests measured" in done.stderr
+    assert json.loads(ladder.stdout)["schema"] == "drafthouse.ladder/1"
+
+
 def test_ones_own_prompts(tmp_path: Path) -> None:
     own = tmp_path / "own.jsonl"
     own.write_text("".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in "ab"))
@@ -141,7 +152,7 @@ def test_512_wrong_lines_do_not_fill_the_screen(tmp_path: Path) -> None:
 def test_a_number_of_prompts_is_1_or_more(number: str) -> None:
     done = bench("--base-url", "http://127.0.0.1:1", "--model", "m", "--num-prompts", number)
     assert done.returncode == 2
-    assert "argument --num-prompts" in done.stderr
+    assert "found: --num-prompts" in done.stderr
 
 
 def test_some_failures_are_said_first_and_are_a_warning() -> None:

@@ -99,4 +99,4 @@ def test_the_list_shows_every_report_also_a_broken_one(reports: Path) -> None:
     assert "2026-11-21 10:00" in lines[2]
     assert "cpu-smollm2-ngram/20261119-090000-buildbox" in done.stdout
     assert "text that does not parse" in " ".join(done.stdout.split())
-    assert "no report in" in run("none", "--reports", reports).stdout
+    assert "found: no report of 'none'" in run("none", "--reports", reports).stderr

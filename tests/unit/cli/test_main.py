@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +12,13 @@ import pytest
 
 from drafthouse.cli import main as program
 from drafthouse.cli.main import VERBS, main, module_of
-from drafthouse.cli.parser import apart, coloured, project
+from drafthouse.cli.parser import coloured, project
 from drafthouse.core.errors import DrafthouseError, NotHere
 from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
+from tests.support.examples import AFTER_THE_DEMO, ELSEWHERE, examples
 
 FOLDER = ROOT / "src" / "drafthouse" / "cli"
-
-
-def examples(verb: str) -> list[list[str]]:
-    """Return the words of each example in a verb's help."""
-    text = (module_of(verb).__doc__ or "").replace("\\\n", " ")
-    lines = re.findall(r"^ *(?:source <\()?drafthouse (.*?)(?:\)| {2,}\(.*| > .*| < .*)?$", text, re.MULTILINE)
-    return [shlex.split(line) for line in lines]
 
 
 def test_every_file_with_options_is_a_verb() -> None:
@@ -41,11 +34,20 @@ def test_the_help_of_a_verb_has_an_example_that_its_parser_reads(verb: str, caps
     assert found, f"drafthouse {verb} --help shows no example"
     for words in found:
         assert words[0] == verb
-        module_of(verb).options().parse_args(apart(words[1:])[0])
+        module_of(verb).options().parse_args(words[1:])
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"drafthouse {verb}" in capsys.readouterr().out
+
+
+def test_an_example_of_every_verb_is_run() -> None:
+    run = [line.removeprefix("drafthouse ").split() for line in AFTER_THE_DEMO]
+    assert [words for words in run if words not in examples(words[0])] == []
+    assert {words[0] for words in run} | set(ELSEWHERE) == set(VERBS)
+    for verb, file in ELSEWHERE.items():
+        called = "make demo" if verb == "run" else verb
+        assert called in (ROOT / file).read_text("utf-8"), (verb, file)
 
 
 def test_profiles_of_examples_are_there() -> None:
@@ -77,7 +79,7 @@ def test_the_version_is_the_release_s(capsys: pytest.CaptureFixture[str]) -> Non
             "'--base-url'",
         ),
         (["plan", "rtx6000-qwen-eagle"], "write 'rtx6000-qwen-eagle3'"),
-        (["plan"], "drafthouse profiles lists them; with make: PROFILE=name"),
+        (["plan"], "drafthouse profiles lists the profiles; with make: PROFILE=name"),
         (["reports", "a", "b"], "remove it, or quote what belongs together"),
     ],
 )

@@ -64,3 +64,14 @@ def test_what_is_wrong_is_said_in_lines(words: list[str], found: str) -> None:
     assert "Traceback" not in done.stderr
     assert any(line.startswith(found) for line in done.stderr.splitlines())
     assert any(line.startswith("do: ") for line in done.stderr.splitlines())
+
+
+def test_a_python_without_the_packages_hands_over_to_the_environment_of_the_clone() -> None:
+    bare = [sys.executable, "-S", "-E", "-s"]  # no site-packages
+    command = [*bare, str(ROOT / "scripts" / "drafthouse"), "profiles"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if (ROOT / ".venv" / "bin" / "python").exists():
+        assert done.returncode == 0, done.stderr
+        assert "cpu-smollm2-ngram" in done.stdout
+    else:
+        assert done.stderr.endswith("do: make venv\n")

@@ -77,15 +77,15 @@ def test_what_is_wrong_is_said_before_anything_starts(words: list[str], found: s
 
 
 def test_words_behind_the_dashes_are_ansibles() -> None:
-    given = tune.parse(["name", "--budget", "5m", "--", "--limit", "box", "-e", "a=b"])
-    assert given.more == ["--limit", "box", "-e", "a=b"]
+    given = tune.options().parse_args(["name", "--budget", "5m", "--", "--limit", "box", "-e", "a=b"])
+    assert given.words == ["--limit", "box", "-e", "a=b"]
     assert (given.profile, given.budget) == ("name", "5m")
-    assert tune.parse(["name"]).more == []
+    assert tune.options().parse_args(["name"]).words == []
 
 
 def test_a_search_is_told_from_every_other() -> None:
     def key(*words: str) -> str:
-        given = tune.parse(["cpu-smollm2-draft", *words])
+        given = tune.options().parse_args(["cpu-smollm2-draft", *words])
         return str(tune.prepare(given, tune.seconds_of(given.budget)).search)
 
     same = key("--budget", "30m")
@@ -121,7 +121,7 @@ def test_a_place_that_cannot_be_written_is_said_before_any_time_is_spent(
 
 def ended(tmp_path: Path, target: Path, **box: object) -> None:
     """Finish a search on a box of known speeds."""
-    work = replace(tune.prepare(tune.parse(["cpu-smollm2-draft"]), 1800), folder=tmp_path, target=target)
+    work = replace(tune.prepare(tune.options().parse_args(["cpu-smollm2-draft"]), 1800), folder=tmp_path, target=target)
     found = search(work.space, KnownBox(lambda c: peak(7)(c.tokens) / (1 + ("ngram" in c.family)), 3, **box), 1800.0)  # type: ignore[arg-type]
     tune.finish(work, 1800, found)
 
@@ -137,7 +137,7 @@ def test_no_profile_is_written_for_wrong_output(tmp_path: Path, capsys: pytest.C
     ended(tmp_path, tmp_path / "right.yml")
     assert "outputs: 'passed" in (tmp_path / "right.yml").read_text()
     names = [family.candidate(k).id for family in tune.prepare(
-        tune.parse(["cpu-smollm2-draft"]), 1800).space.families for k in family.tokens]  # fmt: skip
+        tune.options().parse_args(["cpu-smollm2-draft"]), 1800).space.families for k in family.tokens]  # fmt: skip
     settings = [f"{name} min_probability={value}" for name in names for value in (0.2, 0.5, 0.75)]
     ended(tmp_path, tmp_path / "wrong.yml", wrong=(*names, *settings))
     assert not (tmp_path / "wrong.yml").exists()
@@ -165,7 +165,7 @@ class SlowPlays(Plays):
 def test_the_budget_holds_where_everything_takes_all_of_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tune.parse(["cpu-smollm2-draft", "--budget", "5m"])
+    given = tune.options().parse_args(["cpu-smollm2-draft", "--budget", "5m"])
     folder = ROOT / "build" / "tune" / f"test-{tmp_path.name}-{os.getpid()}"
     work = replace(tune.prepare(given, 300), folder=folder)
     SlowPlays.now, SlowPlays.played = 1003.0, []

@@ -274,7 +274,7 @@ class FakePlays(script_of_upgrade.Plays):
 def test_what_is_kept_is_what_serves_in_the_end(
     tmp_path: Path, ends: dict[str, list[bool]], factor: float, status: int, played: list[tuple[str, ...]]
 ) -> None:
-    given = script_of_upgrade.parse(["cpu-smollm2-ngram", "2", "--reports", str(tmp_path)])
+    given = script_of_upgrade.options().parse_args(["cpu-smollm2-ngram", "2", "--reports", str(tmp_path)])
     keep(tmp_path, "20261101-100000", version("1"))
     host = json.loads(next(tmp_path.glob("*/*/report.json")).read_text())["host"]
     plays = FakePlays(tmp_path, [host], ends, factor)
@@ -284,7 +284,7 @@ def test_what_is_kept_is_what_serves_in_the_end(
 
 
 def test_an_old_version_that_does_not_come_back_is_said(tmp_path: Path) -> None:
-    given = script_of_upgrade.parse(["cpu-smollm2-ngram", "2", "--reports", str(tmp_path)])
+    given = script_of_upgrade.options().parse_args(["cpu-smollm2-ngram", "2", "--reports", str(tmp_path)])
     plays = FakePlays(tmp_path, ["a", "b"], {"1": [True, False], "2": [False]})
     with pytest.raises(DrafthouseError, match="1 did not come back") as caught:
         script_of_upgrade.upgraded(given, plays, {number: in_version(number) for number in ("1", "2")})

@@ -318,4 +318,6 @@ def _see_them_gone(
         _note(ledger, UNSURE, rental, ended, instance=number, account=client.account)
 
 
+#: The same in JSON.
+LIST_NAMES = ("instance", "label", "profile", "status", "price_per_hour", "since", "cost", "deadline")
 LIST_HEAD = ("instance", "label", "profile", "status", "$/h", "since", "$ until now", "deadline")

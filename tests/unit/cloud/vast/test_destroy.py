@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,8 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     assert line[3:5] == ["stopped", "0.023"], "a stopped one still costs its disk"
     done = call(bench, destroy_script.main, "--list")
     assert box.label in done.stdout and done.returncode == 0
+    (found,) = json.loads(call(bench, destroy_script.main, "--list", "--json").stdout)["billing"]
+    assert (found["label"], found["price_per_hour"]) == (box.label, "0.023")
     assert bench.vast.count("destroy") == 0
 
 
