@@ -2,7 +2,6 @@
 # `make help` lists every target. Variables: PROFILE=name INVENTORY=local|workstation|vastai ARGS='-e key=value'
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,8 +32,8 @@ plays = $(if $(strip $(ARGS)),-- $(ARGS))
 # A sign of life every 5 seconds, for what is silent until it ends.
 ticking = (while sleep 5 >/dev/null 2>&1; do echo "  ... $@: $$SECONDS s"; done) & tick=$$!; trap 'kill $$tick 2>/dev/null' EXIT;
 help:
-	@awk '/^# --- /{print substr($$0, 7) ":"} /^[a-z-]+:.*## /{name = $$0; sub(/:.*/, "", name); sub(/.*## /, ""); printf "  %-14s %s\n", name, $$0}' Makefile
-	@printf '  %-14s %s\n' '<profile>' 'serve and measure it: $(PROFILES)'
+	@awk '/^# --- /{print substr($$0, 7) ":"} /^[a-z-]+:.*## /{name = $$0; sub(/:.*/, "", name); sub(/.*## /, ""); printf "  %-16s %s\n", name, $$0}' Makefile
+	@printf '  %-16s %s\n' '<profile>' 'serve and measure it: $(PROFILES)'
 # With BUNDLE=file (of `make bundle`) packages, weights and image come from it, and no network is asked.
 ifneq ($(strip $(BUNDLE)),)
 override ARGS += -e '{"drafthouse_bundle": "$(if $(filter /%,$(BUNDLE)),,$(CURDIR)/)$(BUNDLE)"}'
@@ -105,6 +104,7 @@ lint: venv-dev ; @ruff check . && ruff format --check . && mypy && PYTHONPATH=sr
 lock: venv ; @scripts/lock.py ## write every lock anew, with hashes: requirements*.txt, the box's, the engines' (versions stay)
 docs: venv ; @scripts/docs.py ## write the generated pages of docs/ and roles/ from their sources
 golden: venv-dev ; @WRITE_GOLDEN=1 pytest -q tests/golden ## write tests/golden/ anew; look at the difference before you commit it
+monitoring-check: venv ; @scripts/monitoring_check.py ## promtool on the monitoring's rules, of every profile and engine: a line each
 sbom: venv-dev ; @scripts/sbom.py ## what a release consists of, as CycloneDX: build/drafthouse-VERSION.cdx.json
 collection: venv ; @scripts/collection.py ## the Ansible collection as one file: build/drafthouse-core-VERSION.tar.gz
 wheel: venv-dev ; @python -m hatchling build -t wheel -d build ## the command drafthouse as a wheel: build/drafthouse-VERSION-py3-none-any.whl

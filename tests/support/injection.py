@@ -23,7 +23,7 @@ from drafthouse.addons.watchdog.order import entries
 from drafthouse.cloud.vast.body import body_of
 from drafthouse.core.box_archive import archive_file
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.plain_text import hidden_character
+from drafthouse.core.plain_text import hidden_character, printable
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving.supervisor import Program, configuration
@@ -302,6 +302,10 @@ def _check_monitoring(resolved: Any, box: Sandbox) -> None:
             _check_program(path, content, site["home"], box)
         if path.endswith("prometheus.yml"):
             assert yaml.safe_load(content) == monitoring.prometheus(settings)
+        if path.endswith("rules.yml"):
+            told = {rule.get("alert"): rule for rule in yaml.safe_load(content)["groups"][0]["rules"]}
+            for alert in ("EngineDown", "EngineRestarts"):
+                assert f": {printable(wished['log'])}; make rollback" in told[alert]["annotations"]["do"]
     for unit in made["units"]:
         check_unit(
             unit["content"], [f"{site['home']}/monitoring/programs/{Path(unit['path']).stem.split('-')[-1]}/serve.sh"]

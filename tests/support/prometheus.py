@@ -8,21 +8,22 @@ import subprocess
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from drafthouse.addons.prometheus_rules import Limits, Pace, Watched, rules_file
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.http import opener
 from drafthouse.host.deb_unpack import Found, ensure
-from drafthouse.host.monitoring_programs import PROGRAMS
+from drafthouse.host.monitoring_programs import PROGRAMS, PROMTOOL
 from drafthouse.profiles.workspace import ROOT
 
-# No box needs promtool. It is in Prometheus's own package up to Debian 13 and Ubuntu 24.04.
-_WANTED = {**PROGRAMS, "promtool": replace(PROGRAMS["prometheus"], programs=("promtool",))}
+TEMPLATES = ROOT / "templates"
+_WANTED = {**PROGRAMS, "promtool": PROMTOOL}
+PACE, LIMITS = Pace(), Limits()
 
 
 @functools.cache
@@ -42,6 +43,23 @@ def checked(*words: str, folder: Path) -> None:
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rules_text(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> str:
+    """Return the rules of a box, as they are put there."""
+    return rules_file(TEMPLATES, "rules.yml", watched, pace, limits)["content"]
+
+
+def rules_of(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> list[dict[str, Any]]:
+    """Return the same as data: what is recorded, and then the alerts."""
+    (group,) = yaml.safe_load(rules_text(watched, pace, limits))["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def alerts_of(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> list[dict[str, Any]]:
+    """Return the alerts of a box."""
+    return [rule for rule in rules_of(watched, pace, limits) if "alert" in rule]
 
 
 def write(path: Path, data: Any) -> Path:

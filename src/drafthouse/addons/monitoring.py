@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypedDict
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
-from . import prometheus_rules as metric_rules
 from .grafana import DATASOURCE, UID, dashboard
-from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE, Limits, Pace, Watched, duration, recorded, rules_file
+from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
+from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
 
 if TYPE_CHECKING:
     from ..core.documents import Json
@@ -105,11 +105,10 @@ class Settings:
         """Where Prometheus is asked on the box itself."""
         return near(self.wished["listen"])
 
-    @property
-    def watched(self) -> Watched:
-        """What the rules are about."""
-        wished = self.wished
-        return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
+
+def watched(wished: Monitoring) -> Watched:
+    """Return what the rules of a box are about."""
+    return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
 
 
 def jobs(wished: Monitoring) -> list[str]:
@@ -148,7 +147,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
     if wrong:
         raise DrafthouseError(wrong)
     folder, wished = settings.folder, settings.wished
-    entries = _configuration(settings)
+    entries = _configuration(templates, settings)
     digest = _hash([*(entry["content"] for entry in entries), settings.digest])
     units: list[File] = []
     for name in wished["programs"]:
@@ -173,7 +172,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
         "entries": [*_folders(settings), *entries],
         "units": units,
         "programs": {name: wished["ports"][name] for name in wished["programs"]},
-        "containers": _containers(settings),
+        "containers": _containers(settings, entries),
     }
 
 
@@ -203,21 +202,20 @@ def _written(settings: Settings, name: str, data: Json) -> File:
     return {"path": f"{settings.folder}/{name}", "mode": "0644", "content": f"{head}{yaml_block(data)}\n"}
 
 
-def _configuration(settings: Settings) -> list[File]:
+def _configuration(templates: Path, settings: Settings) -> list[File]:
     """Return what the programs read."""
-    wished = settings.wished
-    rules = recorded(settings.watched, settings.pace)
-    told = metric_rules.alerts(settings.watched, settings.pace, settings.limits)
+    wished, path = settings.wished, f"{settings.folder}/rules.yml"
+    rules = rules_file(templates, path, watched(wished), settings.pace, settings.limits)
     written: list[File] = [
         _written(settings, "prometheus.yml", prometheus(settings)),
-        _written(settings, "rules.yml", rules_file(rules, told, settings.pace)),
+        rules,
         _written(settings, "blackbox.yml", blackbox(wished)),
     ]
     if wished["gpu"]:
         lines = "".join(f"{name}, gauge, {says}\n" for name, says in _DCGM_FIELDS)
         written.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
     # Also where no Grafana of ours runs: one elsewhere can read it.
-    board = dashboard([rule.name for rule in rules], f"Drafthouse: {settings.box}")
+    board = dashboard(templates, recorded(rules["content"]), f"Drafthouse: {settings.box}")
     text = json.dumps(board, indent=1) + "\n"
     written.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
     if wished["grafana"]:
@@ -322,8 +320,8 @@ def _provisioned(settings: Settings) -> list[File]:
     ]
 
 
-def _containers(settings: Settings) -> list[WatchContainer]:
-    """Return the containers that are wanted, as the role runs them."""
+def _containers(settings: Settings, entries: Iterable[File]) -> list[WatchContainer]:
+    """Return the containers that are wanted, as the role runs them; ``entries`` has the files that they read."""
     wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
     found: list[WatchContainer] = []
     if wished["gpu"]:
@@ -343,7 +341,7 @@ def _containers(settings: Settings) -> list[WatchContainer]:
             }
         )
     if wished["grafana"]:
-        read_by_it = [file for file in _configuration(settings) if "/grafana/" in file["path"]]
+        read_by_it = [file for file in entries if file["path"].startswith(f"{folder}/grafana/")]
         found.append(
             {
                 "name": "drafthouse-grafana",

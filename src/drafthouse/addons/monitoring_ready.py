@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
-from .prometheus_rules import ENGINE, GATEWAY, GPU, HEALTH, NODE
 
+# The jobs that Prometheus scrapes. `health` asks the engine's path for it, through the blackbox exporter.
+ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
 _ASK_EVERY_S = 0.5
 _ASK_S = 10.0
 _DO = {

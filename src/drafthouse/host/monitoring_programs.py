@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .deb_unpack import Wanted
 
 
@@ -16,3 +18,5 @@ PROGRAMS = {
     "blackbox": _wanted("blackbox", "prometheus-blackbox-exporter", (0, 19), "what asks the engine and the gateway"),
     "node": _wanted("node", "prometheus-node-exporter", (1, 3), "what shows the machine's memory and processors"),
 }
+#: What checks rules; no box needs it. It is in Prometheus's own package up to Debian 13 and Ubuntu 24.04.
+PROMTOOL = replace(PROGRAMS["prometheus"], programs=("promtool",), what="what checks rules", do="install prometheus")

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.grafana import COLUMNS, PANELS, dashboard
-from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, alerts, recorded
+from drafthouse.addons.grafana import COLUMNS, FILE, dashboard
+from drafthouse.addons.prometheus_rules import SERIES, Watched, recorded
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.json_schema import schema_problem, why_not
 from tests.support.builders import broken
+from tests.support.prometheus import TEMPLATES, alerts_of, rules_text
 
+WHOLE = json.loads((TEMPLATES / FILE).read_text("utf-8"))
 SCHEMA = json.loads((ROOT / "tests/grafana.schema.json").read_text("utf-8"))
 PLACES = [
     Watched(dialect, node=node, gpu=gpu, gateway=gateway)
@@ -23,11 +25,11 @@ PLACES = [
 
 
 def names(watched: Watched) -> list[str]:
-    return [rule.name for rule in recorded(watched, Pace())]
+    return recorded(rules_text(watched))
 
 
 def board(watched: Watched) -> Any:
-    return dashboard(names(watched), "Drafthouse: box")
+    return dashboard(TEMPLATES, names(watched), "Drafthouse: box")
 
 
 def queries(board: Any) -> list[str]:
@@ -43,17 +45,21 @@ def test_it_asks_for_what_this_box_records_and_nothing_else(watched: Watched) ->
 
 @pytest.mark.parametrize("watched", PLACES, ids=str)
 def test_what_is_recorded_is_shown_or_told(watched: Watched) -> None:
-    told = " ".join(alert.expr for alert in alerts(watched, Pace(), Limits()))
+    told = " ".join(alert["expr"] for alert in alerts_of(watched))
     lost = {name for name in names(watched) if name not in told} - set(queries(board(watched)))
     assert lost == set()
 
 
 def test_every_panel_is_shown_somewhere() -> None:
     shown = {panel["title"] for watched in PLACES for panel in board(watched)["panels"]}
-    assert shown == {*PANELS, *(panel.title for row in PANELS.values() for panel in row)}
-    assert {q for watched in PLACES for q in queries(board(watched))} == {
-        name for row in PANELS.values() for panel in row for name, _ in panel.shows
-    }
+    assert shown == {panel["title"] for panel in WHOLE["panels"]}
+    assert {q for watched in PLACES for q in queries(board(watched))} == set(queries(WHOLE))
+
+
+def test_the_file_is_the_dashboard_of_a_box_that_has_everything() -> None:
+    """Its numbers, letters and places are those that are put on a box: Grafana shows it as it lies there."""
+    everything = Watched("vllm", node=True, gpu=True, gateway=True)
+    assert board(everything) == {**WHOLE, "title": "Drafthouse: box"}
 
 
 @pytest.mark.parametrize("watched", PLACES, ids=str)

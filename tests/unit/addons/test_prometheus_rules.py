@@ -10,34 +10,23 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.prometheus_rules import (
-    SERIES,
-    Alert,
-    Limits,
-    Pace,
-    Watched,
-    alerts,
-    duration,
-    recorded,
-    rules_file,
-)
+from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, duration, recorded
 from drafthouse.bench.spec_metrics import parse_counters
 from drafthouse.engines.base import Series as Names
-from tests.support.prometheus import checked, write
+from tests.support.prometheus import alerts_of, checked, rules_of, rules_text, write
 
 pytestmark = pytest.mark.processes
 
-PACE, LIMITS = Pace(), Limits()
 EVERYTHING = {name: Watched(name, node=True, gpu=True, gateway=True, log="the log") for name in SERIES}
 E = 'job="engine",instance="e",profile="p"'
 ALWAYS = 'probe_success{job="health",instance="b",profile="p"}'
 Series = tuple[str, str]
+Alert = Mapping[str, Any]
 
 
 def judged(folder: Path, watched: Watched, *tests: Mapping[str, Any]) -> None:
     """Have promtool run tests against the rules of a box."""
-    file = rules_file(recorded(watched, PACE), alerts(watched, PACE, LIMITS), PACE)
-    write(folder / "rules.yml", file)
+    (folder / "rules.yml").write_text(rules_text(watched))
     checked("check", "rules", "rules.yml", folder=folder)
     data = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": list(tests)}
     write(folder / "test.yml", data)
@@ -129,7 +118,7 @@ def test_the_same_names_hold_the_same_numbers_for_every_engine(dialect: str, tmp
     watched = Watched(dialect, log="the log")
     judged(tmp_path, watched, scene(series, promql_expr=wanted))
     # No rule without a number of its own here.
-    assert {rule.name for rule in recorded(watched, PACE)} == {test["expr"].split("{")[0][4:] for test in wanted}
+    assert set(recorded(rules_text(watched))) == {test["expr"].split("{")[0][4:] for test in wanted}
 
 
 @pytest.mark.parametrize("dialect", SERIES)
@@ -307,7 +296,7 @@ CAUSES = {
 def told(alert: Alert, cause: Cause) -> dict[str, str]:
     """Return the annotations as they are shown."""
     words = {**{f"$labels.{name}": word for name, word in cause.labels.items()}, **cause.words}
-    shown = {"found": alert.found, "do": alert.do}
+    shown = dict(alert["annotations"])
     for name, word in words.items():
         shown = {key: text.replace("{{ " + name + " }}", word) for key, text in shown.items()}
     return shown
@@ -315,24 +304,24 @@ def told(alert: Alert, cause: Cause) -> dict[str, str]:
 
 def expected(alert: Alert, cause: Cause) -> list[dict[str, Any]]:
     return [
-        {"eval_time": cause.before, "alertname": alert.name, "exp_alerts": []},
+        {"eval_time": cause.before, "alertname": alert["alert"], "exp_alerts": []},
         {
             "eval_time": cause.fires,
-            "alertname": alert.name,
+            "alertname": alert["alert"],
             "exp_alerts": [{"exp_labels": dict(cause.labels), "exp_annotations": told(alert, cause)}],
         },
-        {"eval_time": cause.after, "alertname": alert.name, "exp_alerts": []},
+        {"eval_time": cause.after, "alertname": alert["alert"], "exp_alerts": []},
     ]
 
 
 def alert_of(name: str, dialect: str = "vllm") -> Alert:
-    return next(alert for alert in alerts(EVERYTHING[dialect], PACE, LIMITS) if alert.name == name)
+    return next(alert for alert in alerts_of(EVERYTHING[dialect]) if alert["alert"] == name)
 
 
 def test_every_alert_has_a_cause_here() -> None:
     for watched in EVERYTHING.values():
-        assert {alert.name for alert in alerts(watched, PACE, LIMITS)} <= set(CAUSES)
-    assert {alert.name for alert in alerts(EVERYTHING["vllm"], PACE, LIMITS)} == set(CAUSES)
+        assert {alert["alert"] for alert in alerts_of(watched)} <= set(CAUSES)
+    assert {alert["alert"] for alert in alerts_of(EVERYTHING["vllm"])} == set(CAUSES)
 
 
 @pytest.mark.parametrize("name", CAUSES)
@@ -358,31 +347,29 @@ def test_tensorrt_llm_tells_of_its_queue_by_the_time_in_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("dialect", ["", *SERIES])
 def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> None:
     watched = Watched(dialect, node=True, gpu=True, gateway=True, log="`docker logs drafthouse-ARM`")
-    names = {rule.name for rule in recorded(watched, PACE)}
-    for alert in alerts(watched, PACE, LIMITS):
-        assert alert.found and alert.do, alert.name
-        assert alert.severity in ("info", "warning", "critical")
-        for name in (word for word in alert.expr.replace("(", " ").replace("[", " ").split() if ":" in word):
-            assert name in names, (alert.name, name)
+    names = set(recorded(rules_text(watched)))
+    for alert in alerts_of(watched):
+        assert set(alert["annotations"]) == {"found", "do"}
+        assert all(alert["annotations"].values()), alert
+        assert alert["labels"]["severity"] in ("info", "warning", "critical")
+        for name in (word for word in alert["expr"].replace("(", " ").replace("[", " ").split() if ":" in word):
+            assert name in names, (alert["alert"], name)
 
 
 @pytest.mark.parametrize("dialect", ["", *SERIES])
 def test_what_is_asked_was_recorded_before(dialect: str) -> None:
     """Prometheus evaluates a group in order, and groups in none."""
-    watched = Watched(dialect, node=True, gpu=True, gateway=True)
-    file: Any = rules_file(recorded(watched, PACE), alerts(watched, PACE, LIMITS), PACE)
-    (group,) = file["groups"]
     before: set[str] = set()
-    for rule in group["rules"]:
+    for rule in rules_of(Watched(dialect, node=True, gpu=True, gateway=True)):
         assert set(re.findall(r"drafthouse:[a-z_]+:[a-z]+", rule["expr"])) <= before, rule
         before.add(rule.get("record", ""))
 
 
 def test_a_threshold_and_a_pace_are_taken_up() -> None:
-    pace, limits = Pace(1, 15, 10), Limits(acceptance=0.4)
-    found = next(alert for alert in alerts(EVERYTHING["llamacpp"], pace, limits) if alert.name == "AcceptanceLow")
-    assert (found.expr, found.after_s) == ("drafthouse:acceptance_rate:ratio < 0.4", 10)
-    assert "[15s]" in "".join(rule.expr for rule in recorded(EVERYTHING["llamacpp"], pace))
+    found = rules_of(EVERYTHING["llamacpp"], Pace(1, 15, 10), Limits(acceptance=0.4))
+    low = next(rule for rule in found if rule.get("alert") == "AcceptanceLow")
+    assert (low["expr"], low["for"]) == ("drafthouse:acceptance_rate:ratio < 0.4", "10s")
+    assert "[15s]" in "".join(rule["expr"] for rule in found if "record" in rule)
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(3600, "1h"), (600, "10m"), (90, "90s"), (1, "1s"), (0, "1s")])

@@ -52,6 +52,11 @@ def test_no_other_file_names_an_engine(path: Path) -> None:
     assert [one for one in named(path.read_text("utf-8")) if not any(f"'{word}'" in one for word in known)] == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "templates/monitoring").iterdir()), ids=lambda path: path.name)
+def test_no_template_of_the_monitoring_names_what_an_engine_counts(path: Path) -> None:
+    assert not SERIES.search(path.read_text("utf-8"))
+
+
 @pytest.mark.parametrize("text", ['if engine == "vllm": pass', 'X = {"trtllm-serve": 1}', 'f"llamacpp:{name}_total"'])
 def test_a_name_is_found(text: str) -> None:
     assert named(text)
