@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
@@ -113,6 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         needed = "a clone of Drafthouse: this verb works with its playbooks, inventories and ledgers"
         do = f"clone the repository of Drafthouse, run make venv in it, then there: scripts/drafthouse {word}"
         raise NotHere(Problem(f"drafthouse {word}, from an installed wheel", needed, do))
+    if VERBS[word].needs_clone:
+        from .playbooks import environment  # noqa: PLC0415 (what only these verbs need)
+
+        os.environ.update(environment())
     status: int = module_of(word).main(words)
     return status
 

@@ -53,8 +53,16 @@ def program(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which Ansible reads the clone's own configuration."""
-    return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    """Return what the Makefile exports: the clone's configuration and programs, and the UTF-8 that Ansible wants."""
+    ours = {
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "C")
+    if locale.upper().replace("-", "").endswith("UTF8"):
+        return {**os.environ, **ours}
+    return {**os.environ, **ours, "LC_ALL": "C.UTF-8"}
 
 
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
@@ -100,7 +108,6 @@ def run_for_profile(
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, given.words)
     os.chdir(ROOT)
-    os.environ.update(environment())
     if given.destroy:
         return rented.main(["--destroy", given.destroy, "--inventory", name, "--", *line])
     return stoppable.main([*(["--stop-after"] if stop_after else []), "--", *line])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,14 @@ def test_a_python_without_the_packages_hands_over_to_the_environment_of_the_clon
         assert "cpu-smollm2-ngram" in done.stdout
     else:
         assert done.stderr.endswith("do: make venv\n")
+
+
+def test_ansible_gets_a_locale_and_the_programs_of_the_clone() -> None:
+    # As a shell without any setting calls it, by its path.
+    bare = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere", "LC_ALL": "C"}
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "stoppable", "--"]
+    command += ["sh", "-c", 'command -v ansible-playbook; echo "$LC_ALL $ANSIBLE_CONFIG"']
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        str(Path(sys.executable).parent / "ansible-playbook"), f"C.UTF-8 {ROOT / 'ansible.cfg'}"
+    ]  # fmt: skip
