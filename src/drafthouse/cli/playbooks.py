@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -58,11 +59,24 @@ def environment() -> dict[str, str]:
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(ROOT / ".drafthouse" / "cache" / "pip"),
+        "UV_CACHE_DIR": _uv_cache(),
     }
     locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "C")
     if locale.upper().replace("-", "").endswith("UTF8"):
         return {**os.environ, **ours}
     return {**os.environ, **ours, "LC_ALL": "C.UTF-8"}
+
+
+def _uv_cache() -> str:
+    """Return uv's own cache, which clones share, or one in the clone where the home may not be written to."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or ROOT, ".cache"))
+    shared = Path(os.environ.get("UV_CACHE_DIR") or cache / "uv")
+    with contextlib.suppress(OSError):
+        shared.mkdir(parents=True, exist_ok=True)
+        if os.access(shared, os.W_OK):
+            return str(shared)
+    return str(ROOT / ".drafthouse" / "cache" / "uv")
 
 
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
