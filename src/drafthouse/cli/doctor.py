@@ -33,7 +33,7 @@ from ..core.plain_text import printable
 from ..operate.doctor import rentals as doctor_rentals
 from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
 from .parser import Parser, parser_of, print_json
-from .playbooks import Variables, command, environment, inventory_for, inventory_path
+from .playbooks import Variables, command, inventory_for, inventory_path
 
 
 def options() -> Parser:
@@ -60,7 +60,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
         done = subprocess.run(
             line,
             cwd=ROOT,
-            env={**environment(), FILE: str(file)},
+            env={**os.environ, FILE: str(file)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

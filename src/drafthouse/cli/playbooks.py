@@ -47,14 +47,11 @@ def inventory_for(given: argparse.Namespace) -> str:
     return given.inventory or (inventory_of(given.profile) if given.profile else "local")
 
 
-def program(name: str) -> str:
-    """Return an Ansible program: the one beside this Python, or the one on PATH."""
-    path = Path(sys.executable).with_name(name)
-    return str(path) if path.exists() else name
-
-
 def environment() -> dict[str, str]:
-    """Return what the Makefile exports: the clone's configuration and programs, and the UTF-8 that Ansible wants."""
+    """Return what the Makefile exports: the clone's configuration and programs, and the UTF-8 that Ansible wants.
+
+    `cli.main` sets it once, before a verb that plays.
+    """
     ours = {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
@@ -83,13 +80,13 @@ def command(playbooks: Sequence[str], inventory: str, variables: Variables, word
     """Return the command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
     given = {name: value for name, value in variables.items() if value not in (None, "", {})}
     more = ["-e", json.dumps(given)] if given else []
-    return [program("ansible-playbook"), *playbooks, "-i", str(inventory_path(inventory)), *more, *words]
+    return ["ansible-playbook", *playbooks, "-i", str(inventory_path(inventory)), *more, *words]
 
 
 def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> int:
     """Play them in the clone, shown as they go; return Ansible's exit status."""
     line = command(playbooks, inventory, variables, words)
-    return subprocess.run(line, cwd=ROOT, env=environment(), check=False).returncode
+    return subprocess.run(line, cwd=ROOT, check=False).returncode
 
 
 def on_inventory(doc: str | None, verb: str) -> Parser:

@@ -30,9 +30,9 @@ from ..core.yaml_documents import read_yaml
 from ..report.archive import find
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
-from ..report.report_types import ARMS, KeptProfile
+from ..report.report_types import KeptProfile
 from ..report.terminal import verdict_table
-from ..report.writer import Written, report_directory, write_files
+from ..report.writer import Written, write_files, write_report
 from .parser import Parser, coloured, parser_of
 
 
@@ -88,14 +88,6 @@ def result(path: Path) -> ArmResult:
     return data
 
 
-def refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
-    """Raise DrafthouseError where a report of the same time, profile and host was made from other results."""
-    for arm, result in zip(ARMS, results, strict=True):
-        if (place / f"{arm}.json").is_file() and read(place / f"{arm}.json") != result:
-            found = "a report of the same time, from other results"
-            raise DrafthouseError(Problem(found, "a place of its own", "name another folder: --reports", str(place)))
-
-
 def make(args: argparse.Namespace) -> Written:
     """Make the report that the command line asks for."""
     if not args.again:
@@ -103,10 +95,7 @@ def make(args: argparse.Namespace) -> Written:
         resolved = lasting(cast("KeptProfile", data))
         results = result(args.baseline), result(args.speculative), resolved
         ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
-        report = build_report(*results, args.host, None, ladder)
-        place = report_directory(args.reports, report)
-        refuse_another(place, results[:2])
-        return write_files(place, report, *results, args.templates, None, ladder)
+        return write_report(args.reports, *results, args.templates, args.host, ladder=ladder, replace=False)
     place = Path(args.again) if Path(args.again).is_dir() else find(args.reports, args.again, "--again")
     where = place / "report.json"
     kept = read(where)

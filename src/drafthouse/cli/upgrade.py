@@ -38,7 +38,6 @@ from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import per_cent
 from .parser import Parser, parser_of
-from .playbooks import environment, program
 from .profile_arguments import inventory_of, overrides
 
 if TYPE_CHECKING:
@@ -101,13 +100,13 @@ class Plays:
         """Run site.yml with a version; return whether it went well."""
         variables = json.dumps({**self._variables, "engine_version": version})
         command = ["site.yml", "-i", self._inventory, *self._more, *more, "-e", variables]
-        words = [program("ansible-playbook"), *command]
-        return subprocess.run(words, cwd=ROOT, env=environment(), check=False).returncode == 0
+        words = ["ansible-playbook", *command]
+        return subprocess.run(words, cwd=ROOT, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
         """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
-        command = [program("ansible"), "all", "--list-hosts", "-i", self._inventory, *self._more]
-        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+        command = ["ansible", "all", "--list-hosts", "-i", self._inventory, *self._more]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"

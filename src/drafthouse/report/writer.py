@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,8 @@ from ..analysis.crossover_text import load
 from ..bench.result_types import ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
+from ..core.documents import read_json
+from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
 from ..report.data.build import build_report
@@ -68,8 +70,13 @@ def write_report(
     host: str = "",
     stock: ArmResult | None = None,
     ladder: Ladder | None = None,
+    *,
+    replace: bool = True,
 ) -> Written:
     """Judge two results and write their report below ``reports``; the same results write nothing twice.
+
+    A run that goes on has more results at the same time, and replaces its report. Without ``replace`` other results
+    are refused: DrafthouseError.
 
     Five files: baseline.json, speculative.json, report.json (with the resolved profile), report.md and
     report.html; stock.json where that arm was measured, and ladder.json where loads were. Each is written
@@ -78,7 +85,18 @@ def write_report(
     """
     report = build_report(baseline, speculative, resolved, host, stock, ladder)
     place = report_directory(reports, report)
+    if not replace:
+        _refuse_another(place, (baseline, speculative))
     return write_files(place, report, baseline, speculative, resolved, templates, stock, ladder)
+
+
+def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
+    """Raise DrafthouseError where the report in ``place`` was made from other results."""
+    for arm, result in zip(ARMS, results, strict=True):
+        path = place / f"{arm}.json"
+        if path.is_file() and read_json(path, "a kept result", "name another folder: --reports") != result:
+            found = "a report of the same time, from other results"
+            raise DrafthouseError(Problem(found, "a place of its own", "name another folder: --reports", str(place)))
 
 
 def write_files(
