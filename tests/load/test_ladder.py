@@ -207,7 +207,7 @@ class Server:
 
     async def bring_back(self, arm: str) -> str:
         if not self.back:
-            raise DrafthouseError(Problem("it stays down", "a server", "start it"))
+            raise DrafthouseError(Problem("server-unreachable", "it stays down", "a server", "start it"))
         self.process = await asyncio.to_thread(self.start)
         if self.started <= self.deaths:
             self.kill_at(2)

@@ -121,7 +121,11 @@ def problems(settings: Settings) -> list[Problem]:
     """Return all that is wrong with the settings."""
     found = [
         Problem(
-            f"'{path}'", 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %', "correct it", at
+            "invalid-setting",
+            f"'{path}'",
+            'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %',
+            "correct it",
+            at,
         )
         for at, path in (("monitoring_home", settings.home), ("monitoring_key_file", settings.key_file))
         # Where nobody asks for a key there may be none.
@@ -132,6 +136,7 @@ def problems(settings: Settings) -> list[Problem]:
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         found.append(
             Problem(
+                "invalid-setting",
                 f"interval {pace.interval_s}, window {pace.window_s}, hold {pace.hold_s} seconds",
                 "an interval of a second or more, a window of two intervals or more, a hold of 10 seconds or more",
                 "correct it",

@@ -251,6 +251,7 @@ class _Step:
         if warmed["failed"] == warmed["sent"]:
             raise DrafthouseError(
                 Problem(
+                    "request-failed",
                     f"{warmed['error']}",
                     "a server that answers chat requests",
                     "look at the engine's last log lines, and at the address, the key and the model's name",

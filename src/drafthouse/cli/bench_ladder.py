@@ -95,6 +95,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     if (options.ladder or options.rate) and options.max_concurrency != 1:
         raise DrafthouseError(
             Problem(
+                "conflicting-options",
                 f"{options.max_concurrency} beside --ladder or --rate",
                 "the levels in one place",
                 "leave it out",

@@ -76,6 +76,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     last = printable(said[-1]) if said and done.returncode else "no host"
     raise DrafthouseError(
         Problem(
+            "no-such-host",
             f"nothing was looked at: {last}",
             "a host in the inventory",
             "write one into its hosts.yml, or name another inventory; ansible-playbook playbooks/doctor.yml shows more",

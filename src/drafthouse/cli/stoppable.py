@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
     given = options().parse_args(argv)
     if not given.words:
-        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse stoppable --help shows an example"))
+        raise DrafthouseError(
+            Problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
+        )
     serves = any(word.endswith(_SITE) for word in given.words)
     stop = Stop(tell=say, passed_over=True)
     with stop.heard():

@@ -131,6 +131,7 @@ class DockerApi:
         except (OSError, EngineError, TypeError, ValueError) as error:
             raise DrafthouseError(
                 Problem(
+                    "docker-not-answering",
                     f"a container engine that does not answer on {self._path}: {error}",
                     "an engine that answers",
                     "look with `systemctl status docker` and `journalctl -u docker -n 50`",

@@ -44,6 +44,7 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
         except OSError as error:
             raise DrafthouseError(
                 Problem(
+                    code="file-unwritable",
                     where=str(path),
                     found=error.strerror or str(error),
                     needed="a folder of ours" if entry.get("content") is None else "a file of ours",

@@ -102,6 +102,7 @@ def env_commands(
         else:
             raise DrafthouseError(
                 Problem(
+                    code="program-missing",
                     where=recipe.path,
                     found=f"torch_backend {recipe.torch_backend}, and no uv",
                     needed="uv, which chooses the build of torch by the driver",
@@ -185,6 +186,7 @@ def require_pins(recipe: EnvRecipe) -> None:
     """Raise DrafthouseError for all the entries that are not one exact version."""
     problems = [
         Problem(
+            code="package-not-pinned",
             where=f"{recipe.path}: {option}",
             found=repr(entry),
             needed="an exact version: name==1.2.3",
@@ -202,6 +204,7 @@ def require_pins(recipe: EnvRecipe) -> None:
     if not recipe.packages and not recipe.no_deps_packages:
         problems.append(
             Problem(
+                code="empty-value",
                 where=recipe.path,
                 found="no packages",
                 needed="a list of what belongs into the environment",

@@ -18,6 +18,7 @@ def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Pr
     """Return the problem of a port that somebody else listens on."""
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
+        "port-taken",
         f"port {port} is taken ({who})",
         f"port {port} free on {host}, for the engine",
         "end that program, or set another one: -e drafthouse_port=8100",

@@ -119,7 +119,13 @@ def ensure_env(
     # In check mode the environment that brings uv was not made either.
     if uv and not check and not os.access(uv, os.X_OK):
         raise DrafthouseError(
-            Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first")
+            Problem(
+                code="program-missing",
+                where=uv,
+                found="no such program",
+                needed="uv",
+                do="make the box's environment first",
+            )
         )
     steps = env_commands(recipe, uv, find_links, no_index)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
@@ -197,6 +203,7 @@ def _write_stamp(home: Path, content: Stamp) -> None:
 def _not_writable(path: str, error: OSError) -> DrafthouseError:
     return DrafthouseError(
         Problem(
+            code="file-unwritable",
             where=path,
             found=error.strerror or str(error),
             needed="a folder that can be written to",
@@ -241,6 +248,7 @@ def _require_ours(home: Path) -> None:
     if home.is_dir() and any(home.iterdir()) and not ours:
         raise DrafthouseError(
             Problem(
+                code="folder-not-ours",
                 where=str(home),
                 found="a folder with files, and no virtual environment",
                 needed="an empty or new folder, or an environment that may be made again",
@@ -258,7 +266,13 @@ def _python_version(python: str) -> str:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
         raise DrafthouseError(
-            Problem(where=python, found=str(error), needed="a Python interpreter", do="check the path")
+            Problem(
+                code="python-unusable",
+                where=python,
+                found=str(error),
+                needed="a Python interpreter",
+                do="check the path",
+            )
         ) from error
 
 
@@ -319,6 +333,7 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
         words = "\n".join(last)
         raise DrafthouseError(
             Problem(
+                code="installer-failed",
                 where=f"{where}: {step}",
                 found=words or f"{command[0]} ended with status {process.returncode} without a word",
                 needed="an installer that ends well",

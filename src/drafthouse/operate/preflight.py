@@ -60,6 +60,7 @@ def _runtime(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "no-docker",
             "no Docker, and no way to install it here"
             + ("" if resolved["site"]["box_kind"] == "workstation" else " (a rental)"),
             "an engine of containers for drafthouse_runtime: docker",
@@ -77,6 +78,7 @@ def _glibc(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "unsupported-system",
             f"glibc {box['glibc']}" if box["glibc"] else "a C library that is not glibc (musl, as in Alpine?)",
             f"glibc {needed} or newer, which the wheels of {resolved['engine']['name']} are built for",
             "use a box with a newer distribution, or one with Docker (drafthouse_runtime: docker)",
@@ -93,10 +95,15 @@ def _makes_host(resolved: Run, box: BoxFacts) -> bool:
 def _system(box: BoxFacts, where: str, makes_host: bool) -> list[Problem]:
     problems = []
     if (box["system"], box["machine"]) != ("Linux", "x86_64"):
-        problems.append(Problem(f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box", where))
+        problems.append(
+            Problem(
+                "unsupported-system", f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box", where
+            )
+        )
     if tuple(int(part) for part in box["python"].split(".")[:2]) < _OLDEST_PYTHON:
         problems.append(
             Problem(
+                "python-unusable",
                 f"Python {box['python']} ({box['python_executable']})",
                 "Python 3.10 or newer on the box",
                 "set ansible_python_interpreter to a newer one",
@@ -106,6 +113,7 @@ def _system(box: BoxFacts, where: str, makes_host: bool) -> list[Problem]:
     if not box["can_make_environments"] and not makes_host:
         problems.append(
             Problem(
+                "python-unusable",
                 f"{box['python_executable']} without ensurepip",
                 "a Python that can make virtual environments",
                 "apt-get install python3-venv on the box",
@@ -121,6 +129,7 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
     if choice and choice["wrong"] and choice["listed"]:
         return [
             Problem(
+                "no-such-gpu",
                 f"{choice['by']} names {', '.join(map(repr, choice['wrong']))}, and the box has GPU"
                 f" {', '.join(map(str, choice['listed']))}",
                 "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
@@ -134,6 +143,7 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
         if box["nvidia_pci_devices"]:
             return [
                 Problem(
+                    "driver-not-working",
                     f"an NVIDIA device ({', '.join(box['nvidia_pci_devices'])}) but no working driver",
                     f"{needed}, shown by nvidia-smi",
                     "install NVIDIA's driver (nvidia-smi must list the GPU), then run again",
@@ -142,6 +152,7 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
             ]
         return [
             Problem(
+                "no-gpu",
                 "no NVIDIA GPU",
                 needed,
                 "choose this box's own profile (make profiles), or name the box that has the GPU in the inventory",
@@ -152,11 +163,12 @@ def _gpu(hardware: HardwareEntry | WantedHardware, box: BoxFacts, where: str, *,
     seen = ", ".join(f"{gpu['name']} ({gpu['memory_mib']} MiB)" for gpu in box["gpus"])
     if len(matching) < hardware["devices"]:
         seen += f", chosen by {choice['by']}" if choice else ""
-        return [Problem(seen, needed, "choose a profile for this GPU: make profiles", where)]
+        return [Problem("gpu-unfit", seen, needed, "choose a profile for this GPU: make profiles", where)]
     small = [gpu for gpu in matching if gpu["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE]
     if small:
         return [
             Problem(
+                "gpu-memory-too-small",
                 seen,
                 f"{hardware['memory_mib']} MiB on each",
                 "choose a profile for this GPU: make profiles",
@@ -175,6 +187,7 @@ def _memory(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "memory-too-small",
             f"{box['memory_available'] / MIB:,.0f} MiB of memory available",
             f"{needed / MIB:,.0f} MiB for {' and '.join(fits)} ({resolved['experiment']['schedule']})",
             "end other programs, or shorten the context (make plan shows what takes the memory)",
@@ -191,6 +204,7 @@ def _shared_memory(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     has = "no /dev/shm" if found is None else f"{found / MIB:,.0f} MiB in /dev/shm"
     return [
         Problem(
+            "memory-too-small",
             has,
             f"{needed / MIB:,.0f} MiB: the processes of {resolved['engine']['name']}'s several GPUs talk through it",
             "rent a larger share of the machine's GPUs (vast.ai gives /dev/shm by that share), start the container with"
@@ -207,6 +221,7 @@ def _not_mapped(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "port-not-mapped",
             f"a gateway at port {wished['port']}, and a platform that maps {', '.join(sorted(mapped, key=int))}",
             "a port that is mapped: those of a container are fixed when it is rented",
             "set drafthouse_gateway_port to a free one of them, or use make tunnel and no gateway",
@@ -219,6 +234,7 @@ def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     site = resolved["site"]
     problems = [
         Problem(
+            "file-unwritable",
             f"{path} cannot be written by this user",
             "a folder of ours to write to",
             "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
@@ -240,6 +256,7 @@ def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
     if free < needed:
         problems.append(
             Problem(
+                "disk-full",
                 f"{free / GB:.1f} GB free at {site['models_dir']}",
                 f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
                 _ADVICE_DISK[site["box_kind"]],

@@ -110,6 +110,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if taken:
         problems.append(
             Problem(
+                "port-used-twice",
                 f"port {taken[0]}, which is the engine's or the gateway's",
                 f"{len(PROGRAMS)} ports in a row of the monitoring's own, from {first} on",
                 f"set port: of drafthouse_monitoring ({_PORT} unless said otherwise)",
@@ -120,6 +121,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if not _is_address(listen):
         problems.append(
             Problem(
+                "invalid-setting",
                 f"'{listen}'",
                 "an address of the box, or 0.0.0.0 for all of them",
                 "correct it, or leave it out: loopback",
@@ -129,6 +131,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     elif not _is_loopback(listen) and site["box_kind"] != "workstation":
         problems.append(
             Problem(
+                "server-exposed",
                 f"'{listen}' on a rental, where no firewall of ours stands",
                 "loopback: Prometheus asks nobody for a key",
                 f"leave it out, and look through SSH: ssh -L {first}:127.0.0.1:{first} ...",
@@ -138,6 +141,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if wished.get("grafana") and site["runtime"] != "docker":
         problems.append(
             Problem(
+                "runtime-unavailable",
                 "true in the process runtime",
                 "the docker runtime: Debian has no Grafana",
                 "leave it out; a Grafana elsewhere reads the dashboard's file (docs/monitoring.md)",

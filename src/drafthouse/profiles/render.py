@@ -62,7 +62,9 @@ def variable(name: str) -> str:
     """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
     if VARIABLE.fits(name):
         return name
-    raise DrafthouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines"))
+    raise DrafthouseError(
+        Problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
+    )
 
 
 def compose(data: object) -> str:
@@ -146,7 +148,13 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Cont
         found = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
         raise DrafthouseError(
-            Problem(f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines")
+            Problem(
+                "no-such-file",
+                f"no template {template!r}",
+                "a file of templates/",
+                "correct the name",
+                "profiles/catalog/engines",
+            )
         ) from error
     content = found.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}

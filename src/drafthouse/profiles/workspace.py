@@ -182,6 +182,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
         known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
         raise DrafthouseError(
             Problem(
+                "no-such-inventory",
                 f"no inventory '{inventory}'",
                 f"one of: {', '.join(known)}",
                 "name one of them",

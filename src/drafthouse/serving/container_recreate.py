@@ -180,6 +180,7 @@ def look_for_image(kept: Running) -> None:
             return
         raise DrafthouseError(
             Problem(
+                "image-gone",
                 f"the image {kept['Config']['Image']} ({kept['Image']}) is gone: {error}",
                 "the image that served",
                 f"docker pull {kept['Config']['Image']}; where that is another image by now, serve a profile anew",
@@ -243,6 +244,7 @@ def _asked(api: DockerApi, method: str, path: str, body: object = None, **query:
     except (OSError, EngineError) as error:
         raise DrafthouseError(
             Problem(
+                "docker-refused",
                 f"the container engine refuses {method} {path}: {error}",
                 "the container that served, as it was",
                 "look with `docker ps -a` and `journalctl -u docker -n 50`; an image that is gone: docker pull",

@@ -93,6 +93,7 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
         if not state.running or not is_same_start(state, first):
             raise DrafthouseError(
                 Problem(
+                    "engine-died",
                     f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
                     + runtime.tail(arm, _LAST_LINES),
                     f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",

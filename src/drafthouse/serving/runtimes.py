@@ -195,6 +195,7 @@ class ContainerRuntime:
         if not state.running:
             raise DrafthouseError(
                 Problem(
+                    "arm-does-not-start",
                     f"the container {PREFIX}{arm} does not start: {state.why}",
                     "an arm that runs",
                     f"look at {self.log_name(arm)}",
@@ -207,6 +208,7 @@ class ContainerRuntime:
         if self.state(arm).running:
             raise DrafthouseError(
                 Problem(
+                    "arm-does-not-stop",
                     f"the container {PREFIX}{arm} does not stop",
                     "an arm that can be started anew",
                     f"look at {self.log_name(arm)}",

@@ -165,7 +165,7 @@ class _Why:
         word, _, rest = line.rstrip("\n").partition(": ")
         if word == "found" and not self._found:
             self._found, self._open = [rest], True
-        elif word in ("needed", "do", "where"):
+        elif word in ("needed", "do", "code", "where"):
             self._open = False
         elif self._open and line.strip():
             self._found.append(line.strip())
@@ -283,6 +283,7 @@ class BoxTrial:
         if len(found) > 1:
             raise DrafthouseError(
                 Problem(
+                    "several-hosts",
                     f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
                     "one box: what is best differs from box to box",
                     "name it: make tune ... ARGS='--limit NAME'",
@@ -298,6 +299,7 @@ class BoxTrial:
             return
         raise DrafthouseError(
             Problem(
+                "box-unreachable",
                 f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
                 "one that answers as long as the search runs",
                 "bring it back, or correct the inventory; the same command goes on where it was",

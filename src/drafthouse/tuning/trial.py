@@ -71,6 +71,7 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise DrafthouseError(
             Problem(
+                "api-key-unreadable",
                 f"a key file that cannot be read: {why}",
                 "the key with which the server was started",
                 "serve once more, which writes it anew: make with the profile's name",
@@ -157,6 +158,7 @@ class _Trial:
             error = str(warmed["error"])
         raise DrafthouseError(
             Problem(
+                "request-failed",
                 error,
                 "a server that answers chat requests",
                 "look at the engine's last log lines",

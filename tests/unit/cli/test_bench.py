@@ -221,7 +221,7 @@ def test_problems_are_found_needed_do(argv: list[str], found: str) -> None:
     done = bench("--model", "clock", *argv)
     assert done.returncode == FAILED
     assert found in done.stderr
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()][-3:] == ["found", "needed", "do"]
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()][-4:] == ["found", "needed", "do", "code"]
     assert "Traceback" not in done.stderr
 
 

@@ -89,7 +89,9 @@ def _serve_scheduled(home: Path, why: str) -> None:
     now = current(home)
     if now is None:
         raise DrafthouseError(
-            Problem("nothing that should serve", "a server that can be changed", "make NAME", "release")
+            Problem(
+                "nothing-served", "nothing that should serve", "a server that can be changed", "make NAME", "release"
+            )
         )
     release = _scheduled_release(home, read_release(home, str(now["release"])))
     try:

@@ -32,7 +32,7 @@ def build(image: str, containerfile: str, say: Say) -> None:
         )
     except OSError as error:
         raise DrafthouseError(
-            Problem(f"docker: {error.strerror or error}", "the docker program", "install it", image)
+            Problem("program-missing", f"docker: {error.strerror or error}", "the docker program", "install it", image)
         ) from error
     assert child.stdin is not None and child.stdout is not None
     last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -52,6 +52,7 @@ def build(image: str, containerfile: str, say: Say) -> None:
 def _not_built(image: str, containerfile: str, last: Sequence[str]) -> Problem:
     base = containerfile.split("\n", 1)[0].removeprefix("FROM ")
     return Problem(
+        "image-build-failed",
         "docker build ended with an error; its last lines:\n" + "\n".join(last),
         f"an image derived from {base}: that needs its uv, its C++ compiler, and an index of packages",
         "mend what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",

@@ -143,6 +143,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
 def _no_container(found: str, gpu: bool) -> Problem:
     if not gpu:
         return Problem(
+            "docker-runs-no-container",
             f"a container that does not run: {found}",
             "an engine that runs containers",
             "look with `journalctl -u docker -u containerd -n 50`",
@@ -154,5 +155,9 @@ def _no_container(found: str, gpu: bool) -> Problem:
     elif "could not select device driver" in found:
         advice = "the engine knows no NVIDIA runtime: set container_engine_nvidia=always and run again"
     return Problem(
-        f"a container that does not see the GPU: {found}", "`nvidia-smi -L` in a container", advice, "container_engine"
+        "gpu-not-in-container",
+        f"a container that does not see the GPU: {found}",
+        "`nvidia-smi -L` in a container",
+        advice,
+        "container_engine",
     )

@@ -36,6 +36,7 @@ def check_parts(parts: Iterable[str]) -> None:
     if unknown:
         raise DrafthouseError(
             Problem(
+                "invalid-option",
                 f"the part {', '.join(unknown)}",
                 f"parts of the doctor: {', '.join(PARTS)}",
                 did_you_mean(unknown[0], PARTS),

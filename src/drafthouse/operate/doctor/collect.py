@@ -85,6 +85,7 @@ def read(wants: Wants, given: Given) -> DoctorFacts:
 
 def _unread(error: BaseException) -> Problem:
     return Problem(
+        "fact-unreadable",
         f"{type(error).__name__}: {error}",
         "something that can be read",
         "connect as root (ansible_user, ansible_become); look whether the disk or the container engine is ill",

@@ -179,7 +179,7 @@ def test_one_number_that_cannot_be_asked_hides_no_stray(bench: Bench, monkeypatc
     rows = [row for row in client.instances() if row["id"] != box.instance]
 
     def unanswered(number: int) -> None:
-        raise VastError(Problem("no answer", "one", "try again"))
+        raise VastError(Problem("vast-unreachable", "no answer", "one", "try again"))
 
     monkeypatch.setattr(client, "instance", unanswered)
     said = "\n".join(one.found for one in compared(client, bench.ledger, rows).billing)

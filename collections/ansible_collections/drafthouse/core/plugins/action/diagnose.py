@@ -56,6 +56,7 @@ def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
     if knocked and "doors" not in knocked and not knocked.get("skipped"):
         said = str(knocked.get("msg") or "no answer").splitlines()[0]
         problem = {
+            "code": "no-outside-view",
             "found": f"{given['from']} could not knock: {said}",
             "needed": "another machine that can be asked",
             "do": "name another one: doctor_from, a host of the inventory or localhost",

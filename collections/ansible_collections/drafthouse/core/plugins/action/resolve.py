@@ -110,7 +110,11 @@ class ActionModule(ActionBase):
         if not name:
             raise DrafthouseError(
                 Problem(
-                    "no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)", "profile"
+                    "missing-option",
+                    "no profile",
+                    "the name of one",
+                    "add -e profile=NAME (make profiles shows them all)",
+                    "profile",
                 )
             )
         site = site_from(variables)
@@ -127,7 +131,7 @@ class ActionModule(ActionBase):
                 "correct it",
                 "overrides",
             )
-            raise DrafthouseError(Problem(*problem))
+            raise DrafthouseError(Problem("wrong-type", *problem))
         overrides = dict(given)
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
@@ -171,7 +175,7 @@ def _deadline(variables: TaskVars) -> int | None:
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
         found, needed = short(repr(given)), "seconds since 1970"
-        raise DrafthouseError(Problem(found, needed, "correct it, or remove it", "drafthouse_deadline"))
+        raise DrafthouseError(Problem("wrong-type", found, needed, "correct it, or remove it", "drafthouse_deadline"))
     return int(given) if given else None
 
 

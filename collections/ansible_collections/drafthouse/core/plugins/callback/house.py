@@ -159,7 +159,7 @@ class CallbackModule(CallbackBase):
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:
             self._display.display("")
-            for word in ("where", "found", "needed", "do"):
+            for word in ("where", "found", "needed", "do", "code"):
                 if problem.get(word):
                     self._display.display(f"{word}: {printable_lines(str(problem[word]))}", color="red")
 

@@ -32,7 +32,12 @@ class KeptResultsAction(ActionBase):
         )
         if answer.get("failed"):
             raise DrafthouseError(
-                Problem(f"no result at {path}", self.needed, "run playbooks/experiment.yml, or the whole site.yml")
+                Problem(
+                    "no-result",
+                    f"no result at {path}",
+                    self.needed,
+                    "run playbooks/experiment.yml, or the whole site.yml",
+                )
             )
         return json.loads(base64.b64decode(answer["content"]))
 
