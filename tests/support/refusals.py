@@ -12,7 +12,7 @@ from drafthouse.core.errors import DrafthouseError
 
 
 @contextmanager
-def refused(*codes: str, match: str = "") -> Iterator[pytest.ExceptionInfo[DrafthouseError]]:
+def refuses(*codes: str, match: str = "") -> Iterator[pytest.ExceptionInfo[DrafthouseError]]:
     """Expect a DrafthouseError whose problems have these codes, in this order.
 
     ``match`` is searched for in its text: a name or a number that must be quoted.

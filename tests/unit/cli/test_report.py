@@ -110,7 +110,7 @@ def test_a_report_without_its_resolved_profile_cannot_be_made_again(tmp_path: Pa
     (place / "report.json").write_text(json.dumps(kept))
     done = run("--again", place)
     assert done.returncode == 2
-    assert "found: no resolved profile" in done.stderr
+    assert "code: missing-key" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path) -> None:

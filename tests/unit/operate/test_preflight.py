@@ -44,7 +44,7 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
     assert preflight_problems(resolved, bare) == []
     # Behind the host phase the GPU must be there.
     (problem,) = gpu_problems(resolved["hardware"], bare)
-    assert "no working driver" in problem.found
+    assert problem.code == "driver-not-working"
     for without in ({"is_root": False}, {"has_apt": False}):
         found = " ".join(problem.found for problem in preflight_problems(resolved, {**bare, **without}))
         assert "no working driver" in found
@@ -55,7 +55,7 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
 def test_a_rental_gets_nothing_installed(resolved: Any) -> None:
     rental = {**resolved, "site": {**resolved["site"], "box_kind": "rental", "runtime": "docker"}}
     (problem,) = preflight_problems(rental, box(has_docker=False, is_root=True))
-    assert "no Docker" in problem.found
+    assert problem.code == "no-docker"
     assert "drafthouse_runtime: process" in problem.do
 
 
@@ -207,7 +207,7 @@ def test_a_rented_vms_driver_is_not_ours_to_install(resolved: Any) -> None:
     bare = box(gpus=[], is_root=True)
     assert preflight_problems(resolved, bare) == []
     (problem,) = preflight_problems({**resolved, "rented_vm": True}, bare)
-    assert "no working driver" in problem.found
+    assert problem.code == "driver-not-working"
 
 
 def test_our_own_server_may_hold_the_port(resolved: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_gateway_whose_port_the_platform_does_not_map(port: int, mapped: dict[
         disk={"/workspace/drafthouse": 900 * GB, "/workspace/models": 900 * GB},
         writable={}, ports={}, first_process={"ports": mapped},
     )  # fmt: skip
-    told = [problem for problem in preflight_problems(rented, facts) if "gateway at port" in problem.found]
+    told = [problem for problem in preflight_problems(rented, facts) if problem.code == "port-not-mapped"]
     assert [problem.found for problem in told] == (
         [] if fine else ["a gateway at port 8443, and a platform that maps 22"]
     )
