@@ -176,7 +176,7 @@ def _docker(wants: Wants, prove_it: bool) -> DockerFacts:
         "inside": {},
     }
     if gpu and running:
-        output = said(("docker", "exec", running["name"], "nvidia-smi", "-L"), any_status=True)
+        output = said("docker", "exec", running["name"], "nvidia-smi", "-L", any_status=True)
         found["inside"] = {"container": running["name"], "output": output[:2000]}
     if gpu and prove_it:
         try:
@@ -218,7 +218,7 @@ def _image(api: DockerApi, name: str) -> ImageFacts | None:
 
 
 def _toolkit() -> str:
-    found = re.search(r"version (\S+)", said(("nvidia-ctk", "--version")))
+    found = re.search(r"version (\S+)", said("nvidia-ctk", "--version"))
     return found[1] if found else ""
 
 
@@ -263,7 +263,7 @@ def _space(path: str) -> Space:
 def _clock() -> ClockFacts:
     synchronised = None
     if firewall_box.has_systemd():
-        told = said(("timedatectl", "show", "--property=NTPSynchronized", "--value")).strip()
+        told = said("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
         synchronised = {"yes": True, "no": False}.get(told)
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ...core.format import count, listing
 from ...core.versions import number
 from ...host.driver.packages import held, to_hold
-from ...host.driver.plan import Smi, branch_of, read_smi
+from ...host.driver.plan import branch_of
+from ...host.nvidia_smi import Smi, read_smi
 from ...operate.preflight import gpu_problems
 from .check import Check, fail, not_here, of_problem, ok, warn
 

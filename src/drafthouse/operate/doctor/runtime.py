@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...core.requirement_lines import pin_of
-from ...host.driver.plan import read_smi
 from ...host.env_recipe import PINNED
+from ...host.nvidia_smi import read_smi
 from .check import Check, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
