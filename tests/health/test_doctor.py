@@ -213,7 +213,7 @@ def test_wrong_words(bare: Any) -> None:
     assert (wrong.returncode, check["do"]) == (2, "write 'weights'")
     none = asked("--profile", "no-such-profile", **bare)
     assert none.returncode == 2
-    assert "no profile 'no-such-profile'" in none.stdout
+    assert "no profile 'no-such-profile'" in none.stderr
 
 
 def test_a_box_that_is_away_is_a_check_too(tmp_path: Path) -> None:
