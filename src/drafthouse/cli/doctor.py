@@ -7,8 +7,9 @@ Examples:
 
 With an inventory of vast.ai the account is looked at as well: whether what bills there is in the ledger of rentals.
 
-Each check is ok, warn, fail, or not here (it does not apply to this box, with the reason). With --json what is printed
-is {"schema", "checks": [{"host", "name", "status", "found", "needed", "do"}]}.
+Each check is ok, a warning, failed, or skipped (it does not apply to this box, with the reason). With --json what is
+printed is {"schema", "checks": [{"host", "id", "name", "status", "found", "needed", "do"}]}; a status is ok, warn, fail
+or not here.
 
 Exit status: 0 all is well, 1 something warns, 2 something fails, or nothing could be looked at.
 """
@@ -30,8 +31,8 @@ from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError, Problem
 from ..core.places import ROOT
 from ..core.plain_text import printable
+from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
 from ..operate.doctor import rentals as doctor_rentals
-from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
 from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, inventory_for, inventory_path
 
@@ -95,10 +96,10 @@ def account_checks(inventory: Path) -> list[dict[str, Any]]:
 
 def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
     """Return the checks of every box as people read them."""
-    found = []
+    found: list[str] = []
     for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
-        own = [Check(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
-        found += report(host, own)
+        own = [Finding(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
+        found += [*([""] if found else []), *report(host, own)]
     return found
 
 

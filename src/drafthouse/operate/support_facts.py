@@ -95,8 +95,8 @@ def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str
     for name in _OF_THE_SYSTEM:
         yield f"box/system{name}", _read(root / name.lstrip("/"))
     yield "box/versions.txt", _versions(home, engine_home)
-    yield "box/nvidia-smi.txt", said(("nvidia-smi",), any_status=True)
-    yield "box/kernel.txt", "\n".join(_of_kernel(said(("dmesg",)).splitlines())[-LINES:])
+    yield "box/nvidia-smi.txt", said("nvidia-smi", any_status=True)
+    yield "box/kernel.txt", "\n".join(_of_kernel(said("dmesg").splitlines())[-LINES:])
     yield from _of_systemd()
     yield from _of_docker()
 
@@ -149,18 +149,18 @@ def _of_kernel(lines: list[str]) -> list[str]:
 
 def _of_systemd() -> Iterator[tuple[str, str]]:
     """Yield the journal's last lines of each unit of ours: what systemd keeps running writes to no file."""
-    listed = said(("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS))
+    listed = said("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS)
     for name in [line.split()[0] for line in listed.splitlines() if line.strip()]:
         words = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
-        yield f"box/systemd/{name}.log", said(words)
+        yield f"box/systemd/{name}.log", said(*words)
 
 
 def _of_docker() -> Iterator[tuple[str, str]]:
     if not Path("/var/run/docker.sock").exists():
         return
-    yield "box/docker/version.txt", said(("docker", "version"), any_status=True)
+    yield "box/docker/version.txt", said("docker", "version", any_status=True)
     for label in LABELS:
-        listed = said(("docker", "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}"))
+        listed = said("docker", "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}")
         for name in listed.split():
-            yield f"box/docker/{name}.json", said(("docker", "inspect", name))
+            yield f"box/docker/{name}.json", said("docker", "inspect", name)
             yield f"box/docker/{name}.log", ContainerRuntime().tail(name.removeprefix(PREFIX), LINES)

@@ -11,16 +11,16 @@ import pytest
 from aiohttp import web
 
 from drafthouse.addons.gateway_ready import asked, trust_of
+from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.doctor.paths import ask_gateway_paths, ask_paths
 from drafthouse.operate.doctor.probe import ask_gateway
-from drafthouse.operate.preflight import preflight_problems
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.exposure import ANYBODY, NAMED, NOBODY, exposed, exposure_problems, open_paths, reach
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.fakes.in_thread import in_thread
 from tests.fakes.stepping_server import stepping_server
 from tests.support.gateway import KEY, real_caddy, settings_for, started
-from tests.unit.operate.test_preflight import box
+from tests.unit.operate.checks.test_preflight import box
 
 pytestmark = pytest.mark.processes
 

@@ -26,9 +26,11 @@ def made(tree: ast.AST) -> Iterator[tuple[int, ast.expr | None]]:
             named = [word.value for word in node.keywords if word.arg == "code"]
             first = named[0] if named else node.args[0] if node.args else None
             is_problem = isinstance(node.func, ast.Name) and node.func.id == "Problem"
+            # What a check refuses with stands in the list of checks.
+            is_check = isinstance(node.func, ast.Name) and node.func.id == "Check" and bool(named)
             # A set's add takes one argument.
             adds = isinstance(node.func, ast.Attribute) and node.func.attr == "add" and len(node.args) >= 4
-            if is_problem or adds:
+            if is_problem or is_check or adds:
                 yield node.lineno, first
         elif isinstance(node, ast.Dict):
             keys = {

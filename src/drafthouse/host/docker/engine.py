@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem
-from ...host import box_facts as box
 from ...serving.runtimes import LABEL
+from ..box_facts import listed_gpus
+from ..driver.facts import is_gpu, pci_devices
 
 if TYPE_CHECKING:
     from ...serving.container_recreate import ListedContainer
@@ -179,8 +180,8 @@ def look(users: Sequence[str] = ()) -> Seen:
         candidates=_candidates(names),
         unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_said("dpkg", "--audit").strip()),
         apparmor_missing=_apparmor_missing(),
-        gpus=len(box.nvidia_smi()),
-        gpu_devices=len(box.read_box((), (), "")["nvidia_pci_devices"]),
+        gpus=len(listed_gpus()),
+        gpu_devices=sum(map(is_gpu, pci_devices())),
         missing_users=tuple(user for user in users if not _said("getent", "passwd", user)),
     )
 

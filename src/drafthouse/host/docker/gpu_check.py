@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineError, output_of
 from ...core.errors import DrafthouseError, Problem
+from ..nvidia_smi import listed
 
 if TYPE_CHECKING:
     from ...core.documents import Json
@@ -44,30 +45,35 @@ class Proof:
     seconds: float
 
 
-def prove(gpu: bool, timeout_s: float = 60.0) -> Proof:
-    """Run the container; DrafthouseError says why it did not run or what it did not see."""
+def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Proof:
+    """Run the container; DrafthouseError says why it did not run or what it did not see.
+
+    ``devices``: the GPUs that it is given, as indices or UUIDs; none means all.
+    """
     begun = time.monotonic()
     api = DockerApi(timeout_s=timeout_s)
     tag = f"{IMAGE}:{os.getpid()}"
     try:
         api.call("POST", "/images/create", _image(), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
         try:
-            status, output = _run(api, tag, gpu)
+            status, output = _run(api, tag, gpu, devices)
         finally:
             api.call("DELETE", f"/images/{tag}", force="true")
     except (OSError, EngineError) as error:
         raise DrafthouseError(_no_container(str(error), gpu)) from error
-    seen = re.findall(r"^GPU \d+: ", output, re.MULTILINE)
+    seen = listed(output)
     if status != 0 or (gpu and not seen) or (not gpu and _WORD not in output):
         raise DrafthouseError(_no_container(f"status {status}: {output.strip() or '(it printed nothing)'}", gpu))
     return Proof(output.strip(), len(seen), round(time.monotonic() - begun, 1))
 
 
-def _run(api: DockerApi, image: str, gpu: bool) -> tuple[int, str]:
+def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple[int, str]:
     """Run the image once; return its status and all that it printed."""
     host: dict[str, Json] = {"NetworkMode": "none"}
     if gpu:
-        host["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu", "utility"]]}]  # what `--gpus all` asks for
+        # What `--gpus all` asks for, or `--gpus device=0,1`.
+        which: dict[str, Json] = {"DeviceIDs": list(devices)} if devices else {"Count": -1}
+        host["DeviceRequests"] = [{**which, "Capabilities": [["gpu", "utility"]]}]
     command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]
     made = api.call(
         "POST",

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ...core.errors import DrafthouseError, Problem
+from ..nvidia_smi import Smi, read_smi
 from .packages import from_where, held
-from .plan import Card, Plan, Smi, Wishes, branch_of, read_smi, recognise
+from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
     from ...profiles.catalog_types import Gpus

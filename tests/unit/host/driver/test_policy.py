@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.host.driver.facts import SmiAnswer, os_release, read_driver, read_lspci
+from drafthouse.host.driver.facts import os_release, read_driver, read_lspci
 from drafthouse.host.driver.packages import RELEASES, leaving, pick, to_hold
-from drafthouse.host.driver.plan import Plan, Wishes, branch_of, read_smi, recognise
+from drafthouse.host.driver.plan import Plan, Wishes, branch_of, recognise
 from drafthouse.host.driver.policy import choose, settle
+from drafthouse.host.nvidia_smi import SmiAnswer, read_smi
 from drafthouse.profiles.catalog import load_gpus
 from drafthouse.profiles.catalog_types import Gpus
 from drafthouse.profiles.workspace import ROOT

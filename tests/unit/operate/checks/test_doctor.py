@@ -10,10 +10,10 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.first_process import facts as first_process_facts
 from drafthouse.core.versions import number
-from drafthouse.operate.doctor.check import FAIL, NOT_HERE, OK, STATUSES, WARN, Check, exit_code, report
-from drafthouse.operate.doctor.checks import PARTS, check_parts, diagnose
+from drafthouse.operate.checks.finding import FAIL, NOT_HERE, OK, STATUSES, WARN, Finding, exit_code, report
+from drafthouse.operate.checks.ports import doors
+from drafthouse.operate.checks.registry import CHECKS, PARTS, check_parts, diagnose, preflight_problems
 from drafthouse.operate.doctor.expected import ASK_TOKENS, ASKS, asks_of
-from drafthouse.operate.doctor.host import doors
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.loader import load_suite
@@ -23,6 +23,7 @@ from tests.support.doctors import (
     DRIVER,
     NOW,
     WITHOUT_COUNTERS,
+    asked,
     chat,
     ill,
     rules,
@@ -53,8 +54,8 @@ STILL = COUNTERS.format(drafts=100, tokens=300, accepted=120)
 PROBLEM = {"where": "/opt/drafthouse/secrets/api_key", "found": "mode 0644", "needed": "0600", "do": "chmod 600 it"}
 
 
-def checks(asked: Any, facts: Any, *parts: str) -> dict[str, Check]:
-    found = diagnose(asked, facts, parts)
+def checks(resolved: Any, facts: Any, *parts: str) -> dict[str, Finding]:
+    found = diagnose(resolved, facts, parts)
     assert len({check.name for check in found}) == len(found)
     return {check.name: check for check in found}
 
@@ -91,8 +92,8 @@ WELL = {
 
 @pytest.mark.parametrize("box", WELL)
 def test_nothing_is_found_on_a_well_box(box: str) -> None:
-    asked, facts = WELL[box]
-    found = diagnose(asked, facts)
+    resolved, facts = WELL[box]
+    found = diagnose(resolved, facts)
     assert [check for check in found if check.status not in (OK, NOT_HERE)] == []
     assert exit_code(found) == 0
     assert sum(check.status == OK for check in found) >= 10
@@ -101,11 +102,27 @@ def test_nothing_is_found_on_a_well_box(box: str) -> None:
 
 
 def test_every_check_is_ok_somewhere() -> None:
-    ever = {check.name for asked, facts in WELL.values() for check in diagnose(asked, facts) if check.status == OK}
+    found = [check for resolved, facts in WELL.values() for check in diagnose(resolved, facts)]
+    ever = {check.name for check in found if check.status == OK}
     fallible = {name for _, _, name, *_ in FAULTS} - {"as it was served"}
     assert fallible <= ever | {name for name in fallible if name.startswith("weights")}
 
 
+def test_the_list() -> None:
+    ids = [check.id for check in CHECKS]
+    assert len(set(ids)) == len(ids)
+    assert {check.part for check in CHECKS} == set(PARTS)
+    # Each is asked at some time, and whatever is asked before a run needs the box's facts alone.
+    assert all(check.before or check.after for check in CHECKS)
+    assert all(bool(check.after) == bool(check.reads) for check in CHECKS)
+    resolved, facts = WELL["workstation"]
+    assert {check.id for check in diagnose(resolved, facts)} <= set(ids)
+    assert preflight_problems(resolved, facts["box"], prepared=True) == []
+    page = (ROOT / "docs/doctor.md").read_text()
+    assert [one for one in ids if f"`{one}`" not in page] == []
+
+
+TWO = [{"name": "NVIDIA RTX PRO 6000 Blackwell", "memory_mib": 97887, "uuid": f"GPU-{number}"} for number in (1, 2)]
 INVOCATIONS = {"path": "/invocations", "gives": "work", "status": 405}
 HEALTH = {"path": "/health", "gives": "nothing", "status": 405}
 GPU, CPU, GATE, OPEN, WATCH = "workstation", "this machine", "gateway", "opened", "watched"
@@ -131,6 +148,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"docker/cdi": {"/etc/cdi/nvidia.yaml": "570.1.1"}}, "CDI", FAIL, "names driver 570.1.1", "nvidia-ctk cdi"),
     (GPU, {"docker/inside/output": "Failed to initialize NVML: Unknown Error"}, "GPU in the container", FAIL,
      "Unknown Error", "docker restart drafthouse-speculative"),
+    (GPU, {"box/gpus": TWO}, "GPU in the container", FAIL,
+     "drafthouse-speculative sees GPU-1, and not GPU-2", "docker restart drafthouse-speculative"),
     (GPU, {"docker/image": None}, "image", FAIL, "is not on the box", "make with"),
     (GPU, {"docker/containers/0/image_id": "sha256:0000"}, "image", WARN, "drafthouse-speculative runs", "make with"),
     (GPU, {"docker/containers/0/log": {"Type": "json-file", "Config": {}}}, "log rotation", FAIL,
@@ -161,7 +180,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"firewall/pending": True}, "firewall", FAIL, "on trial", "host.yml"),
     (GPU, {"firewall/families/4": rules([9000])}, "firewall", FAIL, "port 8000 is not guarded", "host.yml"),
     (GPU, {"box/ports/8000": {"pid": 7, "command": "python3 -m http.server", "ours": False}}, "ports from inside", FAIL,
-     "taken by pid 7: python3 -m http.server", "drafthouse_port"),
+     "port 8000 is taken (pid 7: python3 -m http.server)", "drafthouse_port"),
     (GPU, {"listening/8000": ["0.0.0.0", "127.0.0.1"]}, "ports from inside", FAIL, "listens on 0.0.0.0", "make with"),
     (GPU, {"served": []}, "served", FAIL, "nothing of ours", "make logs"),
     (GPU, {"served/0/running": False, "served/0/why": "exit status 1"}, "served", FAIL, "exit status 1", "make logs"),
@@ -223,60 +242,60 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
 )
 def test_each_fault_is_found_and_named(box: str, changes: Any, name: str, status: str, found: str, do: str) -> None:
     if box == OPEN:
-        asked, facts = OPENED, ill(well(OPENED), {"listening/8000": ["0.0.0.0"], "outside/doors/0/answers": True})
-        assert checks(asked, facts)["ports from outside"].status == OK
+        resolved, facts = OPENED, ill(well(OPENED), {"listening/8000": ["0.0.0.0"], "outside/doors/0/answers": True})
+        assert checks(resolved, facts)["ports from outside"].status == OK
     else:
-        asked, facts = WELL[box]
-    check = checks(asked, ill(facts, changes))[name]
+        resolved, facts = WELL[box]
+    check = checks(resolved, ill(facts, changes))[name]
     assert (check.status, found in check.found) == (status, True), check
     assert do in check.do
     assert check.needed
     assert exit_code([check]) == {WARN: 1, FAIL: 2}[status]
     # One line each, whatever the words.
     (line,) = check.line.splitlines()
-    assert line.startswith(status)
+    assert line.startswith({WARN: "warning", FAIL: "failed"}[status])
     assert name in line
     assert f"do: {check.do.split()[0]}" in line
 
 
 def test_every_fallible_check_has_a_fault_here() -> None:
-    names = {check.name for asked, facts in WELL.values() for check in diagnose(asked, facts)}
+    names = {check.name for resolved, facts in WELL.values() for check in diagnose(resolved, facts)}
     tried = {name for _, _, name, *_ in FAULTS}
     assert {name for name in names - tried if not name.startswith("weights")} == set()
 
 
 def test_what_cannot_be_asked_is_not_called_well() -> None:
-    asked, facts = WELL["workstation"]
-    nothing = checks(asked, ill(facts, {"served": []}), "server")
+    resolved, facts = WELL["workstation"]
+    nothing = checks(resolved, ill(facts, {"served": []}), "server")
     for name in ("key required", "open paths", "engine answers", "speculation"):
         assert nothing[name].status == NOT_HERE
     watched_box, unread = WELL["watched"][0], {"served": [], "monitoring/problem": PROBLEM}
     assert checks(watched_box, ill(WELL["watched"][1], unread), "server")["monitoring"].status == NOT_HERE
-    without_key = checks(asked, ill(facts, {"key/problem": PROBLEM, "asked/chats": []}), "server")
+    without_key = checks(resolved, ill(facts, {"key/problem": PROBLEM, "asked/chats": []}), "server")
     assert without_key["engine answers"].status == NOT_HERE
     loading = {"asked/health": {"status": 503, "error": ""}, "asked/without_key/status": 503, "asked/chats": []}
-    assert checks(asked, ill(facts, loading), "server")["key required"].status == NOT_HERE
+    assert checks(resolved, ill(facts, loading), "server")["key required"].status == NOT_HERE
     # Nothing of it was read: a request of ours would be measured.
-    measured = checks(asked, {**facts, "measured": True, "served": None, "asked": None, "gateway": None}, "server")
+    measured = checks(resolved, {**facts, "measured": True, "served": None, "asked": None, "gateway": None}, "server")
     assert {check.status for name, check in measured.items() if name not in ("served", "API key")} == {NOT_HERE}
-    baseline = checks(asked, ill(facts, {"served/0/arm": "baseline", "asked/after": STILL}), "server")
+    baseline = checks(resolved, ill(facts, {"served/0/arm": "baseline", "asked/after": STILL}), "server")
     assert baseline["speculation"].status == NOT_HERE
     assert "the verdict" in baseline["speculation"].found
 
 
 def test_what_is_open_on_loopback_alone_is_said_and_well() -> None:
-    asked, facts = WELL["workstation"]
-    check = checks(asked, ill(facts, {"asked/paths/open": [HEALTH, INVOCATIONS]}), "server")["open paths"]
+    resolved, facts = WELL["workstation"]
+    check = checks(resolved, ill(facts, {"asked/paths/open": [HEALTH, INVOCATIONS]}), "server")["open paths"]
     assert (check.status, "open on loopback alone: /invocations (make it compute)" in check.found) == (OK, True), check
     opened = checks(OPENED, ill(well(OPENED), {"asked/paths/open": [HEALTH]}), "server")["open paths"]
     assert (opened.status, "30 paths asked" in opened.found) == (OK, True), opened
-    loading = checks(asked, ill(facts, {"asked/paths": None}), "server")["open paths"]
+    loading = checks(resolved, ill(facts, {"asked/paths": None}), "server")["open paths"]
     assert loading.status == NOT_HERE
 
 
 def test_an_engine_that_asks_nobody_for_a_key_warns_unless_a_gateway_does() -> None:
-    asked, facts = WELL["workstation"]
-    open_engine = {**asked, "engine": {**asked["engine"], "has_key": False}}
+    resolved, facts = WELL["workstation"]
+    open_engine = {**resolved, "engine": {**resolved["engine"], "has_key": False}}
     alone = checks(open_engine, ill(facts, {"asked/without_key/status": 200}), "server")["key required"]
     assert alone.status == WARN
     assert "drafthouse_gateway" in alone.do
@@ -294,23 +313,23 @@ def test_an_engine_that_asks_nobody_for_a_key_warns_unless_a_gateway_does() -> N
     ],
 )
 def test_where_there_are_no_counters_the_answers_tell(chats: list[Any], status: str, found: str) -> None:
-    asked, facts = WELL["workstation"]
-    check = checks(asked, ill(facts, {"asked/chats": chats, "asked/before": "", "asked/after": ""}))["speculation"]
+    resolved, facts = WELL["workstation"]
+    check = checks(resolved, ill(facts, {"asked/chats": chats, "asked/before": "", "asked/after": ""}))["speculation"]
     assert (check.status, found in check.found) == (status, True), check
 
 
 def test_a_part_that_cannot_be_read_is_a_failed_check_with_the_reason() -> None:
-    asked, facts = WELL["workstation"]
+    resolved, facts = WELL["workstation"]
     unread = {"runtime": {**PROBLEM, "found": "PermissionError: /var/run/docker.sock"}}
-    found = checks(asked, {**facts, "unread": unread, "docker": None})
+    found = checks(resolved, {**facts, "unread": unread, "docker": None})
     assert found["runtime"].status == FAIL
     assert "PermissionError" in found["runtime"].found
     assert found["engine answers"].status == OK
 
 
 def test_only_the_parts_that_are_asked_for() -> None:
-    asked, facts = WELL["workstation"]
-    assert {name.split()[0] for name in checks(asked, facts, "weights")} == {"weights"}
+    resolved, facts = WELL["workstation"]
+    assert {name.split()[0] for name in checks(resolved, facts, "weights")} == {"weights"}
     assert set(PARTS) == {"gpu", "runtime", "weights", "box", "server", "outside"}
     with pytest.raises(DrafthouseError, match="write 'weights'"):
         check_parts(["wheights"])
@@ -380,27 +399,30 @@ def test_no_experiments_prompt_is_asked(kinds: list[str]) -> None:
 
 
 def test_the_whole_is_plain_data() -> None:
-    assert json.loads(json.dumps(GPU_BOX)) == GPU_BOX
-    assert "suites" not in GPU_BOX
+    told = asked(GPU_BOX)
+    assert json.loads(json.dumps(told)) == told
+    assert len(json.dumps(told)) < 20_000
 
 
 def test_exit_codes_and_lines() -> None:
-    def one(status: str) -> Check:
-        return Check("name", status, "found it\nthere", "something", "do it")
+    def one(status: str) -> Finding:
+        return Finding(status, "found it\nthere", "something", "do it", "id", "name")
 
     assert [exit_code([one(status)]) for status in STATUSES] == [0, 1, 2, 0]
     assert exit_code([one(OK), one(WARN), one(FAIL)]) == 2
     # Nothing looked at is nothing proven.
     assert exit_code([]) == 2
     assert exit_code([one(WARN).as_dict()]) == 1
-    head, *lines = report("lab", [one(FAIL), one(WARN), one(OK)])
-    assert head == "doctor of lab: 1 check fails, 1 warns, 1 is well"
-    assert lines[0].split() == ["fail", "name", "found", "it", "there;", "needed:", "something;", "do:", "do", "it"]
+    *lines, total = report("lab", [one(FAIL), one(WARN), one(OK), one(NOT_HERE), one(WARN)])
+    assert total == "lab: 1 ok, 2 warnings, 1 failed, 1 skipped"
+    assert report("lab", [one(OK)])[-1] == "lab: 1 ok"
+    assert lines[0].split() == ["failed", "name", "found", "it", "there;", "needed:", "something;", "do:", "do", "it"]
     assert "do:" not in lines[2]
-    assert set(one(OK).as_dict()) == {"name", "status", "found", "needed", "do"}
+    assert set(one(OK).as_dict()) == {"id", "name", "status", "found", "needed", "do"}
 
 
 def test_the_driver_that_is_needed_comes_from_the_catalogue() -> None:
-    assert GPU_BOX["need"] == {"cuda": "13.0", "driver": "580.65.06"}
-    assert number(GPU_BOX["need"]["driver"]) < number(DRIVER)
+    need = GPU_BOX["rental"]
+    assert (need["cuda"], need["driver"]) == ("13.0", "580.65.06")
+    assert number(need["driver"]) < number(DRIVER)
     assert (ROOT / "playbooks" / "doctor.yml").is_file()

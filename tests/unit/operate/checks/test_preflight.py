@@ -11,7 +11,7 @@ import pytest
 from drafthouse.host.box_facts import read_box
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-from tests.support.loosely import gpu_problems, preflight_problems
+from tests.support.loosely import preflight_problems
 
 pytestmark = pytest.mark.processes
 
@@ -43,8 +43,8 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
     bare = box(gpus=[], can_make_environments=False, has_docker=False, is_root=True)
     assert preflight_problems(resolved, bare) == []
     # Behind the host phase the GPU must be there.
-    (problem,) = gpu_problems(resolved["hardware"], bare)
-    assert problem.code == "driver-not-working"
+    (problem,) = preflight_problems(resolved, bare, prepared=True)
+    assert problem.code == "gpu-unfit"
     for without in ({"is_root": False}, {"has_apt": False}):
         found = " ".join(problem.found for problem in preflight_problems(resolved, {**bare, **without}))
         assert "no working driver" in found
@@ -79,7 +79,7 @@ def test_a_good_box(resolved: Any) -> None:
         ({"gpus": [], "nvidia_pci_devices": []}, "no NVIDIA GPU", "RTX PRO 6000", "make profiles"),
         ({"gpus": []}, "no working driver", "shown by nvidia-smi", "install NVIDIA's driver"),
         ({"gpus": [{**GPU, "name": "NVIDIA L4"}]}, "NVIDIA L4", "RTX PRO 6000", "make profiles"),
-        ({"gpus": [{**GPU, "memory_mib": 48000}]}, "48000 MiB", "97887 MiB", "make profiles"),
+        ({"gpus": [{**GPU, "memory_mib": 48000}]}, "48,000 MiB", "97,887 MiB", "make profiles"),
         ({"machine": "aarch64"}, "aarch64", "x86_64", "such a box"),
         ({"python": "3.9.2"}, "Python 3.9.2", "3.10", "ansible_python_interpreter"),
         ({"can_make_environments": False}, "without ensurepip", "virtual environments", "python3-venv"),
@@ -113,7 +113,7 @@ def test_a_gpu_that_the_box_does_not_have(resolved: Any) -> None:
     assert problem.found == "drafthouse_gpus names '2', 'GPU-x', and the box has GPU 0, 1"
     assert "nvidia-smi -L" in problem.needed
     assert "correct drafthouse_gpus" in problem.do
-    (said,) = gpu_problems(resolved["hardware"], box(gpu_choice=choice))  # of the doctor, too
+    (said,) = preflight_problems(resolved, box(gpu_choice=choice), prepared=True)
     assert said == problem
     # No driver yet: it comes, and then the choice is looked at.
     bare = box(gpus=[], gpu_choice={**choice, "listed": []}, is_root=True)
@@ -207,7 +207,7 @@ def test_a_rented_vms_driver_is_not_ours_to_install(resolved: Any) -> None:
     bare = box(gpus=[], is_root=True)
     assert preflight_problems(resolved, bare) == []
     (problem,) = preflight_problems({**resolved, "rented_vm": True}, bare)
-    assert problem.code == "driver-not-working"
+    assert problem.code == "gpu-unfit"
 
 
 def test_our_own_server_may_hold_the_port(resolved: Any) -> None:
