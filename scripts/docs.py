@@ -211,6 +211,10 @@ def proof_page() -> str:
         " whole A/B runs with a draft model, a head or suffix decoding, which `make soak` does; `make test`"
         " serves `cpu-smollm2-ngram`.",
         "",
+        "Clocks, throttling and energy of GPUs are read by NVIDIA's own package, `nvidia-ml-py`, from a library that"
+        " stands in the driver's place (`tests/fakes/nvml.c`): it drops clocks, throttles, has no energy counter, fails"
+        " calls and loses a GPU. No real GPU has been read.",
+        "",
         "Refused by the resolver, because that version lacks something:",
         "",
         *refused,

@@ -10,15 +10,16 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ..core.first_process import facts
 from ..core.procfs import command_of, first_environment, listeners, open_files, parent_of
 from ..core.redact import redactor
 from ..serving.runtimes import published_ports
-from .box_types import BoxFacts, Gpu, GpuChoice, Listener
+from .box_types import BoxFacts, Gpu, Listener
 from .driver.facts import is_gpu, os_release, pci_devices, text_of
+from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
@@ -40,7 +41,8 @@ def read_box(
     ``gpus`` chooses, or else CUDA_VISIBLE_DEVICES.
     """
     published = published_ports()
-    chosen, choice = _chosen(listed_gpus(), gpus)
+    listed = listed_gpus()
+    chosen, choice = choose_gpus({index: gpu["uuid"] for index, gpu in listed.items()}, gpus)
     box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
@@ -61,7 +63,7 @@ def read_box(
         "cores": len(os.sched_getaffinity(0)),
         "memory_total": _memory("MemTotal"),
         "memory_available": _memory("MemAvailable"),
-        "gpus": chosen,
+        "gpus": [listed[index] for index in chosen],
         "nvidia_pci_devices": [device["address"] for device in pci_devices() if is_gpu(device)],
         "disk": {path: _free_bytes(path) for path in paths},
         # What processes share; a container's own, and often small.
@@ -79,29 +81,6 @@ def read_box(
 def _glibc() -> str:
     name, version = platform.libc_ver()
     return version if name == "glibc" else ""
-
-
-def _chosen(listed: Mapping[int, Gpu], asked: Sequence[str]) -> tuple[list[Gpu], GpuChoice | None]:
-    """Return the GPUs that are ours, in the order in which they were chosen; without a choice all, and None."""
-    by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not asked and variable is not None:
-        by, asked = "CUDA_VISIBLE_DEVICES", [word.strip() for word in variable.split(",")]
-    # Parts of a GPU are not listed here: such a choice is left to the engine, which finds it as it is.
-    if not asked or any(word.startswith("MIG-") for word in asked):
-        return list(listed.values()), None
-    chosen: dict[int, str] = {}
-    wrong = []
-    for word in asked:
-        uuid = word.startswith("GPU-")  # CUDA takes the beginning of one, too
-        found = [
-            index for index, gpu in listed.items() if (gpu["uuid"].startswith(word) if uuid else str(index) == word)
-        ]
-        if len(found) == 1 and found[0] not in chosen:
-            chosen[found[0]] = listed[found[0]]["uuid"] if uuid else word
-        else:
-            wrong.append(word)
-    choice: GpuChoice = {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(listed)}
-    return [listed[index] for index in chosen], choice
 
 
 def listed_gpus() -> dict[int, Gpu]:

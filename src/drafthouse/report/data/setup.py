@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Literal
 
 from ...analysis.verdict import busy_processes
+from ...bench.gpu_text import over_groups
 from ...bench.machine_types import StepMachine
 from ...bench.result_types import ArmResult
 from ...bench.stats import median
@@ -160,9 +161,15 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
             of_arm(path, arm)["before"] = value
         for path, value in flatten(machine.get("after") or {}).items():
             of_arm(path, arm)["after"] = value
-        for path, value in _while_measuring(machine).items():
+        for path, value in {**_while_measuring(machine), **_gpus(results[arm])}.items():
             of_arm(path, arm)["value"] = value
     return list(rows.values())
+
+
+def _gpus(result: ArmResult) -> dict[str, Leaf]:
+    """Return what the GPUs did while an arm answered, over all of its groups."""
+    named = {f"GPU {gpu['index']}": {**gpu} for gpu in over_groups(result.get("gpus") or [])}
+    return {f"while measuring: {path}": value for path, value in flatten(named).items() if value is not None}
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
