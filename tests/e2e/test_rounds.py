@@ -15,14 +15,12 @@ import pytest
 
 from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import BIN, Play
+from tests.support.tales import TALES
 
 pytestmark = pytest.mark.soak  # the daily e2e judges its rounds too, and buys none
 
 PROFILE = "cpu-smollm2-ngram"
-SHORT = {
-    "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
-    "most_rounds": 3, "budget": "10m",
-}  # fmt: skip
+SHORT = {**TALES, "most_rounds": 3, "budget": "10m"}
 # Milliseconds per token by arm and round: a baseline that differs from itself by more than from the other arm.
 IN_DOUBT = {"baseline": {1: 10.0, 2: 20.0}, "speculative": {1: 10.0, 2: 10.0}}
 

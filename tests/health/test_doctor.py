@@ -21,15 +21,10 @@ from tests.e2e.conftest import Ended, Play, play
 from tests.support import doctors
 from tests.support.doctors import wanted
 from tests.support.engines import engine_home, llama_server, packaged_weights
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
-# The least that a verdict can stand on: what is looked at is the server that is left.
-OVERRIDES = {
-    "experiment": {
-        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
-        "budget": 0,
-    }
-}  # fmt: skip
+OVERRIDES = {"experiment": TALES}
 FIELDS = {"host", "id", "name", "status", "found", "needed", "do"}
 Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 

@@ -28,6 +28,7 @@ from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
 from tests.support.loosely import read_history
 from tests.support.ports import free_port
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 #: Times of a test: a look a second, and a dwell time of a few starts of the engine.
@@ -37,12 +38,7 @@ WATCHDOG = {
     "trial_after_s": TRIAL_S, "trial_at_most_s": TRIAL_S, "drain_s": 60,
 }  # fmt: skip
 #: Enough to know what a drafted token costs here; the verdict is not what is looked at.
-OVERRIDES = {
-    "experiment": {
-        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 32,
-        "budget": 0,
-    },
-}  # fmt: skip
+OVERRIDES = {"experiment": TALES}
 PATIENCE_S = 240.0
 PARAGRAPH = (
     "The ferry leaves the north pier at seven in the morning, and it carries bread, letters and two bicycles "

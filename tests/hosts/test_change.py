@@ -22,6 +22,7 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS, Job, awaited, descendants, end, holder
+from tests.support.tales import TALES
 
 # A box of its own, measured whole; every day the same code runs with little servers (tests/unit/test_put_back.py).
 pytestmark = pytest.mark.soak
@@ -207,7 +208,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def first(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+def first(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Give a box of a kind that serves its first release, the same one to everybody who asks for the kind."""
     made: dict[str, Served] = {}
 
@@ -220,7 +221,7 @@ def first(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         given: dict[str, Any] = {
             "profile": PROFILE, "report_folder": str(tmp_path_factory.mktemp("reports")), "serve_arm": "speculative",
         }  # fmt: skip
-        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "budget": 0, "kinds": ["mine"]}}
+        overrides: dict[str, Any] = {"experiment": TALES}
         if host.kind.engine:
             given["drafthouse_engine_image"] = lab.load_engine(host)
             overrides["runtimes"] = ["docker"]

@@ -19,6 +19,7 @@ import pytest
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
 from tests.support.prometheus import awaited
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 PORT = 9490
@@ -167,10 +168,7 @@ class Box:
 def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     setting = SETTINGS[request.param]
     host = lab.start(request.param)
-    overrides: dict[str, Any] = {
-        "experiment": {"suites": ["mixed"], "once": [], "budget": 0, "prompts_per_kind": {"declared": 6, "others": 1},
-                       "max_output_tokens": 16},
-    }  # fmt: skip
+    overrides: dict[str, Any] = {"experiment": TALES}
     # A tenth above what is taken now: of the whole machine, whose memory a test can make full without harm.
     taken = float(host.exec("python3", "-c", f"{MEMORY}\nprint(used())").stdout)
     limits = {"memory": round(taken + 0.1, 3)}

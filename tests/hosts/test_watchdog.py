@@ -13,6 +13,7 @@ import pytest
 from drafthouse.core.box_archive import archive_file
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 WATCHDOG = {"mode": "restart", "every_s": 1}
@@ -45,15 +46,7 @@ def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempP
     given: dict[str, Any] = {
         "profile": PROFILE, "serve_arm": "speculative", "report_folder": str(tmp_path_factory.mktemp("reports")),
     }  # fmt: skip
-    overrides: dict[str, Any] = {
-        "experiment": {
-            "suites": ["mixed"],
-            "once": [],
-            "budget": 0,
-            "prompts_per_kind": {"others": 1},
-            "max_output_tokens": 24,
-        }
-    }
+    overrides: dict[str, Any] = {"experiment": TALES}
     if host.kind.engine:
         given["drafthouse_engine_image"] = lab.load_engine(host)
         overrides["runtimes"] = ["docker"]
