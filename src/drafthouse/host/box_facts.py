@@ -18,7 +18,7 @@ from pathlib import Path
 from ..core.first_process import facts
 from ..core.procfs import first_environment, listeners
 from ..core.redact import redactor
-from ..serving.runtimes import published_ports
+from ..serving.containers import published_ports
 from .box_types import BoxFacts, Gpu, GpuChoice, Listener
 
 _NVIDIA = "0x10de"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.docker_api import DockerApi, EngineError, output_of
+from drafthouse.core.docker_api import DockerApi, EngineError
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
 from drafthouse.host.docker.daemon_plan import last_line
@@ -137,7 +137,7 @@ class _Engine(BaseHTTPRequestHandler):
         "/images/create": (200, "application/json", b'{"status": "1"}\n{"status": "2"}\n'),
         "/late": (200, "application/json", b'{"status": "1"}\n{"error": "no space left"}\n'),
         "/refused": (409, "application/json", b'{"message": "in use"}'),
-        "/logs": (200, "application/vnd.docker.multiplexed-stream", b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02de"),
+        "/containers/x/logs": (200, "application/vnd.docker.multiplexed-stream", b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02de"),
     }
 
     def do_GET(self) -> None:
@@ -175,7 +175,7 @@ def test_answers_are_read_by_their_kind(api: DockerApi) -> None:
     assert api.answers()
     assert api.info()["DockerRootDir"] == "/var/lib/docker"
     assert api.call("POST", "/images/create", b"tar", fromSrc="-") == [{"status": "1"}, {"status": "2"}]
-    assert output_of(api.call("GET", "/logs", stdout="1")) == "abcde"
+    assert api.log("x") == "abcde"
     with pytest.raises(EngineError, match="in use"):
         api.call("GET", "/refused")
     with pytest.raises(EngineError, match="no space left"):
