@@ -120,11 +120,21 @@ def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
     return files
 
 
+class _Indented(yaml.SafeDumper):
+    """Lists stand deeper than their key, as people write a compose.yaml."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
 def _compose_file(templates: Path, resolved: ResolvedProfile, arm: str) -> File:
     service = dict(compose_service(arm_container(resolved, arm)))
     if resolved["derived_image"]:
         service["build"] = {"context": "..", "dockerfile": CONTAINERFILE}
-    data = {**_common(resolved), "service": service}
+    text = yaml.dump(
+        {"services": {"engine": service}}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=1000
+    )
+    data = {**_common(resolved), "services": text}
     return render_file(templates, "compose.yaml.j2", f"{arm}/compose.yaml", "0644", data)
 
 

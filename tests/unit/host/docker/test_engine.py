@@ -137,7 +137,11 @@ class _Engine(BaseHTTPRequestHandler):
         "/images/create": (200, "application/json", b'{"status": "1"}\n{"status": "2"}\n'),
         "/late": (200, "application/json", b'{"status": "1"}\n{"error": "no space left"}\n'),
         "/refused": (409, "application/json", b'{"message": "in use"}'),
-        "/containers/x/logs": (200, "application/vnd.docker.multiplexed-stream", b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02de"),
+        "/containers/x/logs": (
+            200,
+            "application/vnd.docker.multiplexed-stream",
+            b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02de",
+        ),
     }
 
     def do_GET(self) -> None:
