@@ -163,8 +163,9 @@ class ContainerRuntime:
         state = self.state(arm)
         if not state.running:
             return state.why
-        now = time.time()
-        filters = json.dumps({"container": [f"{PREFIX}{arm}"], "event": ["die", "oom"]})
+        now, found = time.time(), self._asked("GET", f"/containers/{PREFIX}{arm}/json")
+        # By its id: an earlier container of this name has died too.
+        filters = json.dumps({"container": [found["Id"] if found else ""], "event": ["die", "oom"]})
         told = self._asked("GET", "/events", since=f"{now - _EVENTS_S:.0f}", until=f"{now:.6f}", filters=filters) or []
         events = told if isinstance(told, list) else [told]
         codes = [str(one["Actor"]["Attributes"].get("exitCode")) for one in events if one.get("Action") == "die"]
