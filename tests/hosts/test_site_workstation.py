@@ -376,7 +376,7 @@ def test_what_other_engines_ask_of_a_container_is_given(
     assert site(str(playbook), **words).changed == 0
     # Back to what the profile says.
     assert site("site.yml").changed > 0
-    assert inspected(box)["HostConfig"]["Ulimits"] == []
+    assert not inspected(box)["HostConfig"]["Ulimits"]
 
 
 def test_stop_and_stop_again(serving: Ended, box: Host, site: Play) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..core.first_process import facts
 from ..core.procfs import command_of, first_environment, listeners, open_files, parent_of
 from ..core.redact import redactor
-from ..serving.runtimes import published_ports
+from ..serving.containers import published_ports
 from .box_types import BoxFacts, Gpu, Listener
 from .driver.facts import is_gpu, os_release, pci_devices, text_of
 from .gpu_choice import choose_gpus

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ..core.errors import Problem
-from ..serving.runtimes import published_ports
+from ..serving.containers import published_ports
 from .box_facts import listener_of
 from .box_types import Listener
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.pins import Pins, read_pins, remember
 from ..core.requirement_lines import hashes_by_pin, hashes_of, read_lock, with_hashes
-from ..host.docker import derived_image, image_digest
+from ..host.docker import image_digest, images
 from ..host.venv import ADVICE, ERROR_LINES
 from ..weights.integrity import NOTE_SUFFIX
 
@@ -201,7 +201,7 @@ def _have_pinned(image: str, say: Say, file: Path, moves: bool = False) -> None:
     found = image_digest.check(image, wanted, own_id)
     if pull := found["pull"]:
         say(f"pulling {pull}")
-        _run(["docker", "pull", "--quiet", pull], "", "docker")
+        images.pull(pull)
         if pull != image:
             image_digest.name_it(pull, image)
         found = image_digest.check(image, wanted, own_id)
@@ -219,10 +219,10 @@ def save_image(
     """
     if not derived:
         _have_pinned(image, say, pins, moves)
-    elif not derived_image.is_there(image):
+    elif image_digest.on_box(image) is None:
         _have_pinned(derived["base"], say, pins, moves)
         say(f"building {image}")
-        derived_image.build(image, derived["containerfile"], lambda line: say(f"  {line}"))
+        images.build(image, derived["containerfile"], lambda line: say(f"  {line}"))
     to.parent.mkdir(parents=True, exist_ok=True)
     say(f"saving {image}")
-    _run(["docker", "image", "save", "--output", str(to), image], "", "docker")
+    images.save(image, to)

@@ -38,7 +38,7 @@ from .history import (
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import ResolvedProfile
-    from .container_recreate import Running
+    from .containers import Running
     from .history import ServerFacts, Serving
 
 # The release that serves and the four before it.

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import lay_out
 from ..core.locks import only_one
-from .container_recreate import drifted as container_drifted
-from .container_recreate import for_arm as container_for_arm
-from .container_recreate import look_for_image, ours, remove_of, run_alone
+from .containers import drifted as container_drifted
+from .containers import look_for_image, of_image, ours, remove_of, run_alone
 from .first_request import REQUEST_S
 from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, facts_of, make_room, read_history
 from .readiness import ready_file, wait_until_ready
@@ -31,7 +30,7 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from ..core.progress import Event, Tell
     from ..profiles.resolved_types import ResolvedProfile
-    from .container_recreate import Running
+    from .containers import Running
     from .history import ServerFacts
 
 
@@ -157,7 +156,7 @@ def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
 
 def _container_of(release: Release, arm: str) -> Running:
     kept = release.running.get(arm)
-    return kept if kept else container_for_arm(_one_of(release), release.resolved, arm)
+    return kept if kept else of_image(_one_of(release)["Image"], release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem
-from ...serving.runtimes import LABEL
+from ...profiles.container import LABEL
 from ..box_facts import listed_gpus
 from ..driver.facts import is_gpu, pci_devices
 
 if TYPE_CHECKING:
-    from ...serving.container_recreate import ListedContainer
+    from ...serving.containers import ListedContainer
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)

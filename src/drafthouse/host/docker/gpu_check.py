@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.docker_api import DockerApi, EngineError, output_of
+from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ..nvidia_smi import listed
 
@@ -88,8 +88,7 @@ def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple
     try:
         api.call("POST", f"/containers/{made}/start")
         ended = api.call("POST", f"/containers/{made}/wait")
-        raw = api.call("GET", f"/containers/{made}/logs", stdout="1", stderr="1")
-        return int(ended["StatusCode"]), output_of(raw if isinstance(raw, bytes) else raw.encode())
+        return int(ended["StatusCode"]), api.log(made)
     finally:
         api.call("DELETE", f"/containers/{made}", force="true")
 

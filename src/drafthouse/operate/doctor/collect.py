@@ -28,8 +28,9 @@ from ...host.driver.facts import read_driver, said
 from ...host.firewall import apply as firewall_box
 from ...host.venv import STAMP
 from ...operate.support_facts import redactor_of
+from ...profiles.container import LABEL
 from ...serving.restore import drift
-from ...serving.runtimes import LABEL, runtime_of
+from ...serving.runtimes import runtime_of
 from ...serving.supervisor import Supervisor
 from .addresses import addresses, listening
 from .deadline import read_watch
@@ -182,7 +183,7 @@ def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -
         "inside": {},
     }
     if gpu and running:
-        output = said("docker", "exec", running["name"], "nvidia-smi", "-L", any_status=True)
+        output = _inside(api, running["name"], "nvidia-smi", "-L")
         found["inside"] = {"container": running["name"], "output": output[:2000]}
     if gpu and prove_it:
         try:
@@ -190,6 +191,13 @@ def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -
         except DrafthouseError as error:
             found["proof"] = {"problem": error.problems[0].as_dict()}
     return found
+
+
+def _inside(api: DockerApi, name: str, *command: str) -> str:
+    try:
+        return api.execute(name, command)
+    except (OSError, EngineError) as error:
+        return str(error)
 
 
 def _container(api: DockerApi, number: str) -> ContainerFacts:
