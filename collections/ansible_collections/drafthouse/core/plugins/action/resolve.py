@@ -19,6 +19,7 @@ from ..module_utils.addons import monitoring
 from ..module_utils.addons.gateway import script_of
 from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
+from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.procfs import clocks
@@ -86,6 +87,7 @@ class ActionModule(ActionBase):
         run = {
             "key": key,
             "result_dir": f"{home}/results/{resolved['profile']}/{key}",
+            "archive": archive()[0],
             "suites_file": suites_file(home, resolved["suites"]),
             "overrides": self._overrides(variables),
             "rented": rented,
@@ -140,6 +142,7 @@ class ActionModule(ActionBase):
             monitoring.script_of(site["home"]),
             f"{site['home']}/watchdog/serve.sh",
             resolved["engine"]["home"],
+            resolved["key_file"],
         ]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
@@ -149,6 +152,7 @@ class ActionModule(ActionBase):
                 for item in resolved["weights"]
                 if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
             ],
+            "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), resolved["engine"]["home"]],
             "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
