@@ -51,6 +51,7 @@ class BoxFacts(TypedDict):
     """A box; sizes are bytes. What need not be there is what the module of Ansible adds.
 
     ``environments``: the stamps of those that are whole, by their paths. ``programs``: the names of our archives.
+    ``digests``: mode and SHA-256 of small files of ours, by their paths.
     ``cached``: by the paths of weights, what the cache of the hub's client has of them and a hard link brings.
     """
 
@@ -83,5 +84,6 @@ class BoxFacts(TypedDict):
     present: NotRequired[list[str]]
     environments: NotRequired[dict[str, Stamp]]
     programs: NotRequired[list[str]]
+    digests: NotRequired[dict[str, str]]
     cached: NotRequired[dict[str, int]]
     served: NotRequired[ServedNow | None]

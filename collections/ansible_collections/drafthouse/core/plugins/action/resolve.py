@@ -152,6 +152,7 @@ class ActionModule(ActionBase):
                 for item in resolved["weights"]
                 if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
             ],
+            "files": [f"{site['home']}/served/start.sh", *_programs(resolved)],
             "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), resolved["engine"]["home"]],
             "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
@@ -162,6 +163,13 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
+
+
+def _programs(resolved: ResolvedProfile) -> list[str]:
+    """Return the paths of the programs that lie beside the engine."""
+    install = resolved["engine"].get("install") or {}
+    names = [install.get("launcher"), *(install.get("tools") or [])]
+    return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
 def _with_gpus(site: Site, box: BoxFacts) -> Site:

@@ -19,6 +19,7 @@ options:
     type: list
     elements: str
     default: []
+  files: {description: Small files of which mode and hash are told., type: list, elements: str, default: []}
   environments: {description: Environments of which the stamp is told., type: list, elements: str, default: []}
   hub:
     description: Weights of the hub (path, repo, commit) of which is told how much its client's cache gives by a link.
@@ -46,6 +47,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import digests
 from ..module_utils.core.redact import redactor
 from ..module_utils.host.box_facts import read_box
 from ..module_utils.host.box_types import ServedNow
@@ -65,6 +67,7 @@ def main() -> None:
             "present": {"type": "list", "elements": "str", "default": []},
             "gpus": {"type": "list", "elements": "str", "default": []},
             "hub": {"type": "list", "elements": "dict", "default": []},
+            "files": {"type": "list", "elements": "str", "default": []},
             "environments": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
@@ -84,6 +87,7 @@ def main() -> None:
         path: stamp for path in given["environments"] if (stamp := read_stamp(Path(path))) and starts(Path(path))
     }
     box["programs"] = programs(Path(home)) if home else []
+    box["digests"] = digests(given["files"])
     box["served"] = _served(home)
     module.exit_json(changed=False, box=box)
 
