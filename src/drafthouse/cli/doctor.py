@@ -29,7 +29,7 @@ from typing import Any
 from ..cloud.vast.ledger import FILE as LEDGER
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError, Problem
-from ..core.places import ROOT
+from ..core.places import ROOT, phases
 from ..core.plain_text import printable
 from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
 from ..operate.doctor import rentals as doctor_rentals
@@ -55,7 +55,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     account = account_checks(inventory_path(given.inventory))
     # The lines say what fails, and the exit status is ours to make.
     variables: Variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
-    line = command(["playbooks/doctor.yml"], given.inventory, variables, given.words)
+    line = command(phases("doctor"), given.inventory, variables, given.words)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"
         done = subprocess.run(
@@ -80,7 +80,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
             "no-such-host",
             f"nothing was looked at: {last}",
             "a host in the inventory",
-            "write one into its hosts.yml, or name another inventory; ansible-playbook playbooks/doctor.yml shows more",
+            "write one into its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
             given.inventory,
         )
     )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.places import phases
 from ..core.procfs import command_of
 from ..profiles.workspace import ROOT
 from .prompt_split import TuneAsk, TunePrompts
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..profiles.profile_types import Unchecked
 
 #: What makes a box ready for a candidate, as site.yml does it.
-PREPARE = ("playbooks/preflight.yml", "playbooks/host.yml", "playbooks/weights.yml")
+PREPARE = phases("preflight", "host", "weights")
 TRIAL = ("playbooks/tune.yml",)
 #: What served before comes back; where nothing did, what the trials started is stopped.
 STOP = ("playbooks/tuned.yml",)

@@ -26,7 +26,7 @@ from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said
 from ...host.firewall import apply as firewall_box
-from ...host.venv import STAMP
+from ...host.env_stamp import STAMP
 from ...operate.support_facts import redactor_of
 from ...profiles.container import LABEL
 from ...serving.restore import drift

@@ -19,6 +19,7 @@ from ..module_utils.addons import monitoring
 from ..module_utils.addons.gateway import script_of
 from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
+from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.procfs import clocks
@@ -86,6 +87,7 @@ class ActionModule(ActionBase):
         run = {
             "key": key,
             "result_dir": f"{home}/results/{resolved['profile']}/{key}",
+            "archive": archive()[0],
             "suites_file": suites_file(home, resolved["suites"]),
             "overrides": self._overrides(variables),
             "rented": rented,
@@ -144,6 +146,7 @@ class ActionModule(ActionBase):
             monitoring.script_of(site["home"]),
             f"{site['home']}/watchdog/serve.sh",
             resolved["engine"]["home"],
+            resolved["key_file"],
         ]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
@@ -153,6 +156,8 @@ class ActionModule(ActionBase):
                 for item in resolved["weights"]
                 if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
             ],
+            "files": [f"{site['home']}/served/start.sh", *_programs(resolved)],
+            "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), resolved["engine"]["home"]],
             "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
@@ -162,6 +167,13 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
+
+
+def _programs(resolved: ResolvedProfile) -> list[str]:
+    """Return the paths of the programs that lie beside the engine."""
+    install = resolved["engine"].get("install") or {}
+    names = [install.get("launcher"), *(install.get("tools") or [])]
+    return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
 def _with_gpus(site: Site, box: BoxFacts) -> Site:
