@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,13 @@ import pytest
 import yaml
 
 from tests.support.builders import make_pair, make_resolved
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "report.py"
-
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return called("report", *words)
 
 
 def given(folder: Path, base: Any, spec: Any, resolved: Any) -> list[object]:
