@@ -174,7 +174,7 @@ def test_its_slots_tell_whether_it_speculates_when_nothing_was_drafted(flags: tu
 def test_nothing_served_is_said(served: Ended, run: Play, variables: Any) -> None:
     assert run("playbooks/stop.yml", profile=PROFILE).status == 0
     # A playbook fails by the doctor, and its lines stand at the end.
-    ended = play("playbooks/doctor.yml", profile=PROFILE, **variables)
+    ended = play("site.yml --tags doctor", profile=PROFILE, **variables)
     assert ended.status != 0
     assert re.search(rf"^  failed +served +.*; needed: an arm of {PROFILE}; do: make logs", ended.output, re.MULTILINE)
     # As lines, for people.

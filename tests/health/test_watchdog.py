@@ -255,14 +255,14 @@ def test_alternating_text_changes_the_server_at_most_once_in_a_dwell_time(
 @pytest.mark.soak
 def test_a_second_run_changes_nothing_of_it(watched: Watched, given: Any) -> None:
     pid = pid_of(watched)
-    done = given("playbooks/watchdog.yml")
+    done = given("site.yml --tags watchdog")
     assert (done.status, done.changed) == (0, 0), done.output
     assert pid_of(watched) == pid
 
 
 @pytest.mark.soak
 def test_it_goes_when_it_is_asked_for_no_more(watched: Watched, given: Any) -> None:
-    done = given("playbooks/watchdog.yml", drafthouse_watchdog=None)
+    done = given("site.yml --tags watchdog", drafthouse_watchdog=None)
     assert done.status == 0, done.output
     assert not watched.folder.exists()
     with pytest.raises(AssertionError, match="no watchdog runs"):

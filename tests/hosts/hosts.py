@@ -516,7 +516,15 @@ class Lab:
 
 def play_words(playbook: str, inventory: Path, *words: str, **variables: Any) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs a playbook, and its environment; it is to be run in the clone's root."""
-    command = [str(BIN / "ansible-playbook"), playbook, "-i", str(inventory), "-e", json.dumps(variables), *words]
+    command = [
+        str(BIN / "ansible-playbook"),
+        *playbook.split(),
+        "-i",
+        str(inventory),
+        "-e",
+        json.dumps(variables),
+        *words,
+    ]
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",

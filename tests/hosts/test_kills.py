@@ -363,7 +363,7 @@ def test_a_step_that_is_ended_on_the_box_says_so(
 ) -> None:
     """TERM is what a newer run sends; KILL is what the kernel does when memory runs out."""
     job, log = undisturbed("workstation-docker").job, tmp_path / "log"
-    with job.running(log, "playbooks/experiment.yml", remeasure=True) as process:
+    with job.running(log, "site.yml --tags experiment", remeasure=True) as process:
         awaited(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement")
         job.box.exec("kill", f"-{number}", str(holder(job, "benchmark.lock")))
         assert process.wait(PATIENCE_S) != 0

@@ -74,7 +74,7 @@ def test_one_of_them_watches(box: Any) -> None:
 def test_a_second_run_changes_nothing(box: Any) -> None:
     host, _, play = box
     before = pids(host)
-    done = play("playbooks/watchdog.yml")
+    done = play("site.yml --tags watchdog")
     assert (done.status, done.changed) == (0, 0), done.output[-3000:]
     assert pids(host) == before
 
@@ -118,7 +118,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
 
 def test_absent_leaves_nothing(box: Any) -> None:
     host, home, play = box
-    done = play("playbooks/watchdog.yml", drafthouse_watchdog=None)
+    done = play("site.yml --tags watchdog", drafthouse_watchdog=None)
     assert done.status == 0, done.output[-3000:]
     assert pids(host) == []
     for path in (f"{home}/watchdog", "/etc/systemd/system/drafthouse-watchdog.service"):

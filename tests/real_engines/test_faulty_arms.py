@@ -22,7 +22,7 @@ def small(**experiment: object) -> dict[str, object]:
 def installed(run: Play) -> None:
     """Environments and weights in place, as after a first run."""
     for playbook in ("host", "weights"):
-        assert run(f"playbooks/{playbook}.yml", profile=PROFILE).status == 0
+        assert run(f"site.yml --tags {playbook}", profile=PROFILE).status == 0
 
 
 def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path) -> None:
@@ -30,7 +30,7 @@ def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path) ->
     whole = weights.read_bytes()
     try:
         weights.write_bytes(b"GGUF, but not a model")
-        ended = run("playbooks/experiment.yml", profile=PROFILE, overrides=small(rounds=3))
+        ended = run("site.yml --tags experiment", profile=PROFILE, overrides=small(rounds=3))
     finally:
         weights.write_bytes(whole)
     assert ended.status != 0
@@ -45,7 +45,7 @@ def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path)
     try:
         launcher.write_text("#!/bin/sh\necho loading for ever\nexec sleep 600\n")
         ended = run(
-            "playbooks/experiment.yml", profile=PROFILE, overrides=small(rounds=4), serve_ready_timeout_s=3,
+            "site.yml --tags experiment", profile=PROFILE, overrides=small(rounds=4), serve_ready_timeout_s=3,
         )  # fmt: skip
     finally:
         launcher.write_text(own)
@@ -58,7 +58,7 @@ def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path)
 @pytest.mark.soak
 def test_arms_one_after_the_other_and_a_run_that_was_cut_off(run: Play, installed: None, home: Path) -> None:
     overrides = small()
-    assert run("playbooks/experiment.yml", profile=PROFILE, overrides=overrides).status == 0
+    assert run("site.yml --tags experiment", profile=PROFILE, overrides=overrides).status == 0
     steps = sorted((home / "home" / "results" / PROFILE).rglob("steps/04.json"))
     folder = max(steps, key=lambda path: path.stat().st_mtime).parent
     arms = [list(json.loads(path.read_text())["arms"]) for path in sorted(folder.iterdir())]

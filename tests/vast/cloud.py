@@ -169,7 +169,7 @@ class Cloud:
         # The lane's other tests are neighbours that do not end.
         given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), "benchmark_wait_s": 0}
         given |= variables
-        command = ("ansible-playbook", playbook, "-i", "vastai", "-e", json.dumps(given), *words)
+        command = ("ansible-playbook", *playbook.split(), "-i", "vastai", "-e", json.dumps(given), *words)
         return self.run(*before, *command)
 
     @property

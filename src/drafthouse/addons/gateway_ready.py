@@ -101,13 +101,13 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
         if status in wanted:
             continue
         if status == 502:
-            do = "run playbooks/report.yml, which leaves an arm serving, and then playbooks/gateway.yml"
+            do = "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags gateway"
             raise DrafthouseError(
                 Problem(
                     "gateway-without-engine", "the gateway is up, and no engine behind it", "an engine that answers", do
                 )
             )
-        do = "see whether another server listens on that port; run playbooks/gateway.yml again"
+        do = "see whether another server listens on that port; run site.yml --tags gateway again"
         raise DrafthouseError(Problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do))
 
 
@@ -139,7 +139,7 @@ def read_key(file: str) -> str:
     try:
         mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()
     except OSError as error:
-        do = "run playbooks/report.yml, which makes one"
+        do = "run site.yml --tags report, which makes one"
         raise DrafthouseError(
             Problem("api-key-unreadable", error.strerror or str(error), "the API key", do, file)
         ) from error

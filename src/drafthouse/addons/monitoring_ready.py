@@ -18,7 +18,7 @@ ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway
 _ASK_EVERY_S = 0.5
 _ASK_S = 10.0
 _DO = {
-    ENGINE: "run playbooks/report.yml, which leaves an arm serving, and then playbooks/monitoring.yml",
+    ENGINE: "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags monitoring",
     HEALTH: "read the log of the blackbox exporter",
     NODE: "read the log of the node exporter",
     GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box says whether the driver is well",
@@ -145,7 +145,7 @@ def _rules(data: _Rules, seen: Seen) -> list[Problem]:
                 "prometheus-rules-not-evaluated",
                 "no rules",
                 "those of monitoring/rules.yml",
-                "run playbooks/monitoring.yml again",
+                "run site.yml --tags monitoring again",
             )
         )
     return wrong

@@ -80,7 +80,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
             "no-such-host",
             f"nothing was looked at: {last}",
             "a host in the inventory",
-            "write one into its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
+            "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
             given.inventory,
         )
     )

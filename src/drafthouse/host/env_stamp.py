@@ -11,7 +11,7 @@ STAMP = ".drafthouse-env.json"
 
 
 class Stamp(TypedDict, total=False):
-    """``sha256`` of the recipe, ``python`` as major.minor; ``image_...`` where it stands for what the box's image has."""
+    """``sha256`` of the recipe, ``python`` as major.minor; ``image_...``: it stands for what the box's image has."""
 
     sha256: str
     python: str

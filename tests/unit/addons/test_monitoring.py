@@ -406,8 +406,8 @@ def test_it_waits_until_everything_is_read() -> None:
     ("answers", "found", "do"),
     [
         (Answers(ready=1000), "Prometheus at http://p: 503", "read the log"),
-        (Answers(engine="down"), "nothing can be read from the engine: 401 Unauthorized", "run playbooks/report.yml"),
-        (Answers(), "nothing can be read from the engine: no such target", "run playbooks/report.yml"),
+        (Answers(engine="down"), "nothing can be read from the engine: 401 Unauthorized", "run site.yml --tags report"),
+        (Answers(), "nothing can be read from the engine: no such target", "run site.yml --tags report"),
     ],
 )
 def test_what_it_cannot_see_is_said(answers: Answers, found: str, do: str) -> None:

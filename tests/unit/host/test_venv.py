@@ -16,6 +16,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host import venv as python_env
+from drafthouse.host.env_stamp import STAMP
 from drafthouse.host.env_recipe import TORCH_CPU_INDEX, EnvRecipe, env_commands
 from drafthouse.host.venv import ensure_env
 from tests.support.refusals import refuses
@@ -106,7 +107,7 @@ def test_a_run_that_was_killed_is_made_again(tmp_path: Path, wheels: Path) -> No
     ensure_env(recipe, UV, str(wheels))
     # As after SIGKILL while packages were being written: marker set, no stamp, not even pyvenv.cfg.
     python_env._marker(home).write_text("being made\n")
-    (home / python_env.STAMP).unlink()
+    (home / STAMP).unlink()
     (home / "pyvenv.cfg").unlink()
     next(home.glob("lib/python3*/site-packages/oak.py")).unlink()
     assert ensure_env(recipe, UV, str(wheels)).changed
@@ -161,7 +162,7 @@ def test_a_version_that_does_not_exist_is_told(tmp_path: Path, wheels: Path) -> 
             ensure_env(EnvRecipe(str(home), ["oak==3.0"]), uv, str(wheels))
         assert "oak==3.0" in str(error.value)
         assert "check that the pinned versions exist" in str(error.value)
-        assert not (home / python_env.STAMP).exists()
+        assert not (home / STAMP).exists()
 
 
 @pytest.mark.parametrize("entry", ["oak", "oak>=1", "oak==1.*", "oak @ https://example.org/oak.whl", "-r x", ""])

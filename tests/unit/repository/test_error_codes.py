@@ -136,7 +136,7 @@ Problem(first.code, "found", "needed", "do")
 
 
 def test_a_problem_in_yaml_without_a_code_is_found() -> None:
-    text = (ROOT / "playbooks/monitoring.yml").read_text("utf-8")
+    text = (ROOT / "playbooks/tasks/monitoring.yml").read_text("utf-8")
     assert codes_of_yaml(text)[1] == []
     _, (first,) = codes_of_yaml(text.replace("code: root-required", ""))
     assert first.startswith("found: ")

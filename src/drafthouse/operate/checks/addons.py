@@ -32,7 +32,7 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
         return of_problem(found["problem"])
     needed = "TLS, 401 without the key, 200 with it, 404 for everything that is not the API"
     if found["paths"] and (open_paths := found["paths"]["open"]):
-        do = "run playbooks/gateway.yml, which writes its files anew"
+        do = "run site.yml --tags gateway, which writes its files anew"
         return fail(f"without a key it lets through {', '.join(one['path'] for one in open_paths)}", needed, do)
     return ok(f"port {wished['port']} answers as it must", needed)
 
@@ -45,12 +45,12 @@ def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
         return not_here(_NO_GATEWAY)
     needed = f"one that holds for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
     if found["not_after"] is None:
-        do = "run playbooks/gateway.yml, which makes or asks for another one; see also the check 'clock'"
+        do = "run site.yml --tags gateway, which makes or asks for another one; see also the check 'clock'"
         return fail(found["tls_error"] or "none was shown", needed, do)
     days = (found["not_after"] - facts["clock"]["time"]) / _DAY_S
     if days >= _CERTIFICATE_WARNS_DAYS:
         return ok(f"it ends in {days:,.0f} days", needed)
-    do = "run playbooks/gateway.yml"
+    do = "run site.yml --tags gateway"
     if wished["name"]:
         do = f"see that {wished['name']} still leads here and port 80 or 443 is open to the authority"
     return warn(f"it ends in {days:.1f} days", needed, do)
@@ -77,7 +77,7 @@ def watchdog(resolved: Run, facts: DoctorFacts) -> Finding:
         return not_here("drafthouse_watchdog is not set")
     found, now = facts["watchdog"], facts["clock"]["time"]
     needed = "one that runs, and has looked within the last minutes"
-    do = "make logs ONLY=watchdog shows its last words; run playbooks/watchdog.yml"
+    do = "make logs ONLY=watchdog shows its last words; run site.yml --tags watchdog"
     if not found["runs"]:
         return fail("it does not run", needed, do)
     if found["written"] is None:

@@ -168,7 +168,7 @@ def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
         late = f"{-left_s / 60:.0f} min past, and this box is still here ({said})"
         return fail(late, "a box that is destroyed by now", "make destroy: it is billed")
     if not found["watched"]:
-        return fail("nobody watches over it", needed, "run playbooks/host.yml")
+        return fail("nobody watches over it", needed, "run site.yml --tags host")
     return ok("the watch has not counted yet" if left_s is None else f"this box ends itself in {_time(left_s)}", needed)
 
 

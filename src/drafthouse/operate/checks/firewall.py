@@ -22,7 +22,7 @@ def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
         return not_here(found["not_here"])
     faults = _faults(resolved, found)
     if faults:
-        return fail("; ".join(faults), needed, "run playbooks/host.yml, which puts them back and proves them")
+        return fail("; ".join(faults), needed, "run site.yml --tags host, which puts them back and proves them")
     return ok(f"{sum(len(one['kept']) for one in found['families'].values())} rules in force, as confirmed", needed)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OLDEST_BRANCH = {"11": 450, "12": 525, "13": 580}
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _DRIVER_DO = (
-    "run playbooks/host.yml, which installs the driver of a workstation; of a rental's the owner decides: rent another"
+    "run site.yml --tags host, which installs a workstation's driver; a rental's cannot be changed: rent another"
 )
 _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
@@ -112,7 +112,7 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
     smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
     if smi.mismatch:
         found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of another version'}"
-        do = "reboot the box when its server may stop; playbooks/host.yml then holds the packages at their version"
+        do = "reboot the box when its server may stop; site.yml --tags host then holds the packages at their version"
         return fail(f"{found}: no new container or process gets the GPU", needed, do)
     if not loaded:
         return not_here("no NVIDIA module is loaded")
@@ -147,7 +147,7 @@ def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
     loose, kept = to_hold(facts["driver"]), held(facts["driver"])
     if loose:
         more = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
-        do = f"run playbooks/host.yml, or apt-mark hold {' '.join(loose)}"
+        do = f"run site.yml --tags host, or apt-mark hold {' '.join(loose)}"
         return warn(f"{count(len(loose), 'driver package')} not held: {listing(loose)}{more}", needed, do)
     if not kept:
         return not_here("no driver of this box's packages")

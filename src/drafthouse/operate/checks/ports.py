@@ -51,7 +51,7 @@ def inside(resolved: Run, facts: DoctorFacts) -> Finding:
             return fail(
                 f"port {port} ({what}) listens on {', '.join(wide)}",
                 "loopback alone: drafthouse_monitoring says no other address",
-                "end that program where it is none of ours; run playbooks/monitoring.yml",
+                "end that program where it is none of ours; run site.yml --tags monitoring",
             )
     said = f"port {site['port']} on {', '.join(here)}" if here else f"nobody listens on {site['port']}"
     return ok(said, "our own servers, where they shall listen")
@@ -109,7 +109,7 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
             wrong.append(f"{door['address']} port {door['port']} is {found}, not {wanted}")
     who = f"from {seen['from']} ({seen['doors'][0]['source'] or 'of an unknown address'})"
     if wrong:
-        do = "run playbooks/host.yml for the firewall, playbooks/gateway.yml for the gateway; see that both run"
+        do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; see that both run"
         return fail(f"{who}: {'; '.join(wrong)}", needed, do)
     return ok(f"{who}: {', '.join(dict.fromkeys(shown))}", needed)
 

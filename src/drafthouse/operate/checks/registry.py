@@ -32,8 +32,8 @@ class Check:
     """One check: its id, its name in the doctor's lines, and when it is asked.
 
     ``before``: of the box's facts alone, before anything is changed; what fails is refused. ``prepared``: likewise,
-    once the host phase has installed what was missing; ``code`` is that of the refusal. ``after``: by the doctor, of the
-    facts that ``reads`` names.
+    once the host phase has installed what was missing; ``code`` is the refusal's. ``after``: by the
+    doctor, of the facts that ``reads`` names.
     """
 
     part: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 _ROTATING = ("json-file", "local")
 _BOUNDED = ("journald", "none", "syslog")  # somebody else keeps and bounds what they are given
-_HOST_DO = "run playbooks/host.yml, or make with the profile's name"
+_HOST_DO = "run site.yml --tags host, or make with the profile's name"
 _SERVE_DO = "make with the profile's name"
 
 
@@ -85,7 +85,7 @@ def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
     seen, ours = listed(said), [one["uuid"] for one in facts["box"]["gpus"]]
     needed = f"`nvidia-smi -L` in the running container shows {'it' if len(ours) < 2 else f'all {len(ours)}'}"
     # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can take the GPUs from containers that run.
-    do = f"docker restart {name}; where a daemon-reload took them before, run playbooks/host.yml once more"
+    do = f"docker restart {name}; where a daemon-reload took them before, run site.yml --tags host once more"
     if not seen:
         return fail(f"{name}: {said.strip()[:200] or 'nvidia-smi says nothing'}", needed, do)
     if missing := [uuid for uuid in ours if uuid not in seen]:

@@ -25,8 +25,8 @@ from ...core.errors import DrafthouseError, Problem
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said
-from ...host.firewall import apply as firewall_box
 from ...host.env_stamp import STAMP
+from ...host.firewall import apply as firewall_box
 from ...operate.support_facts import redactor_of
 from ...profiles.container import LABEL
 from ...serving.restore import drift

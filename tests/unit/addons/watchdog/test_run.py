@@ -351,7 +351,7 @@ def test_a_gateway_that_cannot_hold_requests_is_said_and_none_of_them_cut_off(tm
     box.goes_on(400)
     assert box.changes == []
     line = next(line for line in read_journal(box.folder) if line["code"] == "busy")
-    assert line["why"] == "the gateway in front cannot hold requests: run playbooks/gateway.yml"
+    assert line["why"] == "the gateway in front cannot hold requests: run site.yml --tags gateway"
 
 
 # ---- another order ----------------------------------------------------------------------------------

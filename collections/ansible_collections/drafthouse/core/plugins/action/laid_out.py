@@ -1,4 +1,4 @@
-"""Lay files down on the box (the module of the same name does the work); what the box's facts say is so costs nothing."""
+"""Lay files down on the box by the module of the same name; what the box's facts say is so costs nothing."""
 
 from __future__ import annotations
 

@@ -171,8 +171,8 @@ class ActionModule(ActionBase):
 
 def _programs(resolved: ResolvedProfile) -> list[str]:
     """Return the paths of the programs that lie beside the engine."""
-    install = resolved["engine"].get("install") or {}
-    names = [install.get("launcher"), *(install.get("tools") or [])]
+    install = resolved["engine"]["install"]
+    names = [install.get("launcher"), *(install.get("tools") or [])] if install else []
     return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
