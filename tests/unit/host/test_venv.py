@@ -16,8 +16,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host import venv as python_env
-from drafthouse.host.env_stamp import STAMP
 from drafthouse.host.env_recipe import TORCH_CPU_INDEX, EnvRecipe, env_commands
+from drafthouse.host.env_stamp import STAMP
 from drafthouse.host.venv import ensure_env
 from tests.support.refusals import refuses
 
