@@ -108,7 +108,7 @@ def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> N
 @pytest.fixture(scope="module")
 def resolved(home: Path, port: int) -> Any:
     variables = {
-        "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
+        "drafthouse_manage_host": False, "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
         "drafthouse_port": port, "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
     }  # fmt: skip
     return resolved_profile(PROFILE, site_from(variables), OVERRIDES)

@@ -220,7 +220,7 @@ def test_a_box_that_is_away_is_a_check_too(tmp_path: Path) -> None:
     }
     (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"away": host}}}))
     site = {
-        "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_home": "/h",
+        "drafthouse_manage_host": False, "drafthouse_runtime": "process", "drafthouse_home": "/h",
         "drafthouse_models_dir": "/m", "drafthouse_host": "127.0.0.1", "drafthouse_port": 8000,
     }  # fmt: skip
     done = asked("--inventory", str(tmp_path / "hosts.yml"), "--json", "--profile", PROFILE, **site)

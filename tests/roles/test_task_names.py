@@ -31,7 +31,9 @@ def test_every_task_begins_with_a_verb_of_the_list() -> None:
         for name in names(yaml.safe_load(path.read_text("utf-8"))):
             seen += 1
             first = name.removeprefix("\"{{ '").removeprefix("{{ '")
-            assert first.startswith(tuple(f"{verb}{end}" for verb in (*VERBS, *MORE) for end in " ,")), f"{path.relative_to(ROOT)}: {name}"
+            assert first.startswith(tuple(f"{verb}{end}" for verb in (*VERBS, *MORE) for end in " ,")), (
+                f"{path.relative_to(ROOT)}: {name}"
+            )
     assert seen > 150
 
 

@@ -231,7 +231,10 @@ RESOLVED = Map(
         "prompts": Table(Table(_TEXT), null=True),
         "suites": Table(_SUITE, null=True),
         "warnings": _TEXTS,
-        "site": _open({"box_kind": _TEXT, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}),
+        # box_kind: of results before manage_host.
+        "site": _open(
+            {"box_kind": _TEXT, "manage_host": _FLAG, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}
+        ),
     },
     others=True,
 )

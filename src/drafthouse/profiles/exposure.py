@@ -74,7 +74,7 @@ def reach(site: Site) -> str:
     allowed = site.get("allow_cidrs") or ()
     if site.get("gateway") or (near(str(site["host"])) and not allowed):
         return NOBODY
-    if site["box_kind"] != "workstation" or not allowed or any(_everybody(text) for text in allowed):
+    if not site["manage_host"] or not allowed or any(_everybody(text) for text in allowed):
         return ANYBODY
     return NAMED
 

@@ -62,7 +62,7 @@ def monitoring_of(
     ports = {name: int(wished.get("port", _PORT)) + at for at, name in enumerate(PROGRAMS)}
     grafana = bool(wished.get("grafana", docker))
     # A rental's node exporter would show the memory and processors of the machine that others use too.
-    node = site["box_kind"] == "workstation"
+    node = site["manage_host"]
     opened = ["prometheus", *(["grafana"] if grafana else [])] if not _is_loopback(listen) else []
     return {
         "ports": ports,
@@ -128,11 +128,11 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.monitoring.listen",
             )
         )
-    elif not _is_loopback(listen) and site["box_kind"] != "workstation":
+    elif not _is_loopback(listen) and not site["manage_host"]:
         problems.append(
             Problem(
                 "server-exposed",
-                f"'{listen}' on a rental, where no firewall of ours stands",
+                f"'{listen}' where no firewall of ours is in front (drafthouse_manage_host: false)",
                 "loopback: Prometheus asks nobody for a key",
                 f"leave it out, and look through SSH: ssh -L {first}:127.0.0.1:{first} ...",
                 "site.monitoring.listen",

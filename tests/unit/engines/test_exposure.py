@@ -83,12 +83,12 @@ def test_every_engine_says_what_is_open_in_every_version() -> None:
         ({"allow_cidrs": ["192.168.1.0/24", "::/0"]}, ANYBODY),
         ({"allow_cidrs": ["0.0.0.0/0"], "gateway": True}, NOBODY),
         # No firewall of ours makes the list hold there.
-        ({"box_kind": "rental", **LAN}, ANYBODY),
+        ({"manage_host": False, **LAN}, ANYBODY),
     ],
     ids=str,
 )
 def test_who_reaches_the_engine(site: Any, who: str) -> None:
-    whole: Any = {"box_kind": "workstation", "host": "127.0.0.1", **site}
+    whole: Any = {"manage_host": True, "host": "127.0.0.1", **site}
     assert reach(whole) == who
 
 

@@ -192,7 +192,7 @@ def look(users: Sequence[str] = ()) -> Seen:
 def _unfit(seen: Seen) -> list[Problem]:
     if seen.systemd:
         return []
-    do = "use the process runtime here (drafthouse_box_kind: rental, drafthouse_runtime: process)"
+    do = "use the process runtime here (drafthouse_manage_host: false, drafthouse_runtime: process)"
     found, needed = "a box without systemd, as a rented container is", "systemd, which starts and restarts Docker"
     return [Problem("no-systemd", found, needed, do, "container_engine")]
 

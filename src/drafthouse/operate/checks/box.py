@@ -21,8 +21,8 @@ _DISK_FAILS, _DISK_WARNS = 1 * GB, 5 * GB
 # first): compiled parts, logs, results. A rented disk is as large as the plan: a second run finds no more than that.
 _ROOM_BESIDE_THE_ENGINE = {"cpu": _DISK_FAILS, "gpu": _DISK_WARNS}
 _DISK_DO = {
-    "workstation": "free some space, or set drafthouse_models_dir to a larger disk",
-    "rental": "free some space, set drafthouse_models_dir to a larger volume, or rent again with more disk: that of a"
+    True: "free some space, or set drafthouse_models_dir to a larger disk",
+    False: "free some space, set drafthouse_models_dir to a larger volume, or rent again with more disk: that of a"
     " container is fixed when it is rented (make rent computes it from the plan)",
 }
 # Beyond the first logs do not fit together; beyond the second certificates and tokens are refused.
@@ -121,7 +121,7 @@ def room_for_a_run(resolved: Run, facts: DoctorFacts) -> Finding | None:
     return fail(
         f"{free / GB:.1f} GB free at {site['models_dir']}",
         f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
-        _DISK_DO[site["box_kind"]],
+        _DISK_DO[site["manage_host"]],
     )
 
 

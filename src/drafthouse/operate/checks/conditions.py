@@ -41,4 +41,4 @@ def gpu_in_docker(resolved: Run) -> bool:
 
 def manages_host(resolved: Run, box: BoxFacts) -> bool:
     """Tell whether the host phase may install what is missing: on a workstation, as root, from Debian's packages."""
-    return resolved["site"]["box_kind"] == "workstation" and box["is_root"] and box["has_apt"]
+    return resolved["site"]["manage_host"] and box["is_root"] and box["has_apt"]

@@ -141,8 +141,8 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
 
 def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether an upgrade may replace the driver under the running module."""
-    if resolved["site"]["box_kind"] == "rental":
-        return not_here("a rental's driver is its owner's")
+    if not resolved["site"]["manage_host"]:
+        return not_here("the driver is not ours to manage (drafthouse_manage_host: false)")
     needed = "driver packages held: an upgrade under a running module takes the GPU away"
     loose, kept = to_hold(facts["driver"]), held(facts["driver"])
     if loose:

@@ -117,7 +117,7 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
 def _wanted(resolved: Run, port: int, source: str) -> str | None:
     """Return how a port shall be found by somebody at ``source``; None where both are right."""
     site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
-    if site["box_kind"] == "rental":
+    if not site["manage_host"]:
         return _OPEN if gateway and port == gateway["port"] else _CLOSED
     if not _allowed(site, source):
         return _CLOSED

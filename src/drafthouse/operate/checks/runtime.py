@@ -28,10 +28,10 @@ _SERVE_DO = "make with the profile's name"
 
 
 def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether Docker is there, or can be installed: a rental has none inside, a workstation gets one as root."""
+    """Return whether Docker is there, or can be installed: where the host is managed, as root."""
     if manages_host(resolved, facts["box"]) or facts["box"]["has_docker"]:
         return None
-    why = "" if resolved["site"]["box_kind"] == "workstation" else " (a rental)"
+    why = "" if resolved["site"]["manage_host"] else " (drafthouse_manage_host: false)"
     return fail(
         f"no Docker, and no way to install it here{why}",
         "an engine of containers for drafthouse_runtime: docker",

@@ -284,8 +284,8 @@ def _clock() -> ClockFacts:
 
 def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
     why = ""
-    if asked["site"]["box_kind"] == "rental":
-        why = "a rental is its provider's to filter"
+    if not asked["site"]["manage_host"]:
+        why = "the firewall is not ours to manage (drafthouse_manage_host: false)"
     elif not wanted:
         why = "firewall_state is absent"
     elif os.geteuid() != 0:

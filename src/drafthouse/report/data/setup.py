@@ -51,12 +51,19 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
-        "Box": ", ".join(part for part in (site.get("box_kind"), site.get("runtime")) if part),
+        "Box": ", ".join(part for part in (_host_of(site), site.get("runtime")) if part),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
     }
     return [{"what": what, "which": which} for what, which in rows.items() if which]
+
+
+def _host_of(site: Mapping[str, object]) -> str:
+    """Return whose the host is to manage; in older results, what kind of box it was."""
+    if "manage_host" in site:
+        return "host managed" if site["manage_host"] else "host not managed"
+    return str(site.get("box_kind") or "")
 
 
 def _image(resolved: KeptProfile) -> str:

@@ -88,7 +88,7 @@ def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
 
 
 def test_a_switch_by_batch_size_is_the_profiles_own_with_what_its_ladder_offers(tmp_path: Path) -> None:
-    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "box_kind": "workstation"}
+    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "manage_host": True}
     data = resolved("rtx6000-qwen-eagle3", "workstation", **site)
     kind = data["experiment"]["kinds"][0]
     ladder = ladder_of(0.5, kind=kind)

@@ -53,7 +53,7 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
 
 
 def test_a_rental_gets_nothing_installed(resolved: Any) -> None:
-    rental = {**resolved, "site": {**resolved["site"], "box_kind": "rental", "runtime": "docker"}}
+    rental = {**resolved, "site": {**resolved["site"], "manage_host": False, "runtime": "docker"}}
     (problem,) = preflight_problems(rental, box(has_docker=False, is_root=True))
     assert problem.code == "no-docker"
     assert "drafthouse_runtime: process" in problem.do
@@ -185,17 +185,17 @@ def test_a_disk_rented_for_the_plan_is_enough_for_the_next_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "kind", "has_key", "refused"),
+    ("host", "managed", "has_key", "refused"),
     [
         # vLLM's key guards a few prefixes: with it an engine is no less open (test_exposure.py).
-        ("0.0.0.0", "rental", False, True), ("0.0.0.0", "rental", True, True), ("127.0.0.1", "rental", False, False),
-        ("0.0.0.0", "workstation", False, True), ("::", "rental", False, True),
+        ("0.0.0.0", False, False, True), ("0.0.0.0", False, True, True), ("127.0.0.1", False, False, False),
+        ("0.0.0.0", True, False, True), ("::", False, False, True),
     ],
 )  # fmt: skip
 def test_an_engine_without_a_key_is_not_opened_to_all(
-    resolved: Any, host: str, kind: str, has_key: bool, refused: bool
+    resolved: Any, host: str, managed: bool, has_key: bool, refused: bool
 ) -> None:
-    site = {**resolved["site"], "host": host, "box_kind": kind}
+    site = {**resolved["site"], "host": host, "manage_host": managed}
     engine = {**resolved["engine"], "has_key": has_key}
     problems = preflight_problems({**resolved, "site": site, "engine": engine}, box())
     assert [problem.found.partition(",")[0] for problem in problems] == (

@@ -82,7 +82,7 @@ class ActionModule(ActionBase):
             served["same"] = served["identity"] == identity(resolved)
         key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
         home = resolved["site"]["home"]
-        rented = box["box"]["first_process"] if resolved["site"]["box_kind"] == "rental" and not local else None
+        rented = box["box"]["first_process"] if not resolved["site"]["manage_host"] and not local else None
         deadline = deadline or (rented or {}).get("deadline")
         run = {
             "key": key,
