@@ -17,6 +17,7 @@ import pytest
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.e2e.conftest import Ended, Play, play
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from tests.support.ports import free_port
 from tests.support.smoke import answer_of, smoke
 from tests.support.verdicts import consistent
 
@@ -192,6 +193,7 @@ def test_check_mode_on_a_bare_box(tmp_path: Path) -> None:
     checked = play(
         "site.yml", "--check", "--diff",
         profile=PROFILE, drafthouse_home=str(home), drafthouse_models_dir=str(home / "m"),
+        drafthouse_port=free_port(2),
     )  # fmt: skip
     assert checked.status == 0, checked.output[-2000:]
     assert not home.exists()
