@@ -84,14 +84,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the end-to-end tests: what they run measures time."""
-    for item in items:
-        if "e2e" in item.path.parts:
-            item.add_marker(pytest.mark.alone)
-
-
 @pytest.fixture(scope="session")
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Keep a measured figure for the end of the run, where it is not lost among the output of tests."""

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock_server import Running, clock_server
-from tests.unit.cli.test_bench import BENCH, bench
+from tests.unit.cli.test_bench import BENCH
+from tests.unit.cli.test_bench import program as bench
 
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 30, "metrics": "vllm"}
 KEY = "sk-very-secret"

@@ -14,6 +14,8 @@ from drafthouse.bench.spec_metrics import count_tokens, read_counters
 from drafthouse.bench.usage_check import SLACK_TOKENS, of_result
 from tests.support.engines import engine_home, llama_server, packaged_weights
 
+pytestmark = pytest.mark.alone
+
 TOKENS = 24
 
 

@@ -23,6 +23,8 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.loop import step_file
 from tests.support.llama_box import LlamaBox, llama_box
 
+pytestmark = pytest.mark.alone
+
 MIB = 1024**2
 
 

@@ -9,8 +9,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from drafthouse.profiles.workspace import ROOT
 from tests.support.programs import needs
+
+pytestmark = pytest.mark.alone
 
 BACK_S = 7200
 # A round of two arms, one after the other. The clock is set while the first is measured, and back once more while the
