@@ -63,7 +63,7 @@ def _runtime(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
             "no-docker",
             "no Docker, and no way to install it here"
             + ("" if resolved["site"]["box_kind"] == "workstation" else " (a rental)"),
-            "an engine of containers for drafthouse_runtime: docker",
+            "Docker, because drafthouse_runtime is docker",
             "set drafthouse_runtime: process, or connect as root to a box with apt",
             where,
         )
@@ -236,7 +236,7 @@ def _disk(resolved: Run, box: BoxFacts, where: str) -> list[Problem]:
         Problem(
             "file-unwritable",
             f"{path} cannot be written by this user",
-            "a folder of ours to write to",
+            "a folder that this user can write to",
             "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
             where,
         )
