@@ -131,7 +131,7 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
     if done.returncode:
         found = done.stderr.strip() or f"status {done.returncode} without a word"
         raise DrafthouseError(
-            Problem("program-failed", found, "an index of packages in reach", "see to it, then run again", lock.source)
+            Problem("program-failed", found, "access to a package index", "see to it, then run again", lock.source)
         )
 
 

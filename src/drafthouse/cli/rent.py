@@ -154,7 +154,9 @@ def ask(question: str) -> bool:
     said = said_yes(question)
     if said is None:
         raise DrafthouseError(
-            Problem("not-confirmed", "nobody to ask", "a yes before money is spent", "make rent ... YES=1")
+            Problem(
+                "not-confirmed", "stdin is not a terminal", "confirmation before money is spent", "make rent ... YES=1"
+            )
         )
     return said
 

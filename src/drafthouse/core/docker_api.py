@@ -148,7 +148,7 @@ class DockerApi:
             raise DrafthouseError(
                 Problem(
                     "docker-not-answering",
-                    f"a container engine that does not answer on {self._path}: {error}",
+                    f"the container engine does not answer on {self._path}: {error}",
                     "an engine that answers",
                     "look with `systemctl status docker` and `journalctl -u docker -n 50`",
                 )

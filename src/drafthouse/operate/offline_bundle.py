@@ -305,7 +305,9 @@ def _has_size(path: Path, size: int) -> bool:
 def _require_ours(into: Path) -> None:
     if into.is_symlink() or (into.exists() and not (into / COMPLETE).is_file()):
         needed, do = "a folder that a bundle was unpacked to, or none", "move it away"
-        raise DrafthouseError(Problem("folder-not-ours", "something that is not ours", needed, do, str(into)))
+        raise DrafthouseError(
+            Problem("folder-not-ours", "a folder that no bundle was unpacked to", needed, do, str(into))
+        )
 
 
 def _require_room(folder: Path, size: int) -> None:

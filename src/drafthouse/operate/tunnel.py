@@ -370,7 +370,7 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: somebody may stand in between. If the box was made anew: {forget}"
         return Problem(
-            "ssh-host-key-changed", "another host key than the last time", "the box that was there before", do, where
+            "ssh-host-key-changed", "the SSH host key has changed", "the host key that was seen before", do, where
         )
     if "Permission denied" in said or "Too many authentication failures" in said:
         do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to see it by hand: {by_hand}"

@@ -164,7 +164,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
                 "weights-not-offline",
                 f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
                 "all files of the revision",
-                "run once with the hub in reach, or bring them from elsewhere",
+                "run once with access to the Hugging Face hub, or bring them from elsewhere",
                 str(layout.folder),
             )
         )
@@ -217,7 +217,7 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
                 "weights-not-offline",
                 f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
                 "weights that an earlier run put there and verified",
-                "run once with the hub in reach (what is there is read, not fetched), or bring them from elsewhere",
+                "run once online (what is there is read, not fetched), or bring them from elsewhere",
                 wish.item or wish.repo,
             )
         )

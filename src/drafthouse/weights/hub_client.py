@@ -275,7 +275,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
     return Problem(
         "hub-unreachable",
         f"no answer about {repo} from {root}: {reason}{times}",
-        "the hub in reach",
+        "access to the Hugging Face hub",
         "check the network (HF_ENDPOINT names a mirror), then run again: it goes on with what is there",
         repo,
     )

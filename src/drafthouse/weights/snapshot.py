@@ -266,7 +266,7 @@ class _Job:
                         "weights-not-offline",
                         f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
                         f"{_kind(file)} {file.key}",
-                        "run once with the hub in reach, or bring it from elsewhere",
+                        "run once with access to the Hugging Face hub, or bring it from elsewhere",
                         str(self._final(file)),
                     )
                 )

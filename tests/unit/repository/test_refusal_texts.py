@@ -76,7 +76,7 @@ def judged() -> list[Problem]:
 
 CASES: dict[str, Callable[[], object]] = {
     "a verb": lambda: main.main(["tne"]),
-    "an option": lambda: tune.options().parse_args(["--no-such"]),
+    "an option": lambda: tune.options().parse_args(["small", "--no-such"]),
     "a missing option": lambda: tune.options().parse_args([]),
     "a value of an option": lambda: profile_arguments.overrides(["speculation"]),
     "a time": lambda: tune.seconds_of("later"),

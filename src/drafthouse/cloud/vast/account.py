@@ -119,7 +119,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
                 Problem(
                     "rental-still-billing",
                     found,
-                    "nothing of ours billing",
+                    "no rental of ours that bills",
                     f"make destroy ARGS={shown['id']}",
                     rental.label,
                 )

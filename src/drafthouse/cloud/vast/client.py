@@ -367,7 +367,7 @@ class VastClient:
         times = f", {tries} times in a row" if tries > 1 else ""
         found = f"no answer from {self.url}: {self._without_key(reason)}{times}"
         do = "check the network (and VAST_URL, if it is set), then run again"
-        return Problem("vast-unreachable", found, "vast.ai in reach", do)
+        return Problem("vast-unreachable", found, "a connection to vast.ai", do)
 
     def _unknown(self, offer: int, reason: str) -> Problem:
         return Problem(

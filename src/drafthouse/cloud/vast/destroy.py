@@ -123,7 +123,7 @@ def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Prob
     return Problem(
         "rental-still-billing",
         f"instance {number} still bills, {price_of(priced)} ({why})",
-        "nothing of ours billing",
+        "no rental of ours that bills",
         f"make destroy; or end it by hand at {CONSOLE}",
         rental.label,
     )

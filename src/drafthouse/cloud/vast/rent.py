@@ -364,7 +364,7 @@ class _Attempt:
         return Problem(
             "rental-still-billing",
             f"instance {number} may still bill, ${self.choice.price.hour:.3f} an hour ({type(failed).__name__})",
-            "nothing of ours billing",
+            "no rental of ours that bills",
             "make destroy",
             self.label,
         )

@@ -187,7 +187,7 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
     return Problem(
         "rental-still-billing",
         f"by the ledger these may still bill: {numbers or 'none'}",
-        "nothing of ours billing",
+        "no rental of ours that bills",
         f"make destroy, as soon as vast.ai answers; or end them by hand at {CONSOLE}",
         str(ledger),
     )

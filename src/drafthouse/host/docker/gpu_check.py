@@ -149,7 +149,7 @@ def _no_container(found: str, gpu: bool) -> Problem:
     if not gpu:
         return Problem(
             "docker-runs-no-container",
-            f"a container that does not run: {found}",
+            f"the test container does not run: {found}",
             "an engine that runs containers",
             "look with `journalctl -u docker -u containerd -n 50`",
             "container_engine",
@@ -161,7 +161,7 @@ def _no_container(found: str, gpu: bool) -> Problem:
         advice = "the engine knows no NVIDIA runtime: set container_engine_nvidia=always and run again"
     return Problem(
         "gpu-not-in-container",
-        f"a container that does not see the GPU: {found}",
+        f"the container does not see the GPU: {found}",
         "`nvidia-smi -L` in a container",
         advice,
         "container_engine",

@@ -55,7 +55,7 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     if not facts["is_root"]:
         problems.append(
             Problem(
-                "root-required", "a user who is not root", "root, for packages and modules", "run the play with become"
+                "root-required", "the user is not root", "root, for packages and modules", "run the play with become"
             )
         )
     plan.warnings += _of_cards(cards) + _of_switches(facts)

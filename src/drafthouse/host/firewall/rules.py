@@ -334,8 +334,8 @@ def refusals(means: Means) -> list[Problem]:
         problems.append(
             Problem(
                 "root-required",
-                "a user that is not root",
-                "root: only it may read and write firewall rules",
+                "the user is not root",
+                "root: only root may read and write firewall rules",
                 "set ansible_become=true, or ansible_user=root",
             )
         )
