@@ -22,8 +22,8 @@ from drafthouse.host.docker.daemon_json import parse
 from drafthouse.host.env_recipe import EnvRecipe, require_pins
 from drafthouse.host.firewall import rules
 from drafthouse.host.port_holder import taken
+from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.failure_summary import gate_problems
-from drafthouse.operate.preflight import preflight_problems
 from drafthouse.operate.tunnel import way_to
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
