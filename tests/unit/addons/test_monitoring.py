@@ -236,7 +236,7 @@ def test_the_supervisor_has_no_units(tmp_path: Path) -> None:
 def test_containers_are_grafana_and_dcgm_where_there_is_a_gpu(tmp_path: Path) -> None:
     one = settings(tmp_path)
     dcgm, grafana = made(one)["containers"]
-    assert (dcgm["name"], dcgm["gpus"]) == ("drafthouse-dcgm", True)
+    assert (dcgm["name"], dcgm["gpus"]) == ("drafthouse-dcgm", ["all"])
     assert dcgm["environment"]["DCGM_EXPORTER_LISTEN"] == "127.0.0.1:9493"
     fields = contents(one)["dcgm.csv"]
     # The exporter ends where a line has other than three.
