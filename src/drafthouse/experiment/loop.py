@@ -296,16 +296,8 @@ def _measure_ladder(
         tell({"line": step_line(step, plan.load)}, important=True)
 
     with beside_ladder(endpoints, resolved["site"].get("gpus", ())) as beside:
-        run_ladder(
-            endpoints,
-            suites,
-            plan,
-            file,
-            watch=RuntimeWatch(runtime, resolved["engine"], endpoints),
-            beside=beside,
-            on_progress=progress,
-            on_step=told,
-        )
+        watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
+        run_ladder(endpoints, suites, plan, file, watch=watch, beside=beside, on_progress=progress, on_step=told)
 
 
 def _read_step(path: Path) -> StepResult:

@@ -283,15 +283,12 @@ def _clock() -> ClockFacts:
 
 
 def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
-    why = ""
     if not asked["site"]["manage_host"]:
-        why = "the firewall is not ours to manage (drafthouse_manage_host: false)"
-    elif not wanted:
-        why = "firewall_state is absent"
-    elif os.geteuid() != 0:
-        why = "only root may read the rules"
-    if why:
-        return {"not_here": why}
+        return {"not_here": "the firewall is not ours to manage (drafthouse_manage_host: false)"}
+    if not wanted:
+        return {"not_here": "firewall_state is absent"}
+    if os.geteuid() != 0:
+        return {"not_here": "only root may read the rules"}
     families: dict[str, FamilyFacts] = {}
     for family in firewall_box.families():
         told = firewall_box.saved(family)

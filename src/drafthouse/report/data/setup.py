@@ -42,6 +42,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
     method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
     tokens = method.get("num_speculative_tokens")
+    host = _host_of(site.get("manage_host"), site.get("box_kind"))
     rows = {
         "Hardware": _named(resolved.get("hardware")),
         "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
@@ -51,7 +52,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
-        "Box": ", ".join(part for part in (_host_of(site), site.get("runtime")) if part),
+        "Box": ", ".join(part for part in (host, site.get("runtime")) if part),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
@@ -59,11 +60,9 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     return [{"what": what, "which": which} for what, which in rows.items() if which]
 
 
-def _host_of(site: Mapping[str, object]) -> str:
+def _host_of(managed: bool | None, kind: object) -> str:
     """Return whose the host is to manage; in older results, what kind of box it was."""
-    if "manage_host" in site:
-        return "host managed" if site["manage_host"] else "host not managed"
-    return str(site.get("box_kind") or "")
+    return str(kind or "") if managed is None else "host managed" if managed else "host not managed"
 
 
 def _image(resolved: KeptProfile) -> str:
