@@ -28,5 +28,7 @@ def _again() -> int:
     environment = Path(__file__).resolve().parent.parent / ".venv"
     python = environment / "bin" / "python"
     if Path(sys.prefix) == environment or not python.exists():
-        raise DrafthouseError(Problem("a Python without the clone's packages", "the clone's environment", "make venv"))
+        raise DrafthouseError(
+            Problem("python-unusable", "a Python without the clone's packages", "the clone's environment", "make venv")
+        )
     os.execv(python, [str(python), *sys.argv])  # noqa: S606 (argv, no shell)

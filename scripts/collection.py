@@ -54,7 +54,9 @@ def built(folder: Path) -> Path:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise DrafthouseError(Problem(f"ansible-galaxy said: {said}", "a collection that builds", "mend that"))
+        raise DrafthouseError(
+            Problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "mend that")
+        )
     return folder / f"drafthouse-core-{about['version']}.tar.gz"
 
 

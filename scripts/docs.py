@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what is generated: a README for each role from its argument specs, pages on profiles, and JSON schemas.
+"""Write what is generated: a README for each role, pages on profiles and error codes, and JSON schemas.
 
 With --check nothing is written; exit status 2 names the pages that are not as they should be.
 """
@@ -17,6 +17,7 @@ import _architecture
 import yaml
 from _clone import run
 
+from drafthouse.core.error_codes import MEANINGS
 from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
@@ -59,6 +60,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "roles.md", roles_page(roles)
     yield ROOT / "docs" / "profiles.md", profiles_page()
     yield ROOT / "docs" / "proof.md", proof_page()
+    yield ROOT / "docs" / "errors.md", errors_page()
     yield ROOT / "docs" / "report.schema.json", schema_page()
     yield ROOT / "docs" / "architecture.svg", _architecture.svg()
     for name, schema in schemas().items():
@@ -160,6 +162,22 @@ def profiles_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def errors_page() -> str:
+    """Return the table of all codes."""
+    lines = [
+        "# Error codes",
+        "",
+        _WRITTEN.format(source="src/drafthouse/core/error_codes.py"),
+        "",
+        "An error says what was `found`, what was `needed`, what to `do`, and ends with a `code`. The code stays the"
+        " same when the words change: search for it. [Troubleshooting](troubleshooting.md) has more on common ones.",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+    ]
+    return "\n".join([*lines, *(f"| `{code}` | {meaning} |" for code, meaning in MEANINGS.items())]) + "\n"
+
+
 def proof_page() -> str:
     """Return the table of what was proven of each profile, how, and what was not."""
     house = load_house(ROOT)
@@ -198,6 +216,10 @@ def proof_page() -> str:
         " real A/B run through `site.yml`, with a report. `make test-engines` runs all of this except whole A/B runs"
         " with a draft model, a head or suffix decoding, which `make soak` runs. `make test` serves"
         " `cpu-smollm2-ngram`.",
+        "",
+        "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
+        " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
+        " loses a GPU. No real GPU has been read.",
         "",
         "Refused by the resolver, because that version lacks a feature:",
         "",

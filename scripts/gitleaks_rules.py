@@ -66,7 +66,9 @@ def main() -> int:
     try:
         rules = tomllib.loads(given.file.read_text("utf-8"))["rules"]
     except (OSError, ValueError, KeyError) as error:
-        problem = Problem(f"no rules in {given.file}: {error}", "gitleaks' config/gitleaks.toml", "name that file")
+        problem = Problem(
+            "file-malformed", f"no rules in {given.file}: {error}", "gitleaks' config/gitleaks.toml", "name that file"
+        )
         raise DrafthouseError(problem) from None
     TARGET.write_text(_page(rules, given), "utf-8")
     print(f"written: {TARGET.relative_to(ROOT)}")
@@ -97,7 +99,9 @@ def _page(rules: list[Mapping[str, Any]], given: argparse.Namespace) -> str:
     for rule in taken:
         words = " ".join(rule["keywords"])
         if any(" " in word for word in rule["keywords"]):
-            raise DrafthouseError(Problem(f"a keyword with a blank: {rule['id']}", "words", "leave the rule out"))
+            raise DrafthouseError(
+                Problem("file-malformed", f"a keyword with a blank: {rule['id']}", "words", "leave the rule out")
+            )
         lines.append(f'    ("{rule["id"]}", {float(rule.get("entropy", 0))}, "{words}",')
         lines += _literals(converted(rule["regex"], rule.get("secretGroup", 1)))
     return "\n".join([*lines, ")", ""])
@@ -122,7 +126,9 @@ def converted(pattern: str, group: int = 1) -> str:
         pattern = pattern.replace(end, "{END}")
     body, at = _body(pattern, 0, iter([*[False] * (group - 1), *[True] * pattern.count("(")]))
     if at != len(pattern):
-        raise DrafthouseError(Problem(f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out"))
+        raise DrafthouseError(
+            Problem("file-malformed", f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out")
+        )
     return re.sub(r"(^|\||^\(\?i:|\|\(\?i:)\\b", r"\1{START}", body)
 
 

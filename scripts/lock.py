@@ -130,7 +130,9 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         found = done.stderr.strip() or f"status {done.returncode} without a word"
-        raise DrafthouseError(Problem(found, "an index of packages in reach", "see to it, then run again", lock.source))
+        raise DrafthouseError(
+            Problem("program-failed", found, "access to a package index", "see to it, then run again", lock.source)
+        )
 
 
 def main() -> int:

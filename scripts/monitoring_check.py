@@ -43,7 +43,11 @@ def main() -> int:
         print(f"{title}: {' '.join(said).strip()}")
         if done.returncode:
             found = (done.stderr or done.stdout).strip()
-            problems.append(Problem(found, "rules that Prometheus takes", "correct them", "monitoring/rules.yml.j2"))
+            problems.append(
+                Problem(
+                    "program-failed", found, "rules that Prometheus takes", "correct them", "monitoring/rules.yml.j2"
+                )
+            )
     if problems:
         raise DrafthouseError(problems)
     return DONE

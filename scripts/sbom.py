@@ -82,7 +82,9 @@ def sbom(epoch: str | None = None) -> str:
     text = json.dumps(data, indent=1, sort_keys=True) + "\n"
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise DrafthouseError(
-            Problem(str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM")
+            Problem(
+                "wrong-format", str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM"
+            )
         )
     return text
 

@@ -38,13 +38,27 @@ def main() -> int:
     untyped = sum(len(UNTYPED.findall(text)) for text in python.values())
     print(f"product: {len(lines)} files, {sum(lines.values()):,} lines; {untyped} untyped mappings")
     problems = [
-        Problem(f"{count} lines", f"at most {MOST_LINES}", "move a subject of its own into another file", path)
+        Problem(
+            "out-of-range",
+            f"{count} lines",
+            f"at most {MOST_LINES}",
+            "move a subject of its own into another file",
+            path,
+        )
         for path, count in lines.items()
         if path in python and count > MOST_LINES and path not in LONG
     ]
     if untyped > MOST_UNTYPED:
         found = f"{untyped} mappings from str to Any or object"
-        problems.append(Problem(found, f"at most {MOST_UNTYPED}", "name the type of what flows", "src/drafthouse"))
+        problems.append(
+            Problem(
+                "out-of-range",
+                found,
+                f"at most {MOST_UNTYPED}",
+                "name the type of what flows",
+                "src/drafthouse",
+            )
+        )
     if problems:
         raise DrafthouseError(problems)
     return DONE

@@ -22,6 +22,7 @@ one_name.install()
 _FIGURES = pytest.StashKey[list[str]]()
 _NOT_RUN = (
     "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-engines)",
+    "the clocks and the energy of a real GPU (NVIDIA's package asks a library that is made here)",
     "TensorRT-LLM and ArcticInference themselves (their YAML by a schema of our own, their flags by vLLM's parser)",
     "NVIDIA's driver and toolkit, Docker's and NVIDIA's own package repositories (make test-hosts: made packages)",
     "Grafana and NVIDIA's DCGM exporter (the dashboard by the types that Grafana publishes, its queries by Prometheus)",
@@ -81,14 +82,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that puts the tests into the background has them ignore Ctrl-C, and so would all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True)  # before -m reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the end-to-end tests: what they run measures time."""
-    for item in items:
-        if "e2e" in item.path.parts:
-            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ Play = Callable[..., Ended]
 
 def play(playbook: str, *words: str, inventory: str = "inventory/local", **variables: Any) -> Ended:
     """Run a playbook from the clone's root with extra variables."""
-    command = [str(BIN / "ansible-playbook"), playbook, "-i", inventory, "-e", json.dumps(variables), *words]
+    command = [str(BIN / "ansible-playbook"), *playbook.split(), "-i", inventory, "-e", json.dumps(variables), *words]
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",

@@ -17,6 +17,7 @@ from tests.support.canaries import LETTERS, Canaries, Watched, canary, environme
 from tests.support.engines import packaged_weights
 from tests.support.gateway import real_caddy
 from tests.support.ports import free_port
+from tests.support.tales import TALES
 
 pytestmark = pytest.mark.soak
 
@@ -27,11 +28,8 @@ COMMIT = "067b946cf014b7c697f3654f621d577a3e3afd1c"
 OVERRIDES = {
     "target": TARGET,
     "serve": {"context": 1024},
-    "experiment": {
-        "suites": ["mixed"], "once": [], "budget": 0, "prompts_per_kind": {"declared": 6, "others": 1},
-        "max_output_tokens": 24,
-    },
-}  # fmt: skip
+    "experiment": TALES,
+}
 
 
 def test_a_run_with_hub_gateway_and_bundle_leaves_no_secret(tmp_path: Path, figure: Callable[[str], None]) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.conftest import play
 
+pytestmark = pytest.mark.alone
+
 PROFILE = "cpu-smollm2-ngram"
 
 

@@ -25,6 +25,8 @@ from drafthouse.serving.restore import drift
 from tests.e2e.conftest import BIN, play
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.alone
+
 PROFILE = "cpu-smollm2-ngram"
 # As few prompts as a verdict needs.
 SHORT = {"experiment": {"prompts_per_kind": {"declared": 6, "others": 1}}}

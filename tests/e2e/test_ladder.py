@@ -40,7 +40,7 @@ def overrides(seconds: float, **ladder: Any) -> dict[str, Any]:
 def installed(run: Play) -> None:
     """Environments and weights in place, as after a first run."""
     for playbook in ("host", "weights"):
-        assert run(f"playbooks/{playbook}.yml", profile=PROFILE).status == 0
+        assert run(f"site.yml --tags {playbook}", profile=PROFILE).status == 0
 
 
 def ladder_of(home: Path) -> Path:
@@ -50,7 +50,7 @@ def ladder_of(home: Path) -> Path:
 
 
 def test_both_arms_at_all_levels(run: Play, installed: None, home: Path, figure: Callable[[str], None]) -> None:
-    ended = run("playbooks/experiment.yml", profile=PROFILE, overrides=overrides(4))
+    ended = run("site.yml --tags experiment", profile=PROFILE, overrides=overrides(4))
     assert ended.status == 0
     path = ladder_of(home)
     ladder = json.loads(path.read_text())
@@ -72,7 +72,7 @@ def test_both_arms_at_all_levels(run: Play, installed: None, home: Path, figure:
     assert set(ladder["crossover"]) == {"copy-edit"}
     assert not list(path.parent.rglob("*.part.json"))
     assert not list(path.parent.rglob("*.new"))
-    again = run("playbooks/experiment.yml", profile=PROFILE, overrides=overrides(4))
+    again = run("site.yml --tags experiment", profile=PROFILE, overrides=overrides(4))
     assert (again.status, again.changed) == (0, 0)
     assert json.loads(path.read_text()) == ladder
 
@@ -80,7 +80,7 @@ def test_both_arms_at_all_levels(run: Play, installed: None, home: Path, figure:
 def in_background(run: Play, given: dict[str, Any]) -> tuple[threading.Thread, list[Ended]]:
     ended: list[Ended] = []
     thread = threading.Thread(
-        target=lambda: ended.append(run("playbooks/experiment.yml", profile=PROFILE, overrides=given))
+        target=lambda: ended.append(run("site.yml --tags experiment", profile=PROFILE, overrides=given))
     )
     thread.start()
     return thread, ended
@@ -144,7 +144,7 @@ def test_a_run_that_is_killed_in_the_ladder_goes_on_there(run: Play, installed: 
     part = list(path.parent.rglob("*.part.json"))
     assert len(part) == 1
     measured = part[0].read_text()
-    again = run("playbooks/experiment.yml", profile=PROFILE, overrides=given)
+    again = run("site.yml --tags experiment", profile=PROFILE, overrides=given)
     assert again.status == 0
     assert json.loads(path.read_text())["steps"][: len(kept)] == kept
     # What came before the ladder was not measured again.

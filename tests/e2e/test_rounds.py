@@ -15,14 +15,12 @@ import pytest
 
 from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import BIN, Play
+from tests.support.tales import TALES
 
 pytestmark = pytest.mark.soak  # the daily e2e judges its rounds too, and buys none
 
 PROFILE = "cpu-smollm2-ngram"
-SHORT = {
-    "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
-    "most_rounds": 3, "budget": "10m",
-}  # fmt: skip
+SHORT = {**TALES, "most_rounds": 3, "budget": "10m"}
 # Milliseconds per token by arm and round: a baseline that differs from itself by more than from the other arm.
 IN_DOUBT = {"baseline": {1: 10.0, 2: 20.0}, "speculative": {1: 10.0, 2: 10.0}}
 
@@ -34,9 +32,9 @@ def words(**experiment: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def results(run: Play, home: Path) -> Path:
     """The folder of two measured rounds, whose times then leave it in doubt whether speculation pays."""
-    for playbook in ("playbooks/host.yml", "playbooks/weights.yml"):
+    for playbook in ("site.yml --tags host", "site.yml --tags weights"):
         assert run(playbook, **words(budget=0)).status == 0
-    measured = run("playbooks/experiment.yml", **words(budget=0))
+    measured = run("site.yml --tags experiment", **words(budget=0))
     assert measured.status == 0, measured.output[-3000:]
     (file,) = (home / "home" / "results" / PROFILE).glob("*/rounds.json")
     assert json.loads(file.read_text())["next"] is None
@@ -70,7 +68,7 @@ def stopped(run: Play, results: Path, home: Path, port: int) -> Iterator[str]:
         "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
         "drafthouse_port": port, "report_folder": str(home / "rounds-reports"), **words(),
     }  # fmt: skip
-    command = [str(BIN / "ansible-playbook"), "playbooks/experiment.yml", "-i", "inventory/local"]
+    command = [str(BIN / "ansible-playbook"), "site.yml", "--tags", "experiment", "-i", "inventory/local"]
     process = subprocess.Popen(
         [*command, "-e", json.dumps(variables)],
         cwd=ROOT,
@@ -108,7 +106,7 @@ def test_a_stopped_run_has_whole_results_and_its_report_can_be_made(
     stopped: str, run: Play, results: Path, home: Path
 ) -> None:
     assert rounds_in(results) == {"baseline": {1, 2}, "speculative": {1, 2}}
-    done = run("playbooks/report.yml", **words(), report_folder=str(home / "rounds-reports"))
+    done = run("site.yml --tags report", **words(), report_folder=str(home / "rounds-reports"))
     assert done.status == 0, done.output[-3000:]
     (file,) = (home / "rounds-reports").rglob("report.json")
     report = json.loads(file.read_text())
@@ -119,7 +117,7 @@ def test_a_stopped_run_has_whole_results_and_its_report_can_be_made(
 
 
 def test_the_next_run_goes_on_with_the_missing_round(stopped: str, run: Play, results: Path, home: Path) -> None:
-    again = run("playbooks/experiment.yml", **words())
+    again = run("site.yml --tags experiment", **words())
     assert again.status == 0, again.output[-3000:]
     assert rounds_in(results) == {"baseline": {1, 2, 3}, "speculative": {1, 2, 3}}
     note = decided(results)
@@ -127,5 +125,5 @@ def test_the_next_run_goes_on_with_the_missing_round(stopped: str, run: Play, re
     assert "step 1 of 2" not in again.output
     # And then there is nothing more to do.
     for more in ((), ("--check",)):
-        over = run("playbooks/experiment.yml", *more, **words())
+        over = run("site.yml --tags experiment", *more, **words())
         assert (over.status, over.changed) == (0, 0), over.output[-3000:]

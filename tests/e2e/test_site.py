@@ -17,7 +17,11 @@ import pytest
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.e2e.conftest import Ended, Play, play
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
+from tests.support.ports import free_port
 from tests.support.smoke import answer_of, smoke
+from tests.support.verdicts import consistent
+
+pytestmark = pytest.mark.alone
 
 PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.
@@ -79,15 +83,16 @@ def test_the_whole_way_ends_with_a_verdict(
     assert {path.name for path in folder.iterdir()} == {
         "baseline.json", "speculative.json", "report.json", "report.md", "report.html",
     }  # fmt: skip
-    assert report["verdict"]["word"] == "pays"
     behind = measured.output.split("PLAY RECAP")[1]
-    assert "pays" in behind
+    assert f"{consistent(report)}: " in behind
     # A run ends with the doctor.
     assert re.search(r"^  ok +speculation +\d+ tokens drafted, \d+ accepted", behind, re.MULTILINE)
     figure(f"first run: {measured.seconds:.0f} s")
 
 
-def test_copying_is_at_least_half_as_fast_again(report: dict[str, Any], figure: Callable[[str], None]) -> None:
+def test_copying_pays_and_is_at_least_half_as_fast_again(report: dict[str, Any], figure: Callable[[str], None]) -> None:
+    """On a machine that does nothing else: the one test here that hangs on it."""
+    assert report["verdict"]["word"] == "pays", report["verdict"]["reasons"]
     speedup = report["verdict"]["groups"]["copy-edit"]["speedup"]
     figure(f"copy-edit: {speedup}")
     assert speedup["median"] >= 1.5
@@ -108,7 +113,7 @@ def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> N
 @pytest.fixture(scope="module")
 def resolved(home: Path, port: int) -> Any:
     variables = {
-        "drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
+        "drafthouse_manage_host": False, "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1",
         "drafthouse_port": port, "drafthouse_home": str(home / "home"), "drafthouse_models_dir": str(home / "models"),
     }  # fmt: skip
     return resolved_profile(PROFILE, site_from(variables), OVERRIDES)
@@ -164,13 +169,15 @@ def test_no_secret_of_the_environment_is_left_anywhere(
     assert watched.found == set()
 
 
-def test_a_second_run_changes_nothing(measured: Ended, demo: Play, home: Path, figure: Callable[[str], None]) -> None:
+def test_a_second_run_changes_nothing(
+    measured: Ended, report: dict[str, Any], demo: Play, home: Path, figure: Callable[[str], None]
+) -> None:
     before = sorted((home / REPORTS).rglob("*"))
     again = demo()
     assert again.status == 0
     assert again.changed == 0
     assert sorted((home / REPORTS).rglob("*")) == before
-    assert "pays" in again.output.split("PLAY RECAP")[1]
+    assert f"{report['verdict']['word']}: " in again.output.split("PLAY RECAP")[1]
     figure(f"converged run: {again.seconds:.1f} s")
     assert again.seconds < 30
 
@@ -186,6 +193,7 @@ def test_check_mode_on_a_bare_box(tmp_path: Path) -> None:
     checked = play(
         "site.yml", "--check", "--diff",
         profile=PROFILE, drafthouse_home=str(home), drafthouse_models_dir=str(home / "m"),
+        drafthouse_port=free_port(2),
     )  # fmt: skip
     assert checked.status == 0, checked.output[-2000:]
     assert not home.exists()

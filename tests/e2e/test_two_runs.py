@@ -57,7 +57,14 @@ def working(folder: Path, inventory: str = "inventory/local") -> Iterator[subpro
     """A run that works on the home of ``folder`` until the file `over` is there."""
     playbook = folder / "works.yml"
     playbook.write_text(WORKS)
-    words = [str(BIN / "ansible-playbook"), str(playbook), "-i", inventory, "-e", json.dumps(variables(folder))]
+    words = [
+        str(BIN / "ansible-playbook"),
+        *str(playbook).split(),
+        "-i",
+        inventory,
+        "-e",
+        json.dumps(variables(folder)),
+    ]
     environment = {
         **os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
@@ -99,13 +106,13 @@ def test_the_second_is_refused_and_the_first_unaffected(tmp_path: Path, figure: 
         figure(f"{found}; after {refused.seconds:.1f} s")
         # One that is only stopped (Ctrl-Z, a lid) may go on, and is no orphan.
         os.kill(first.pid, signal.SIGSTOP)
-        assert second(tmp_path, "playbooks/settle.yml").lines("found") == [found]
+        assert second(tmp_path, "site.yml --tags settle").lines("found") == [found]
         os.kill(first.pid, signal.SIGCONT)
         (tmp_path / "home" / "over").touch()
         said, _ = first.communicate(timeout=60)
         assert first.returncode == 0, said
         assert "the first run has ended well" in said
-    assert second(tmp_path, "playbooks/settle.yml").status == 0
+    assert second(tmp_path, "site.yml --tags settle").status == 0
 
 
 @pytest.mark.soak
@@ -113,7 +120,7 @@ def test_a_run_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
     with working(tmp_path) as first:
         first.kill()
         first.wait()
-        ended = second(tmp_path, "playbooks/settle.yml")
+        ended = second(tmp_path, "site.yml --tags settle")
         assert ended.status == 0
         assert ended.seconds < 15
 
@@ -145,11 +152,11 @@ def test_over_ssh_a_run_of_another_machine_is_known_by_its_signs_of_life() -> No
                 time.sleep(0.1)
             # As another machine's run leaves it: nobody here can ask for its process.
             lease.write_text(lease.read_text().replace(this_machine(), "another machine"))
-            refused = second(folder, "playbooks/settle.yml", str(hosts))
+            refused = second(folder, "site.yml --tags settle", str(hosts))
             assert refused.lines("found")[0].startswith(
                 f"found: another run works on this box: {PROFILE}, at: measuring"
             )
             assert "Ctrl-C there" in refused.lines("do")[0]
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
-            assert second(folder, "playbooks/settle.yml", str(hosts)).status == 0
+            assert second(folder, "site.yml --tags settle", str(hosts)).status == 0

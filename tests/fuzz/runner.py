@@ -62,7 +62,7 @@ def what_is_wrong(case: Case, ended: Ended) -> str | None:
 
 
 def _wrong_words(case: Case, ended: Ended) -> str | None:
-    """Return what a refusal does not say: where, found, needed, do."""
+    """Return what a refusal does not say: where, found, needed, do, code."""
     if "ansible: " in ended.out or "usage: " in ended.err:
         return None  # their own words
     if case.main.__module__ == "drafthouse.cli.report" and "report: " in ended.out:
@@ -77,7 +77,7 @@ def _wrong_words(case: Case, ended: Ended) -> str | None:
         return None  # a comparison, with a regression
     if case.main.__module__ == "drafthouse.cli.bench" and "Cannot connect to host 127.0.0.1:9" in ended.err:
         return None
-    missing = [word for word in ("found: ", "needed: ", "do: ") if word not in ended.text]
+    missing = [word for word in ("found: ", "needed: ", "do: ", "code: ") if word not in ended.text]
     if missing:
         return f"a refusal without {', '.join(missing)}"
     places = re.findall(r"^where: (.*)$", ended.text, re.MULTILINE)

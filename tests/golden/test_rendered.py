@@ -1,48 +1,105 @@
-"""The rendered files of every profile, as they stand in review. `make golden` writes them anew."""
+"""What is rendered for every profile, as it stands in review. `make golden` writes it anew.
+
+What serves is kept of all profiles, a file each: the scripts and engine configurations of its arms. The rest is kept of
+four that differ most, and looked at by its properties for all of them.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from drafthouse.profiles.catalog import load_house, profile_files
-from drafthouse.profiles.workspace import (ROOT, resolved_profile, site_of_inventory)
-from drafthouse.experiment.plan_text import (plan_text)
+
+from tests.support import rendered as profiles
 
 FOLDER = Path(__file__).parent
 WRITE = bool(os.environ.get("WRITE_GOLDEN"))
-# One site for all, and none of this machine's paths.
-SITE = site_of_inventory("workstation")
-PROFILES = list(profile_files(ROOT))
+# llama.cpp as a process, vLLM in an image made of another one, vLLM as a process with a third arm, TensorRT-LLM.
+WHOLE = ("cpu-smollm2-ngram", "rtx6000-gptoss-suffix", "rtx6000-gptoss-arctic", "rtx6000-gptoss-trtllm-eagle3")
 
 
-def compare(path: Path, text: str) -> None:
-    if WRITE:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    assert path.is_file(), f"{path.name} is new: make golden, and look at it"
-    assert text == path.read_text("utf-8")
-
-
-@pytest.fixture(scope="module", params=PROFILES)
+@pytest.fixture(scope="module", params=profiles.PROFILES)
 def resolved(request: pytest.FixtureRequest) -> Any:
-    return resolved_profile(request.param, SITE)
+    return profiles.resolved(request.param)
 
 
-def test_files_as_in_review(resolved: dict[str, Any]) -> None:
-    for arm, data in resolved["arms"].items():
-        for file in data["files"]:
-            compare(FOLDER / resolved["profile"] / arm / file["path"], file["content"])
-    for file in resolved["extras"]:
-        compare(FOLDER / resolved["profile"] / file["path"], file["content"])
+@pytest.fixture
+def files(resolved: dict[str, Any]) -> dict[str, str]:
+    return profiles.rendered(resolved["profile"])
 
 
-def test_plan_as_in_review(resolved: Any) -> None:
-    compare(FOLDER / resolved["profile"] / "plan.txt", plan_text(resolved) + "\n")
+def golden(profile: str) -> dict[str, str]:
+    """What is kept of a profile, by its path below this folder."""
+    files = profiles.rendered(profile)
+    started = [path for path in files if path.endswith(("/serve.sh", ".yaml")) and not path.endswith("/compose.yaml")]
+    kept = {f"{profile}.txt": "\n".join(f"==> {path} <==\n{files[path]}" for path in started)}
+    if profile in WHOLE:
+        kept |= {f"{profile}/{path}": text for path, text in files.items() if path not in started}
+    return kept
+
+
+@pytest.mark.parametrize("profile", profiles.PROFILES)
+def test_as_in_review(profile: str) -> None:
+    for name, text in golden(profile).items():
+        path = FOLDER / name
+        if WRITE:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert path.is_file(), f"{name} is new: make golden, and look at it"
+        assert text == path.read_text("utf-8")
+
+
+def test_nothing_is_kept_that_is_rendered_no_more() -> None:
+    kept = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file() and "__" not in str(path)}
+    now = {name for profile in profiles.PROFILES for name in golden(profile)}
+    for name in kept - now - {Path(__file__).name} if WRITE else ():
+        (FOLDER / name).unlink()
+        kept.remove(name)
+    assert kept == now | {Path(__file__).name}
+
+
+def test_every_file_is_one_of_its_kind(files: dict[str, str], resolved: dict[str, Any]) -> None:
+    """Shell, Python and YAML that can be read, with nothing left of its template."""
+    for path, text in files.items():
+        assert not any(mark in text for mark in ("{{", "{%", "{#")), path
+        assert text.endswith("\n") and "\r" not in text, path
+        name = Path(path).name
+        match name.rpartition(".")[2]:
+            case "sh":
+                done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+                assert (done.returncode, done.stderr) == (0, ""), path
+                assert text.startswith("#!/usr/bin/env bash\n"), path
+            case "py":
+                compile(text, path, "exec")
+            case "yaml" if name == "compose.yaml":
+                contained(yaml.safe_load(text)["services"])
+            case "yaml":
+                assert isinstance(yaml.safe_load(text), dict), path
+            case "txt":
+                assert text.startswith(f"{resolved['profile']}: "), path
+                assert [line for line in text.splitlines() if line.endswith(" arm")] == [
+                    "baseline arm", "speculative arm",
+                ]  # fmt: skip
+            case _:
+                # The image that another one is made of has the method's packages, each by its hash.
+                assert path == "Containerfile", path
+                assert text.startswith("FROM vllm/vllm-openai:v")
+                assert "--require-hashes" in text
+
+
+def contained(services: dict[str, Any]) -> None:
+    """One engine, on loopback, that writes to its caches alone, of a version that is named."""
+    (service,) = services.values()
+    assert list(services) == ["engine"]
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
+    assert service["command"] == ["--host", "0.0.0.0"]
+    assert ":latest" not in service["image"]
+    assert all(mount.endswith(":ro") or "/cache/" in mount for mount in service["volumes"])
 
 
 def test_the_arms_differ_in_the_speculation_flags_only(resolved: dict[str, Any]) -> None:
@@ -86,7 +143,3 @@ def test_one_flag_a_line_and_the_user_has_the_last_word(resolved: dict[str, Any]
             words = shlex.split(line.removesuffix("\\"))
             assert 1 <= len(words) <= 2
             assert len([word for word in words if word.startswith("--")]) <= 1
-
-
-def test_no_golden_file_of_a_profile_that_is_gone() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] not in "._") == PROFILES

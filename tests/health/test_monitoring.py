@@ -48,7 +48,7 @@ def engine(home: Path) -> Iterator[LlamaServer]:
 @pytest.fixture(scope="module")
 def wished(home: Path, engine: LlamaServer) -> Any:
     site: Any = {
-        "box_kind": "workstation", "runtime": "process", "home": str(home), "host": "127.0.0.1", "port": engine.port,
+        "manage_host": True, "runtime": "process", "home": str(home), "host": "127.0.0.1", "port": engine.port,
         "monitoring": {"enabled": True, "port": free_port(5)},
     }  # fmt: skip
     catalogue: Any = {"metrics": {"dialect": "llamacpp", "key": True}, "health": "/health"}

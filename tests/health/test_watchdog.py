@@ -28,6 +28,7 @@ from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
 from tests.support.loosely import read_history
 from tests.support.ports import free_port
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 #: Times of a test: a look a second, and a dwell time of a few starts of the engine.
@@ -37,12 +38,7 @@ WATCHDOG = {
     "trial_after_s": TRIAL_S, "trial_at_most_s": TRIAL_S, "drain_s": 60,
 }  # fmt: skip
 #: Enough to know what a drafted token costs here; the verdict is not what is looked at.
-OVERRIDES = {
-    "experiment": {
-        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 32,
-        "budget": 0,
-    },
-}  # fmt: skip
+OVERRIDES = {"experiment": TALES}
 PATIENCE_S = 240.0
 PARAGRAPH = (
     "The ferry leaves the north pier at seven in the morning, and it carries bread, letters and two bicycles "
@@ -259,14 +255,14 @@ def test_alternating_text_changes_the_server_at_most_once_in_a_dwell_time(
 @pytest.mark.soak
 def test_a_second_run_changes_nothing_of_it(watched: Watched, given: Any) -> None:
     pid = pid_of(watched)
-    done = given("playbooks/watchdog.yml")
+    done = given("site.yml --tags watchdog")
     assert (done.status, done.changed) == (0, 0), done.output
     assert pid_of(watched) == pid
 
 
 @pytest.mark.soak
 def test_it_goes_when_it_is_asked_for_no_more(watched: Watched, given: Any) -> None:
-    done = given("playbooks/watchdog.yml", drafthouse_watchdog=None)
+    done = given("site.yml --tags watchdog", drafthouse_watchdog=None)
     assert done.status == 0, done.output
     assert not watched.folder.exists()
     with pytest.raises(AssertionError, match="no watchdog runs"):

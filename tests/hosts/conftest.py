@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -52,18 +50,3 @@ def rental(lab: Lab) -> Iterator[Host]:
 def peer(lab: Lab) -> Iterator[Host]:
     """A machine beside the boxes."""
     yield from _started(lab, "peer")
-
-
-@pytest.fixture(scope="session")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few short prompts: what is looked at here is not how fast they are answered."""
-    lines = [
-        {
-            "id": f"mine-{word}", "kind": "mine", "output_tokens": 24,
-            "messages": [{"role": "user", "content": f"Repeat three times: the {word} stands in the {word} wood."}],
-        }
-        for word in ("oak", "elm", "fir", "yew", "ash", "box")
-    ]  # fmt: skip
-    path = tmp_path_factory.mktemp("suite") / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path

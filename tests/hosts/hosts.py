@@ -200,6 +200,7 @@ class Host:
             if time.monotonic() > deadline or self.container.status == "exited":
                 raise DrafthouseError(
                     Problem(
+                        code="program-failed",
                         where=f"the test host {self.name}",
                         found=f"no SSH at {self.ip4} within {timeout:.0f} s, the container is {self.container.status}",
                         needed="a host that answers",
@@ -348,7 +349,13 @@ class Lab:
         """
         if kind not in KINDS:
             raise DrafthouseError(
-                Problem(f"the kind '{kind}'", "a kind of test host", f"use one of {', '.join(KINDS)}", "tests/hosts")
+                Problem(
+                    "program-failed",
+                    f"the kind '{kind}'",
+                    "a kind of test host",
+                    f"use one of {', '.join(KINDS)}",
+                    "tests/hosts",
+                )
             )
         wanted = KINDS[kind]
         image = self.images.image(wanted.image, release)
@@ -431,6 +438,7 @@ class Lab:
                 if "error" in part:
                     raise DrafthouseError(
                         Problem(
+                            code="program-failed",
                             where=registry.name,
                             found=str(part["error"]),
                             needed="a registry that takes the engine's image",
@@ -508,7 +516,15 @@ class Lab:
 
 def play_words(playbook: str, inventory: Path, *words: str, **variables: Any) -> tuple[list[str], dict[str, str]]:
     """Return the command that runs a playbook, and its environment; it is to be run in the clone's root."""
-    command = [str(BIN / "ansible-playbook"), playbook, "-i", str(inventory), "-e", json.dumps(variables), *words]
+    command = [
+        str(BIN / "ansible-playbook"),
+        *playbook.split(),
+        "-i",
+        str(inventory),
+        "-e",
+        json.dumps(variables),
+        *words,
+    ]
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -547,6 +563,7 @@ def engine(say: Say = print) -> Any:
     if os.geteuid() != 0 or not shutil.which("dockerd"):
         raise DrafthouseError(
             Problem(
+                code="program-failed",
                 where="tests/hosts",
                 found="no container engine answers, and none can be started here",
                 needed="Docker for the test hosts",
@@ -573,6 +590,7 @@ def engine(say: Say = print) -> Any:
         time.sleep(_LOOK_S)
     raise DrafthouseError(
         Problem(
+            code="program-failed",
             where="dockerd",
             found="it does not start",
             needed="Docker for the test hosts",

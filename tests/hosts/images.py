@@ -70,6 +70,7 @@ class Images:
         if kind not in known or release not in RELEASES:
             raise DrafthouseError(
                 Problem(
+                    code="program-failed",
                     where="tests/hosts",
                     found=f"the image '{kind}' of '{release}'",
                     needed="a known one",
@@ -156,6 +157,7 @@ class Images:
             if error or time.monotonic() > deadline:
                 raise DrafthouseError(
                     Problem(
+                        code="program-failed",
                         where=f"the image {tag}",
                         found=error or f"no end after {BUILD_S} s",
                         needed="an image of a test host",
@@ -202,6 +204,7 @@ class Images:
         if missing or os.geteuid() != 0:
             raise DrafthouseError(
                 Problem(
+                    code="program-failed",
                     where="tests/hosts",
                     found="no registry in reach, and " + (f"no {missing[0]}" if missing else "no root for debootstrap"),
                     needed="a Debian for the test hosts",
@@ -215,6 +218,7 @@ class Images:
             if done.returncode != 0:
                 raise DrafthouseError(
                     Problem(
+                        code="program-failed",
                         where="debootstrap",
                         found=f"exit status {done.returncode}",
                         needed="a Debian for the test hosts",
@@ -228,7 +232,9 @@ class Images:
             self.client.api.import_image_from_stream(packer.stdout, repository=repository, tag=name)
             packer.stdout.close()
             if packer.wait(BOOTSTRAP_S) != 0:
-                raise DrafthouseError(Problem("tar failed", "a Debian for the test hosts", "look at the disk's space"))
+                raise DrafthouseError(
+                    Problem("program-failed", "tar failed", "a Debian for the test hosts", "look at the disk's space")
+                )
 
 
 def engine_version() -> str:

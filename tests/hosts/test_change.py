@@ -22,6 +22,7 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS, Job, awaited, descendants, end, holder
+from tests.support.tales import TALES
 
 # A box of its own, measured whole; every day the same code runs with little servers (tests/unit/test_put_back.py).
 pytestmark = pytest.mark.soak
@@ -141,12 +142,12 @@ BROKEN = {
     ),
     "weights that are missing": Broken(
         "BF16.gguf: No such file",
-        playbook="playbooks/experiment.yml",
+        playbook="site.yml --tags experiment",
         overrides={"target": "smollm2-135m-bf16"},
     ),
     "a disk that is full": Broken(
         "No space left on device",
-        playbook="playbooks/experiment.yml",
+        playbook="site.yml --tags experiment",
         overrides={"serve": {"context": 2048}},
         prepare=(
             *("sh", "-c"),
@@ -207,7 +208,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def first(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+def first(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Give a box of a kind that serves its first release, the same one to everybody who asks for the kind."""
     made: dict[str, Served] = {}
 
@@ -220,7 +221,7 @@ def first(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         given: dict[str, Any] = {
             "profile": PROFILE, "report_folder": str(tmp_path_factory.mktemp("reports")), "serve_arm": "speculative",
         }  # fmt: skip
-        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "budget": 0, "kinds": ["mine"]}}
+        overrides: dict[str, Any] = {"experiment": TALES}
         if host.kind.engine:
             given["drafthouse_engine_image"] = lab.load_engine(host)
             overrides["runtimes"] = ["docker"]
@@ -311,7 +312,7 @@ def test_a_killed_run_leaves_the_old_server_answering(
     assert container(served.box)["Config"]["Labels"]["drafthouse.arm"] == "speculative"
     assert len(served.engines()) == 1
     assert served.history()[-1]["release"] == served.release
-    settled = served.job.run("playbooks/settle.yml")
+    settled = served.job.run("site.yml --tags settle")
     assert (settled.status, settled.changed) == (0, 0)
     figure(f"change, killed while it measured: the old server answers after {seconds:.1f} s, without another run")
 
@@ -321,7 +322,7 @@ def test_the_next_run_after_a_kill_begins_with_a_server(
 ) -> None:
     with killed_while_it_measures(served, tmp_path / "log"):
         began = time.monotonic()
-        settled = served.job.run("playbooks/settle.yml")
+        settled = served.job.run("site.yml --tags settle")
     seconds = time.monotonic() - began
     assert settled.status == 0, settled.output[-3000:]
     assert served.tokens() > 0
@@ -329,7 +330,7 @@ def test_the_next_run_after_a_kill_begins_with_a_server(
     # On a slow machine the box is quicker than the run.
     assert re.match("found away: |its run was heard of no more", served.history()[-1]["why"])
     assert seconds <= served.start_s + GRACE_S
-    again = served.job.run("playbooks/settle.yml")
+    again = served.job.run("site.yml --tags settle")
     assert (again.status, again.changed) == (0, 0)
     figure(f"change, killed while it measured: the next run has the old server back after {seconds:.1f} s")
 
@@ -393,7 +394,7 @@ def test_a_stop_is_a_stop(served: Served) -> None:
     served.box.restart()
     time.sleep(5)
     assert served.engines() == []
-    assert served.job.run("playbooks/settle.yml").changed == 0
+    assert served.job.run("site.yml --tags settle").changed == 0
     assert served.engines() == []
     assert served.job.run().status == 0
     assert served.tokens() > 0
@@ -434,14 +435,14 @@ def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure:
     overrides = {**process_box.job.variables["overrides"], "serve": {"context": 2048}}
     process_box.box.put(launcher, "#!/bin/sh\necho the launcher is broken\nexit 1\n", mode="0755")
     try:
-        ended = process_box.job.run("playbooks/experiment.yml", overrides=overrides)
+        ended = process_box.job.run("site.yml --tags experiment", overrides=overrides)
     finally:
         process_box.box.put(launcher, own, mode="0755")
     assert ended.status != 0
     assert any("is not served" in line and "died" in line for line in ended.lines("found")), ended.output[-3000:]
     assert any("nor is what served before it" in line for line in ended.lines("found"))
     # Mended, the next run brings it back before it does anything else.
-    settled = process_box.job.run("playbooks/settle.yml")
+    settled = process_box.job.run("site.yml --tags settle")
     assert settled.status == 0, settled.output[-3000:]
     assert process_box.tokens() > 0
     figure(f"change, a broken launcher: both reasons named, back after {settled.seconds:.1f} s once it is mended")

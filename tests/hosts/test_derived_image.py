@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.host.docker.derived_image import is_there, listed
+from drafthouse.host.docker.derived_image import listed
+from drafthouse.host.docker.image_digest import on_box
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import engine
@@ -78,7 +79,7 @@ def test_it_is_built_once_and_removed(base: str, tmp_path: Path) -> None:
     arguments = {"name": image["name"], "containerfile": image["containerfile"]}
     said = ask(tmp_path, "--check", **arguments)
     assert (said.status, said.changed) == (0, 1)
-    assert not is_there(image["name"])
+    assert on_box(image["name"]) is None
     built = ask(tmp_path, **arguments)
     assert (built.status, built.changed) == (0, 1)
     asked = _docker("run", "--rm", "--network", "none", image["name"], "/bin/cat", "/asked")
@@ -90,13 +91,13 @@ def test_it_is_built_once_and_removed(base: str, tmp_path: Path) -> None:
     try:
         kept = ask(tmp_path, state="absent")
         assert (kept.status, kept.changed) == (0, 0)
-        assert is_there(image["name"])
+        assert on_box(image["name"])
     finally:
         _docker("rm", "drafthouse-test-user")
     assert ask(tmp_path, "--check", state="absent").changed == 1
     assert ask(tmp_path, state="absent").changed == 1
-    assert not is_there(image["name"])
-    assert is_there(base)
+    assert on_box(image["name"]) is None
+    assert on_box(base)
     assert ask(tmp_path, state="absent").changed == 0
 
 
@@ -109,4 +110,4 @@ def test_why_it_could_not_be_built(base: str, tmp_path: Path) -> None:
     assert "returned a non-zero code: 7" in ended.output or "exit code: 7" in ended.output
     assert f"needed: an image derived from {base}" in ended.output
     assert "drafthouse_runtime=process" in ended.lines("do")[0]
-    assert not is_there(image["name"])
+    assert on_box(image["name"]) is None

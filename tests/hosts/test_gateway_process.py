@@ -222,7 +222,7 @@ def test_an_inventory_asks_for_it_and_asks_no_more(
         "drafthouse_gateway_port": free_port(),
         "gateway_binary": str(real),
     }
-    done = play("playbooks/gateway.yml", drafthouse_gateway="true", **given)
+    done = play("site.yml --tags gateway", drafthouse_gateway="true", **given)
     assert done.status == 0, done.output
     assert f"gateway of localhost: https://127.0.0.1:{given['drafthouse_gateway_port']}/v1" in done.output
     presented(done)
@@ -233,9 +233,9 @@ def test_an_inventory_asks_for_it_and_asks_no_more(
             presented(done)
         assert (home / "gateway/tls/key.pem").exists()
     finally:
-        gone = play("playbooks/gateway.yml", **given)
+        gone = play("site.yml --tags gateway", **given)
     assert gone.status == 0, gone.output
     assert not (home / "gateway").exists()
-    again = play("playbooks/gateway.yml", **given)
+    again = play("site.yml --tags gateway", **given)
     assert (again.status, again.changed) == (0, 0), again.output
     assert "TASK [gateway" not in again.output

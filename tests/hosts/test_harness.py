@@ -199,14 +199,14 @@ def test_ansible_reaches_the_hosts_of_an_inventory(lab: Lab, workstation: Host, 
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
         "    - name: Who is there\n      ansible.builtin.command: hostname\n      changed_when: true\n"
         "    - name: The site\n      ansible.builtin.debug:\n"
-        "        msg: 'kind: {{ drafthouse_box_kind }} {{ extra }}'\n",
+        "        msg: 'managed: {{ drafthouse_manage_host }} {{ extra }}'\n",
         "utf-8",
     )
-    inventory = lab.inventory({"boxes": [workstation, rental]}, {"drafthouse_box_kind": "rental"}, like="workstation")
+    inventory = lab.inventory({"boxes": [workstation, rental]}, {"drafthouse_manage_host": False}, like="workstation")
     ended = lab.play(str(playbook), inventory, extra="word")
     assert ended.status == 0, ended.output
     assert ended.changed == 2
-    assert ended.output.count("kind: rental word") == 2
+    assert ended.output.count("managed: False word") == 2
 
 
 def test_debian_12_is_there_for_who_asks(lab: Lab) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab, play_words
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 SEED = 4
@@ -179,7 +180,7 @@ def task_of(log: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def fresh(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
+def fresh(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Job]:
     """Give a fresh box of a kind each time."""
 
     def start(kind: str) -> Job:
@@ -188,7 +189,7 @@ def fresh(lab: Lab, suite: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
         given: dict[str, Any] = {"profile": PROFILE, "report_folder": str(tmp_path_factory.mktemp("reports"))}
         # Not the better one: which that is, is measured, and may differ between two runs.
         given["serve_arm"] = "speculative"
-        overrides: dict[str, Any] = {"experiment": {"suites": [str(suite)], "once": [], "budget": 0, "kinds": ["mine"]}}
+        overrides: dict[str, Any] = {"experiment": TALES}
         if box.kind.engine:
             # No registry is asked: the image lies on the box already.
             given["drafthouse_engine_image"] = lab.load_engine(box)
@@ -362,7 +363,7 @@ def test_a_step_that_is_ended_on_the_box_says_so(
 ) -> None:
     """TERM is what a newer run sends; KILL is what the kernel does when memory runs out."""
     job, log = undisturbed("workstation-docker").job, tmp_path / "log"
-    with job.running(log, "playbooks/experiment.yml", remeasure=True) as process:
+    with job.running(log, "site.yml --tags experiment", remeasure=True) as process:
         awaited(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement")
         job.box.exec("kill", f"-{number}", str(holder(job, "benchmark.lock")))
         assert process.wait(PATIENCE_S) != 0

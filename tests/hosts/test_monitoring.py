@@ -19,6 +19,7 @@ import pytest
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
 from tests.support.prometheus import awaited
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 PORT = 9490
@@ -167,10 +168,7 @@ class Box:
 def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     setting = SETTINGS[request.param]
     host = lab.start(request.param)
-    overrides: dict[str, Any] = {
-        "experiment": {"suites": ["mixed"], "once": [], "budget": 0, "prompts_per_kind": {"declared": 6, "others": 1},
-                       "max_output_tokens": 16},
-    }  # fmt: skip
+    overrides: dict[str, Any] = {"experiment": TALES}
     # A tenth above what is taken now: of the whole machine, whose memory a test can make full without harm.
     taken = float(host.exec("python3", "-c", f"{MEMORY}\nprint(used())").stdout)
     limits = {"memory": round(taken + 0.1, 3)}
@@ -252,7 +250,7 @@ def test_it_listens_elsewhere_only_behind_our_firewall(box: Box, lab: Lab) -> No
         elsewhere = {"enabled": True, "grafana": False, "listen": "0.0.0.0"}
         # This playbook alone, as a person would who has changed their mind.
         done = box.play(
-            "playbooks/monitoring.yml", drafthouse_monitoring=elsewhere, drafthouse_allow_cidrs=[f"{allowed.ip4}/32"]
+            "site.yml --tags monitoring", drafthouse_monitoring=elsewhere, drafthouse_allow_cidrs=[f"{allowed.ip4}/32"]
         )
         assert done.status == 0, done.output[-3000:]
         knock = ("python3", "-c", KNOCK, box.host.ip4, str(PORT))
@@ -261,7 +259,7 @@ def test_it_listens_elsewhere_only_behind_our_firewall(box: Box, lab: Lab) -> No
     finally:
         allowed.remove()
         other.remove()
-    done = box.play("playbooks/monitoring.yml")
+    done = box.play("site.yml --tags monitoring")
     assert done.status == 0, done.output[-3000:]
     assert set(listening(box).values()) == {"127.0.0.1"}
 
@@ -293,7 +291,7 @@ def test_its_programs_have_no_rights_on_a_workstation(box: Box) -> None:
 @pytest.mark.soak
 def test_a_second_run_changes_nothing(box: Box) -> None:
     before = box.pids("config.file=.*prometheus.yml")
-    again = box.play("playbooks/monitoring.yml")
+    again = box.play("site.yml --tags monitoring")
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
     assert box.pids("config.file=.*prometheus.yml") == before
 
@@ -365,9 +363,9 @@ def test_a_gateway_that_stands_still(box: Box) -> None:
 def test_a_certificate_near_its_end_and_what_to_do_about_it(box: Box) -> None:
     needs_gateway(box)
     told = box.fires("CertificateEnds")
-    assert "remove gateway/tls on the box, then ansible-playbook playbooks/gateway.yml" in told["do"]
+    assert "remove gateway/tls on the box, then ansible-playbook site.yml --tags gateway" in told["do"]
     box.host.exec("rm", "-r", f"{box.home}/gateway/tls")
-    done = box.play("playbooks/gateway.yml", gateway_certificate_days=3650)
+    done = box.play("site.yml --tags gateway", gateway_certificate_days=3650)
     assert done.status == 0, done.output[-3000:]
     box.ends("CertificateEnds")
 
@@ -378,13 +376,13 @@ def test_another_key_is_taken_up(box: Box) -> None:
     try:
         box.host.put(f"{box.home}/secrets/api_key", "another-key\n", "0600")
         # The engine still has the old one: what is asked with the new one is refused.
-        done = box.play("playbooks/monitoring.yml", monitoring_ready_timeout_s=10)
+        done = box.play("site.yml --tags monitoring", monitoring_ready_timeout_s=10)
         assert done.status == 2
         assert any("nothing can be read from the engine" in line and "401" in line for line in done.lines("found"))
         assert "another-key" not in done.output
     finally:
         box.host.put(f"{box.home}/secrets/api_key", f"{key}\n", "0600")
-    done = box.play("playbooks/monitoring.yml")
+    done = box.play("site.yml --tags monitoring")
     assert done.status == 0, done.output[-3000:]
 
 
@@ -419,7 +417,7 @@ def test_it_comes_back_with_a_workstation(box: Box) -> None:
 
 @pytest.mark.soak
 def test_check_mode_changes_nothing(box: Box) -> None:
-    done = box.play("playbooks/monitoring.yml", "--check", "--diff")
+    done = box.play("site.yml --tags monitoring", "--check", "--diff")
     assert (done.status, done.changed) == (0, 0), done.output[-3000:]
 
 
@@ -430,7 +428,7 @@ def test_stopped_it_keeps_what_was_recorded_and_absent_leaves_nothing(box: Box) 
     assert done.status == 0, done.output[-3000:]
     assert box.pids("prometheus") == []
     box.host.exec("test", "-d", f"{data}/wal")
-    done = box.play("playbooks/monitoring.yml", drafthouse_monitoring={"enabled": False})
+    done = box.play("site.yml --tags monitoring", drafthouse_monitoring={"enabled": False})
     assert done.status == 0, done.output[-3000:]
     for path in (
         data,
@@ -439,5 +437,5 @@ def test_stopped_it_keeps_what_was_recorded_and_absent_leaves_nothing(box: Box) 
         "/var/lib/drafthouse-monitoring",
     ):
         assert box.host.exec("test", "-e", path, check=False).returncode == 1, path
-    again = box.play("playbooks/monitoring.yml", drafthouse_monitoring={"enabled": False})
+    again = box.play("site.yml --tags monitoring", drafthouse_monitoring={"enabled": False})
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]

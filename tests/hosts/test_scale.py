@@ -9,19 +9,17 @@ from typing import Any
 import pytest
 
 from tests.hosts.hosts import Ended, Host, Lab
+from tests.support.tales import TALES
 
 HOSTS = 8
-# The small weights, and few and short answers that still give a verdict: measured is Ansible, not the engine.
+# The small weights: measured is Ansible, not the engine.
 OVERRIDES: dict[str, Any] = {
     "runtimes": ["docker"],
     "target": "smollm2-135m-q4",
     # Sixteen threads that wait for each other on two cores would be all that is measured.
     "serve": {"threads": 1},
-    "experiment": {
-        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 24,
-        "budget": 0,
-    },
-}  # fmt: skip
+    "experiment": TALES,
+}
 BARE_S = 3600  # eight engines on whatever this machine has
 
 

@@ -16,17 +16,13 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind, on_the_box
+from tests.support.tales import TALES
 from tests.support.verdicts import consistent
 
 # Every day a rented box goes this way in tests/vast.
 pytestmark = pytest.mark.soak
 
 PROFILE = "cpu-smollm2-ngram"
-# The demo's experiment, with few and short answers: how fast they come is looked at elsewhere.
-FEW = {"declared": 6, "others": 1}  # fewer than six have no 95 % interval
-OVERRIDES = {
-    "experiment": {"suites": ["mixed"], "once": [], "budget": 0, "prompts_per_kind": FEW, "max_output_tokens": 24}
-}
 HOME = "/workspace/drafthouse"
 # What a workstation's roles call, and a rental does not have. On this one each is there and writes down who calls it.
 NOT_HERE = (
@@ -90,7 +86,7 @@ def watched(secret: Canaries) -> Watched:
 @pytest.fixture(scope="module")
 def site(lab: Lab, box: Host, reports: Path, secret: Canaries) -> Play:
     """Run a playbook with the inventory of a rented box."""
-    words: dict[str, Any] = {"profile": PROFILE, "overrides": OVERRIDES, "report_folder": str(reports)}
+    words: dict[str, Any] = {"profile": PROFILE, "overrides": {"experiment": TALES}, "report_folder": str(reports)}
     return partial(lab.play, inventory=lab.inventory([box], like="vastai"), **words)
 
 

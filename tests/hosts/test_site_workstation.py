@@ -16,17 +16,11 @@ import yaml
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.catalogue import table
+from tests.support.tales import TALES
 from tests.support.verdicts import consistent
 
 PROFILE = "cpu-smollm2-ngram"
-# The demo's experiment with short answers; six prompts are the fewest that a verdict can stand on.
-OVERRIDES: dict[str, Any] = {
-    "runtimes": ["docker"],
-    "experiment": {
-        "suites": ["mixed"], "once": [], "prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 16,
-        "budget": 0,
-    },
-}  # fmt: skip
+OVERRIDES: dict[str, Any] = {"runtimes": ["docker"], "experiment": TALES}
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 SERVED = "drafthouse-speculative"
 BACK_S, HEALTHY_S, REFUSED_S, ANSWER_S = 120, 120, 5, 120
@@ -382,7 +376,7 @@ def test_what_other_engines_ask_of_a_container_is_given(
     assert site(str(playbook), **words).changed == 0
     # Back to what the profile says.
     assert site("site.yml").changed > 0
-    assert inspected(box)["HostConfig"]["Ulimits"] == []
+    assert not inspected(box)["HostConfig"]["Ulimits"]
 
 
 def test_stop_and_stop_again(serving: Ended, box: Host, site: Play) -> None:

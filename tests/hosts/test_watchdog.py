@@ -13,6 +13,7 @@ import pytest
 from drafthouse.core.box_archive import archive_file
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 WATCHDOG = {"mode": "restart", "every_s": 1}
@@ -45,15 +46,7 @@ def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempP
     given: dict[str, Any] = {
         "profile": PROFILE, "serve_arm": "speculative", "report_folder": str(tmp_path_factory.mktemp("reports")),
     }  # fmt: skip
-    overrides: dict[str, Any] = {
-        "experiment": {
-            "suites": ["mixed"],
-            "once": [],
-            "budget": 0,
-            "prompts_per_kind": {"others": 1},
-            "max_output_tokens": 24,
-        }
-    }
+    overrides: dict[str, Any] = {"experiment": TALES}
     if host.kind.engine:
         given["drafthouse_engine_image"] = lab.load_engine(host)
         overrides["runtimes"] = ["docker"]
@@ -81,7 +74,7 @@ def test_one_of_them_watches(box: Any) -> None:
 def test_a_second_run_changes_nothing(box: Any) -> None:
     host, _, play = box
     before = pids(host)
-    done = play("playbooks/watchdog.yml")
+    done = play("site.yml --tags watchdog")
     assert (done.status, done.changed) == (0, 0), done.output[-3000:]
     assert pids(host) == before
 
@@ -125,7 +118,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
 
 def test_absent_leaves_nothing(box: Any) -> None:
     host, home, play = box
-    done = play("playbooks/watchdog.yml", drafthouse_watchdog=None)
+    done = play("site.yml --tags watchdog", drafthouse_watchdog=None)
     assert done.status == 0, done.output[-3000:]
     assert pids(host) == []
     for path in (f"{home}/watchdog", "/etc/systemd/system/drafthouse-watchdog.service"):

@@ -44,7 +44,7 @@ def test_one_box_fetches_and_the_other_copies(lab: Lab, pair: tuple[Host, Host],
     host_vars(inventory, second, drafthouse_weights_from_box=first.name, offline=True)
     keys = first.run("cat", KEYS).stdout
 
-    done = lab.play("playbooks/weights.yml", inventory)
+    done = lab.play("site.yml --tags weights", inventory)
     assert done.status == 0, done.output[-3000:]
     assert sums(first)
     assert sums(second) == sums(first)
@@ -53,12 +53,12 @@ def test_one_box_fetches_and_the_other_copies(lab: Lab, pair: tuple[Host, Host],
     assert second.run("find", "/workspace", "-name", "*hand-on*").stdout == ""
     figure(f"weights: one box fetched, the other copied them from it: {done.seconds:.0f} s for both")
 
-    again = lab.play("playbooks/weights.yml", inventory)
+    again = lab.play("site.yml --tags weights", inventory)
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
 
     # A file that is lost, or was changed, comes again; a key that was left over is of no use.
     (file,) = (line.split()[1] for line in sums(second) if "Q4" in line)  # the others are made of it
     second.run("sh", "-c", f"printf x | dd of={file} bs=1 seek=1000 conv=notrunc status=none")
-    assert lab.play("playbooks/weights.yml", inventory).status == 0
+    assert lab.play("site.yml --tags weights", inventory).status == 0
     assert sums(second) == sums(first)
     assert first.run("cat", KEYS).stdout == keys

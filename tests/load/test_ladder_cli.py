@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.clock_server import Running, clock_server
-from tests.unit.cli.test_bench import BENCH, bench
+from tests.unit.cli.test_bench import BENCH
+from tests.unit.cli.test_bench import program as bench
 
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 30, "metrics": "vllm"}
 KEY = "sk-very-secret"
@@ -131,7 +132,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
     assert [step["level"] for step in steps_of(out)] == [1, 2]
     # Other settings are another ladder: the file is not mixed, and not written over.
     assert other.returncode == 2
-    assert "found: a ladder that was measured with other settings" in other.stderr
+    assert "code: ladder-of-other-settings" in other.stderr
 
 
 def test_bad_steps_are_measured_again_when_asked(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
         (["--time", "0"], 2, "0 is not above 0"),
         (["--time", "nan"], 2, "nan is not above 0"),
         (["--ladder", "1,2", "--max-concurrency", "4"], 2, "found: 4 beside --ladder or --rate"),
-        (["--ladder", "1,2", "--old-columns"], 2, "found: a second opinion beside a ladder"),
+        (["--ladder", "1,2", "--old-columns"], 2, "code: conflicting-options"),
     ],
 )
 def test_options_that_do_not_fit(argv: list[str], code: int, said: str) -> None:

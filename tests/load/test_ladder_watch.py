@@ -19,6 +19,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.serving.runtimes import ContainerRuntime, ProcessRuntime, State
 from drafthouse.serving.supervisor import Supervisor, configuration
 from tests.support.ports import free_port
+from tests.support.refusals import refuses
 from tests.unit.serving.test_supervisor import SERVER, program, wait
 
 ENGINE: Any = {"health": "/health", "ready_timeout_s": 30}
@@ -106,22 +107,17 @@ def test_one_that_does_not_start_again_says_why(tmp_path: Path, supervisor: Supe
 
 
 def test_without_a_supervisor_there_is_no_start(tmp_path: Path) -> None:
-    with pytest.raises(DrafthouseError, match="supervisord does not answer"):
+    with refuses("supervisor-failed"):
         Supervisor(tmp_path / "nobody").start("arm")
 
 
 def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[tuple[str, ...]] = []
+    called: list[tuple[str, str]] = []
     runtime = ContainerRuntime()
-
-    def docker(*words: str) -> str:
-        called.append(words)
-        return ""
-
-    monkeypatch.setattr(runtime, "_docker", docker)
+    monkeypatch.setattr(runtime, "_asked", lambda method, path: called.append((method, path)))
     with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: there is no such"):
         runtime.start("baseline")
-    assert called[0] == ("start", "drafthouse-baseline")
+    assert called[0] == ("POST", "/containers/drafthouse-baseline/start")
 
 
 def test_an_arm_that_lives_is_started_anew(tmp_path: Path, supervisor: Supervisor) -> None:
@@ -136,7 +132,7 @@ def test_an_arm_that_lives_is_started_anew(tmp_path: Path, supervisor: Superviso
 
 def test_a_container_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = ContainerRuntime()
-    monkeypatch.setattr(runtime, "_docker", lambda *words: "")
+    monkeypatch.setattr(runtime, "_asked", lambda method, path: None)
     monkeypatch.setattr(runtime, "state", lambda arm: State(True, 1.0))
     with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not stop"):
         runtime.stop("baseline")

@@ -8,52 +8,29 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Play
+from tests.support.tales import TALES
 
 PROFILE = "cpu-smollm2-ngram"
 
 
-@pytest.fixture
-def suite(tmp_path: Path) -> str:
-    """Six short prompts of a user's own, as JSONL."""
-    words = ["oak", "elm", "fir", "yew", "ash", "box"]
-    lines = [
-        {
-            "id": f"mine-{word}",
-            "kind": "mine",
-            "output_tokens": 24,
-            "messages": [
-                {
-                    "role": "user",
-                    "content": f"Repeat this line three times: the {word} tree stands in the {word} wood.",
-                }
-            ],
-        }
-        for word in words
-    ]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(path)
-
-
-def small(suite: str, **experiment: object) -> dict[str, object]:
-    """An experiment of seconds, its arms one after the other; one thread, since other tests run beside it."""
-    settings = {"suites": [suite], "once": [], "kinds": ["mine"], "schedule": "alternated", "budget": 0, **experiment}
-    return {"experiment": settings, "serve": {"threads": 1}}
+def small(**experiment: object) -> dict[str, object]:
+    """An experiment whose arms run one after the other; one thread, since other tests run beside it."""
+    return {"experiment": {**TALES, "schedule": "alternated", **experiment}, "serve": {"threads": 1}}
 
 
 @pytest.fixture(scope="module")
 def installed(run: Play) -> None:
     """Environments and weights in place, as after a first run."""
     for playbook in ("host", "weights"):
-        assert run(f"playbooks/{playbook}.yml", profile=PROFILE).status == 0
+        assert run(f"site.yml --tags {playbook}", profile=PROFILE).status == 0
 
 
-def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path, suite: str) -> None:
+def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path) -> None:
     (weights,) = (home / "models").rglob("*.F32.gguf")
     whole = weights.read_bytes()
     try:
         weights.write_bytes(b"GGUF, but not a model")
-        ended = run("playbooks/experiment.yml", profile=PROFILE, overrides=small(suite, rounds=3))
+        ended = run("site.yml --tags experiment", profile=PROFILE, overrides=small(rounds=3))
     finally:
         weights.write_bytes(whole)
     assert ended.status != 0
@@ -62,13 +39,13 @@ def test_an_engine_that_dies_at_start(run: Play, installed: None, home: Path, su
     assert "GGUF" in ended.output.split(found)[1].split("needed: ")[0]
 
 
-def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path, suite: str) -> None:
+def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path) -> None:
     (launcher,) = (home / "home" / "engines").rglob("bin/llama-server")
     own = launcher.read_text()
     try:
         launcher.write_text("#!/bin/sh\necho loading for ever\nexec sleep 600\n")
         ended = run(
-            "playbooks/experiment.yml", profile=PROFILE, overrides=small(suite, rounds=4), serve_ready_timeout_s=3,
+            "site.yml --tags experiment", profile=PROFILE, overrides=small(rounds=4), serve_ready_timeout_s=3,
         )  # fmt: skip
     finally:
         launcher.write_text(own)
@@ -79,11 +56,9 @@ def test_an_engine_that_never_gets_ready(run: Play, installed: None, home: Path,
 
 
 @pytest.mark.soak
-def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
-    run: Play, installed: None, home: Path, suite: str
-) -> None:
-    overrides = small(suite)
-    assert run("playbooks/experiment.yml", profile=PROFILE, overrides=overrides).status == 0
+def test_arms_one_after_the_other_and_a_run_that_was_cut_off(run: Play, installed: None, home: Path) -> None:
+    overrides = small()
+    assert run("site.yml --tags experiment", profile=PROFILE, overrides=overrides).status == 0
     steps = sorted((home / "home" / "results" / PROFILE).rglob("steps/04.json"))
     folder = max(steps, key=lambda path: path.stat().st_mtime).parent
     arms = [list(json.loads(path.read_text())["arms"]) for path in sorted(folder.iterdir())]
@@ -106,8 +81,8 @@ def test_arms_one_after_the_other_and_a_run_that_was_cut_off(
 
 # Every day such a pair is judged in tests/unit/analysis/test_verdict.py.
 @pytest.mark.soak
-def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None, suite: str) -> None:
-    overrides = {**small(suite, schedule="auto"), "speculation": {"options": {"ngram_size": 900}}}
+def test_an_arm_that_never_drafts_is_invalid(run: Play, installed: None) -> None:
+    overrides = {**small(schedule="auto"), "speculation": {"options": {"ngram_size": 900}}}
     ended = run("site.yml", profile=PROFILE, overrides=overrides)
     assert ended.status != 0
     assert any("an invalid comparison" in line for line in ended.lines("found"))

@@ -21,7 +21,7 @@ def resolved() -> Any:
     """The profile with its engine and its weights in place."""
     variables = {"profile": PROFILE, "drafthouse_home": str(HOME), "drafthouse_models_dir": str(HOME / "models")}
     for phase in ("host", "weights"):
-        assert play(f"playbooks/{phase}.yml", **variables).status == 0
+        assert play(f"site.yml --tags {phase}", **variables).status == 0
     site = {**site_of_inventory("local"), "home": str(HOME), "models_dir": str(HOME / "models")}
     return resolved_profile(PROFILE, site)
 

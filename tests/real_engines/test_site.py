@@ -69,7 +69,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def resolved(served: Served) -> Any:
-    site = {"drafthouse_box_kind": "rental", "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1"}
+    site = {"drafthouse_manage_host": False, "drafthouse_runtime": "process", "drafthouse_host": "127.0.0.1"}
     return resolved_profile(served.profile, site_from({**site, **served.variables}))
 
 

@@ -73,8 +73,8 @@ def test_tasks_are_a_table_of_contents(role: Path) -> None:
     assert 1 <= len(tasks) <= 5
     for task in tasks:
         assert task["name"]
-        assert task["tags"][0] == role.name
-        assert all(tag == role.name or tag.startswith(f"{role.name}_") for tag in task["tags"])
+        # Phases have tags (site.yml); a role's tasks run whenever it is asked for.
+        assert "tags" not in task
 
 
 def test_generated_pages_are_up_to_date() -> None:

@@ -65,7 +65,7 @@ def make_resolved(
         "arms": arms,
         "expectation": {"speedup": 2.9, "acceptance": 0.9},
         "warnings": [],
-        "site": {"box_kind": "workstation", "runtime": "process", "host": "127.0.0.1", "port": 8000},
+        "site": {"manage_host": True, "runtime": "process", "host": "127.0.0.1", "port": 8000},
     }
 
 

@@ -34,7 +34,9 @@ def write(root: Path, name: str, entries: Mapping[str, Any], written: Callable[[
         old.unlink()
     for key, entry in entries.items():
         if "/" in key or "\0" in key:
-            raise DrafthouseError(Problem(repr(key), "the name of a file", "rename it", str(FOLDER / name)))
+            raise DrafthouseError(
+                Problem("wrong-format", repr(key), "the name of a file", "rename it", str(FOLDER / name))
+            )
         (folder / f"{key}.yml").write_text(written(entry))
 
 

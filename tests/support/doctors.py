@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from drafthouse.host.firewall import rules as firewall
-from drafthouse.operate.doctor.expected import wants
+from drafthouse.operate.doctor.expected import asked_of, monitoring_of
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.prompts.loader import load_suite
@@ -25,10 +25,14 @@ WITHOUT_COUNTERS = 'vllm:num_requests_running{model_name="m"} 0.0\n'
 
 
 def wanted(profile: str = GPU_PROFILE, inventory: str = "workstation", **site: Any) -> Any:
-    """What shall hold for a profile on an inventory's box."""
-    own = {**site_of_inventory(inventory), **site}
-    resolved: Any = resolved_profile(profile, own)
-    return wants(resolved, load_suite("tune", ROOT / "benchmarks"))
+    """A profile on an inventory's box, as it travels."""
+    resolved: Any = resolved_profile(profile, {**site_of_inventory(inventory), **site})
+    return {**resolved, "rented_vm": False}
+
+
+def asked(resolved: Any) -> Any:
+    """What a box is asked for the profile."""
+    return asked_of(resolved, load_suite("tune", ROOT / "benchmarks"))
 
 
 def rules(ports: list[int], closed: list[int] | None = None) -> Any:
@@ -54,17 +58,17 @@ def chat(tokens: int = 48, **more: Any) -> Any:
     }
 
 
-def well(asked: Any) -> Any:
-    """What is read of a box on which everything that ``asked`` wants is so."""
-    site = asked["site"]
+def well(resolved: Any) -> Any:
+    """What is read of a box on which everything is as ``resolved`` has it."""
+    site = resolved["site"]
     gpu = {
         "name": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "memory_mib": 97887, "driver": DRIVER,
         "compute_capability": "12.0", "uuid": "GPU-1",
     }  # fmt: skip
     packages = {name: {"version": f"{DRIVER}-1", "held": True} for name in ("nvidia-open", "libnvidia-compute")}
     container = {
-        "name": "drafthouse-speculative", "arm": "speculative", "profile": asked["profile"], "port": site["port"],
-        "running": True, "status": "running", "image": asked["engine"]["image"], "image_id": IMAGE_ID,
+        "name": "drafthouse-speculative", "arm": "speculative", "profile": resolved["profile"], "port": site["port"],
+        "running": True, "status": "running", "image": resolved["engine"]["image"], "image_id": IMAGE_ID,
         "log": {"Type": "json-file", "Config": {"max-size": "20m", "max-file": "3"}},
     }  # fmt: skip
     facts: Any = {
@@ -72,7 +76,7 @@ def well(asked: Any) -> Any:
         "clock": {"time": NOW, "synchronised": True, "controller": [NOW - 1, NOW + 3]},
         "box": {
             "hostname": "box", "gpus": [gpu], "nvidia_pci_devices": ["0000:01:00.0"], "is_root": True, "has_apt": True,
-            "ports": {str(port): None for port in asked["ports"]},
+            "ports": {str(port): None for port in resolved["ports"]},
         },
         "driver": {
             "smi": {"status": 0, "output": f"{gpu['name']}, {DRIVER}\n", "error": ""},
@@ -93,7 +97,7 @@ def well(asked: Any) -> Any:
                 "repo": item["details"].get("repo", ""), "asked": item["details"].get("revision", ""),
                 "commit": "c0ffee",
             }
-            for item in asked["weights"]
+            for item in resolved["weights"]
         },
         "disk": {
             site["home"]: {"free": 200 * GB, "inodes": 10**6},
@@ -103,7 +107,7 @@ def well(asked: Any) -> Any:
                      "pending": False, "enabled": True},
         "listening": {str(site["port"]): ["127.0.0.1"]},
         "served": [
-            {"arm": "speculative", "profile": asked["profile"], "port": site["port"], "running": True,
+            {"arm": "speculative", "profile": resolved["profile"], "port": site["port"], "running": True,
              "since": NOW - 90_000, "why": ""},
         ],
         "measured": False,
@@ -112,25 +116,26 @@ def well(asked: Any) -> Any:
         "asked": {
             "health": {"status": 200, "error": ""},
             "without_key": {"status": 401, "error": "unauthorized"},
-            "with_key": {"status": 200, "error": "", "models": [asked["served_name"]]},
+            "with_key": {"status": 200, "error": "", "models": [resolved["target"]["served_name"]]},
             "chats": [chat()], "counters_error": "", "speculates": None,
             "paths": {"asked": 30, "open": [], "error": ""},
             "before": COUNTERS.format(drafts=100, tokens=300, accepted=120),
             "after": COUNTERS.format(drafts=116, tokens=348, accepted=150),
         },
         "gateway": {"problem": None, "not_after": NOW + 3000 * 86400, "tls_error": "",
-                    "paths": {"asked": 30, "open": [], "error": ""}} if asked["gateway"] else {},
-        "monitoring": {"problem": None, "rules": 30} if asked["monitoring"]["prometheus"] else {},
-        "watchdog": {"runs": True, "written": NOW - 20} if asked["watchdog"] else {},
+                    "paths": {"asked": 30, "open": [], "error": ""}} if resolved["gateway"] else {},
+        "monitoring": {"problem": None, "rules": 30} if monitoring_of(resolved)["prometheus"] else {},
+        "watchdog": {"runs": True, "written": NOW - 20} if "watchdog" in site else {},
         "outside": {
             "from": "neighbour", "why": "", "problem": None,
             "doors": [{"address": "192.0.2.7", "port": port, "is": port, "answers": False, "source": "192.0.2.9"}
-                      for port in asked["ports"]],
+                      for port in resolved["ports"]],
         },
     }  # fmt: skip
-    if asked["hardware"]["kind"] == "gpu":
+    if resolved["hardware"]["kind"] == "gpu":
         facts["environment"]["versions"]["nvidia-cuda-runtime"] = "13.0.88"
-    for package in asked["engine"]["packages"]:
+    install = resolved["engine"]["install"]
+    for package in install["python_packages"] if install else []:
         name, _, version = package.partition("==")
         facts["environment"]["versions"][name] = version
     return facts

@@ -19,7 +19,7 @@ from drafthouse.analysis import (
     rounds,
     verdict,
 )
-from drafthouse.operate import preflight
+from drafthouse.operate.checks import registry
 from drafthouse.serving import history, releases
 
 judge: Callable[..., Any] = verdict.judge
@@ -35,7 +35,6 @@ cost_table: Callable[..., Any] = cost.cost_table
 cost_rows: Callable[..., Any] = cost.cost_rows
 memory_used: Callable[..., Any] = cost.memory_used
 wants_more: Callable[..., Any] = rounds.wants_more
-preflight_problems: Callable[..., Any] = preflight.preflight_problems
-gpu_problems: Callable[..., Any] = preflight.gpu_problems
+preflight_problems: Callable[..., Any] = registry.preflight_problems
 current: Callable[..., Any] = releases.current
 read_history: Callable[..., Any] = history.read_history

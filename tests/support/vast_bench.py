@@ -135,7 +135,7 @@ def full_disk(*fitting: str) -> Callable[..., None]:
 
     def written(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         if event not in fitting:
-            raise NotWritten(Problem("no space left", "room for a line", "free the disk"))
+            raise NotWritten(Problem("ledger-unwritable", "no space left", "room for a line", "free the disk"))
         record(path, event, rental_id, **facts)
 
     return written

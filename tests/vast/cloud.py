@@ -20,6 +20,7 @@ from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import SECOND_KEY, Instance, Running, vast_server
 from tests.hosts.hosts import BIN, Host, Lab
+from tests.support.tales import TALES
 
 # A GPU that is rented out, and what is run on it: this machine has none, and what stands behind the offer neither.
 RENTED_FOR = "rtx4090-llama32-llamacpp-draft1b"
@@ -28,8 +29,6 @@ HOME = "/workspace/drafthouse"
 WATCH = "/var/lib/drafthouse/deadline"
 # Made anew each time, as the account's key is: no file of the clone has them.
 HF_TOKEN = f"hf_{secrets.token_hex(17)}"
-# Few and short answers: measured is elsewhere. Fewer than six have no 95 % interval.
-WORDS = ("oak", "elm", "fir", "yew", "ash", "box")
 STEP_S = 900.0
 PATIENCE_S = 600.0
 
@@ -65,8 +64,6 @@ class Cloud:
         self.url = f"http://{self.lab.gateway}:{self.vast.port}"
         self.state = self.folder / "state"
         self.reports = self.folder / "reports"
-        self.suite = self.folder / "mine.jsonl"
-        self.suite.write_text("".join(f"{json.dumps(_prompt(word))}\n" for word in WORDS))
         return self
 
     def __exit__(
@@ -164,7 +161,7 @@ class Cloud:
     def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
         """Run a playbook with the inventory as it is in the clone."""
         overrides = {
-            "experiment": {"suites": [str(self.suite)], "once": [], "budget": 0, "kinds": ["mine"]},
+            "experiment": TALES,
             # The small weights, and one thread each: engines that spin for each other would be all that is measured.
             "target": "smollm2-135m-q4",
             "serve": {"threads": 1},
@@ -172,7 +169,7 @@ class Cloud:
         # The lane's other tests are neighbours that do not end.
         given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), "benchmark_wait_s": 0}
         given |= variables
-        command = ("ansible-playbook", playbook, "-i", "vastai", "-e", json.dumps(given), *words)
+        command = ("ansible-playbook", *playbook.split(), "-i", "vastai", "-e", json.dumps(given), *words)
         return self.run(*before, *command)
 
     @property
@@ -189,11 +186,6 @@ class Cloud:
         """Return what the watch over a box's deadline has written there."""
         text = self.boxes[number].exec("cat", f"{WATCH}/journal.jsonl", check=False).stdout
         return [json.loads(line)["what"] for line in text.splitlines()]
-
-
-def _prompt(word: str) -> dict[str, Any]:
-    text = f"Repeat three times: the {word} stands in the {word} wood."
-    return {"id": word, "kind": "mine", "output_tokens": 24, "messages": [{"role": "user", "content": text}]}
 
 
 def awaited(true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> float:

@@ -112,7 +112,7 @@ def test_what_is_rented_from_here_becomes_a_host(desk: Desk) -> None:
     for group in ("vastai", "label_" + LABEL.replace("-", "_"), "gpu_RTX_PRO_6000_WS", "status_running"):
         assert read.group(group) == [f"vast-{number}"], read.data
     # The folder's group_vars hold for it as for a static host.
-    assert (host["drafthouse_box_kind"], host["drafthouse_runtime"]) == ("rental", "process")
+    assert (host["drafthouse_manage_host"], host["drafthouse_runtime"]) == (False, "process")
 
 
 def test_what_is_kept_is_read_once_a_minute(desk: Desk) -> None:

@@ -48,7 +48,16 @@ def play(vast: Running, state: Path, policy: str, *words: str) -> subprocess.Com
         "XDG_CACHE_HOME": str(state.parent / "cache"), "HOME": str(state.parent),
     }  # fmt: skip
     command = ["scripts/drafthouse", "rented", "--destroy", policy, "--"]
-    command += ["ansible-playbook", "playbooks/preflight.yml", "-i", "vastai", "-e", "profile=cpu-smollm2-ngram"]
+    command += [
+        "ansible-playbook",
+        "site.yml",
+        "--tags",
+        "preflight",
+        "-i",
+        "vastai",
+        "-e",
+        "profile=cpu-smollm2-ngram",
+    ]
     return subprocess.run(
         [*command, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

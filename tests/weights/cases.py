@@ -154,7 +154,12 @@ AT_THE_DOOR = (
         asked_for_none=True,
         again=False,
     ),
-    Case("no hub in reach", "the hub in reach", options={"endpoint": "http://127.0.0.1:9"}, asked_for_none=True),
+    Case(
+        "no hub in reach",
+        "access to the Hugging Face hub",
+        options={"endpoint": "http://127.0.0.1:9"},
+        asked_for_none=True,
+    ),
     Case("a file name with `..` in the listing", "'../../evil'", with_name("../../evil"), asked_for_none=True),
     Case("an absolute file name in the listing", "'/tmp/evil'", with_name("/tmp/evil"), asked_for_none=True),
     Case(

@@ -72,7 +72,7 @@ def problems(settings: Settings) -> list[Problem]:
 
     def check(fine: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
         if not fine:
-            found.append(Problem(f"'{value}'", needed, do, where))
+            found.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
 
     check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
     check(

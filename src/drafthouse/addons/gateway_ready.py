@@ -101,10 +101,14 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
         if status in wanted:
             continue
         if status == 502:
-            do = "run playbooks/report.yml, which leaves an arm serving, and then playbooks/gateway.yml"
-            raise DrafthouseError(Problem("the gateway is up, and no engine behind it", "an engine that answers", do))
-        do = "see whether another server listens on that port; run playbooks/gateway.yml again"
-        raise DrafthouseError(Problem(f"{status} for {path} on port {port}", what, do))
+            do = "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags gateway"
+            raise DrafthouseError(
+                Problem(
+                    "gateway-without-engine", "the gateway is up, and no engine behind it", "an engine that answers", do
+                )
+            )
+        do = "see whether another server listens on that port; run site.yml --tags gateway again"
+        raise DrafthouseError(Problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do))
 
 
 def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
@@ -114,7 +118,7 @@ def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
         do = f"end what listens on port {port}, or set another one: drafthouse_gateway_port"
     elif "permission denied" in tail:
         do = f"connect as root: only root may listen on port {port}"
-    return Problem(f"the gateway died ({why}); its last lines:\n{tail}", "a gateway that stays up", do)
+    return Problem("gateway-died", f"the gateway died ({why}); its last lines:\n{tail}", "a gateway that stays up", do)
 
 
 def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
@@ -126,7 +130,7 @@ def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float)
             " there. Or leave drafthouse_gateway_name empty: then a certificate is made on the box"
         )
     found = f"no answer as it must be within {timeout_s:.0f} s: {why}; the gateway's last lines:\n{tail}"
-    return Problem(found, "TLS with a certificate that can be trusted, and an answer", do)
+    return Problem("gateway-not-ready", found, "TLS with a certificate that can be trusted, and an answer", do)
 
 
 def read_key(file: str) -> str:
@@ -135,14 +139,18 @@ def read_key(file: str) -> str:
     try:
         mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()
     except OSError as error:
-        do = "run playbooks/report.yml, which makes one"
-        raise DrafthouseError(Problem(error.strerror or str(error), "the API key", do, file)) from error
+        do = "run site.yml --tags report, which makes one"
+        raise DrafthouseError(
+            Problem("api-key-unreadable", error.strerror or str(error), "the API key", do, file)
+        ) from error
     if mode & 0o077:
         needed = "0600: only its owner may read the key"
-        raise DrafthouseError(Problem(f"mode {mode:04o}", needed, f"chmod 600 {file}", file))
+        raise DrafthouseError(Problem("api-key-exposed", f"mode {mode:04o}", needed, f"chmod 600 {file}", file))
     if not key or not key.isascii() or not key.isprintable():
         found = "nothing" if not key else "characters that no header can carry"
         raise DrafthouseError(
-            Problem(found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file)
+            Problem(
+                "api-key-invalid", found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file
+            )
         )
     return key

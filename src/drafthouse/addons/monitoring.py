@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
+from ..profiles.container import MONITORING_LABEL
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
 from .grafana import DATASOURCE, UID, dashboard
@@ -23,10 +24,13 @@ from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_f
 
 if TYPE_CHECKING:
     from ..core.documents import Json
+    from ..profiles.container import Container
     from ..profiles.resolved_types import File, Folder, Monitoring, Ports
 
 NAME = "monitoring"
 UNIT = "drafthouse-monitoring-"  # and the program's name
+# What they ask and where they listen is the box's own loopback.
+_NETWORK, _SECURITY = "host", ["no-new-privileges"]
 _PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
 _WHAT = {
     "prometheus": "Prometheus: collects the counters, records and warns",
@@ -53,26 +57,13 @@ def script_of(home: str) -> str:
 # --- the files --------------------------------------------------------------------------------------
 
 
-class WatchContainer(TypedDict):
-    """A container of the monitoring, as the role runs it; another ``definition`` is another container."""
-
-    name: str
-    image: str
-    environment: dict[str, str]
-    mounts: list[str]
-    gpus: bool
-    read_only: bool
-    tmpfs: list[str]
-    definition: str
-
-
 class MonitoringFiles(TypedDict):
     """What is put on the box: folders and files, systemd's units, the programs' ports, and containers."""
 
     entries: list[Folder | File]
     units: list[File]
     programs: Ports
-    containers: list[WatchContainer]
+    containers: list[Container]
 
 
 @dataclass(frozen=True)
@@ -121,7 +112,11 @@ def problems(settings: Settings) -> list[Problem]:
     """Return all that is wrong with the settings."""
     found = [
         Problem(
-            f"'{path}'", 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %', "correct it", at
+            "invalid-setting",
+            f"'{path}'",
+            'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %',
+            "correct it",
+            at,
         )
         for at, path in (("monitoring_home", settings.home), ("monitoring_key_file", settings.key_file))
         # Where nobody asks for a key there may be none.
@@ -132,6 +127,7 @@ def problems(settings: Settings) -> list[Problem]:
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         found.append(
             Problem(
+                "invalid-setting",
                 f"interval {pace.interval_s}, window {pace.window_s}, hold {pace.hold_s} seconds",
                 "an interval of a second or more, a window of two intervals or more, a hold of 10 seconds or more",
                 "correct it",
@@ -320,10 +316,10 @@ def _provisioned(settings: Settings) -> list[File]:
     ]
 
 
-def _containers(settings: Settings, entries: Iterable[File]) -> list[WatchContainer]:
+def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
     """Return the containers that are wanted, as the role runs them; ``entries`` has the files that they read."""
     wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
-    found: list[WatchContainer] = []
+    found: list[Container] = []
     if wished["gpu"]:
         found.append(
             {
@@ -334,10 +330,10 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[WatchContai
                     "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
                 },
                 "mounts": [f"{folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],
-                "gpus": True,
-                "read_only": False,
-                "tmpfs": [],
-                "definition": _hash(f"{name} {says}" for name, says in _DCGM_FIELDS),
+                "network": _NETWORK,
+                "gpus": ["all"],
+                "security": _SECURITY,
+                "labels": {MONITORING_LABEL: _hash(f"{name} {says}" for name, says in _DCGM_FIELDS)},
             }
         )
     if wished["grafana"]:
@@ -351,11 +347,12 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[WatchContai
                     *(f"{folder}/grafana/{name}:/etc/grafana/provisioning/{name}:ro" for name in _PROVISIONED),
                     f"{folder}/grafana/boards:/etc/drafthouse/boards:ro",
                 ],
-                "gpus": False,
+                "network": _NETWORK,
+                "security": _SECURITY,
                 "read_only": True,
                 # It keeps nothing: what it shows is made of these files at each start.
                 "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "definition": _hash(file["content"] for file in read_by_it),
+                "labels": {MONITORING_LABEL: _hash(file["content"] for file in read_by_it)},
             }
         )
     return found

@@ -18,7 +18,7 @@ ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway
 _ASK_EVERY_S = 0.5
 _ASK_S = 10.0
 _DO = {
-    ENGINE: "run playbooks/report.yml, which leaves an arm serving, and then playbooks/monitoring.yml",
+    ENGINE: "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags monitoring",
     HEALTH: "read the log of the blackbox exporter",
     NODE: "read the log of the node exporter",
     GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box says whether the driver is well",
@@ -108,7 +108,9 @@ def _look(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask
         wrong = _rules(_answer(prometheus, "rules", ask), seen)
         wrong += _targets(_answer(prometheus, "targets?state=active", ask), jobs, seen)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [Problem(f"Prometheus at {prometheus}: {error}", "one that is ready", f"read {log}")], seen
+        return [
+            Problem("monitoring-not-ready", f"Prometheus at {prometheus}: {error}", "one that is ready", f"read {log}")
+        ], seen
     if grafana:
         wrong += _grafana(grafana, ask)
     return wrong, seen
@@ -130,10 +132,22 @@ def _rules(data: _Rules, seen: Seen) -> list[Problem]:
             # "unknown" until it was evaluated for the first time.
             found = f"the rule {rule['name']} is {rule['health']}: {rule.get('lastError') or 'not evaluated yet'}"
             wrong.append(
-                Problem(found, "every rule evaluated", "please report it, with monitoring/rules.yml of the box")
+                Problem(
+                    "prometheus-rules-not-evaluated",
+                    found,
+                    "every rule evaluated",
+                    "please report it, with monitoring/rules.yml of the box",
+                )
             )
     if not seen.rules:
-        wrong.append(Problem("no rules", "those of monitoring/rules.yml", "run playbooks/monitoring.yml again"))
+        wrong.append(
+            Problem(
+                "prometheus-rules-not-evaluated",
+                "no rules",
+                "those of monitoring/rules.yml",
+                "run site.yml --tags monitoring again",
+            )
+        )
     return wrong
 
 
@@ -144,7 +158,12 @@ def _targets(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
         if target["health"] != "up":
             seen.down[job] = target.get("lastError") or "not read yet"
     return [
-        Problem(f"nothing can be read from the {job}: {why}", "a target that Prometheus reads", _DO[job])
+        Problem(
+            "prometheus-target-down",
+            f"nothing can be read from the {job}: {why}",
+            "a target that Prometheus reads",
+            _DO[job],
+        )
         for job, why in seen.down.items()
     ]
 
@@ -157,4 +176,11 @@ def _grafana(url: str, ask: Ask) -> list[Problem]:
         why = f"{status}: {text.strip()[:200]}"
     except OSError as error:
         why = str(error)
-    return [Problem(f"Grafana at {url}: {why}", "one that answers", "read `docker logs drafthouse-grafana`")]
+    return [
+        Problem(
+            "monitoring-not-ready",
+            f"Grafana at {url}: {why}",
+            "one that answers",
+            "read `docker logs drafthouse-grafana`",
+        )
+    ]

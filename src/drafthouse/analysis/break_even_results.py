@@ -43,6 +43,7 @@ def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None
     if not points:
         raise DrafthouseError(
             Problem(
+                "no-drafted-tokens",
                 "nothing in the kept results says what a drafted token costs here",
                 "both arms measured, and a speculative arm that drafted",
                 "run the profile again with -e remeasure=true",

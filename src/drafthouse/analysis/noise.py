@@ -1,12 +1,13 @@
 """Whether something else than speculation reaches as far as the effect: then nobody can say whether it pays.
 
 Four things are looked at: what the baseline differs from itself, what the starts of one arm differ by, what other work
-(or the host, by steal) took of the CPU while one arm was measured and not the other, and how often a GPU was throttled
+(or the host, by steal) took of the CPU while one arm was measured and not the other, and how long a GPU was throttled
 for heat or power. Each is turned into the factor by which it can have moved the speed-up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -92,10 +93,20 @@ def _taken(between: Sequence[Between], name: Share) -> float:
 
 
 def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
-    """Return in which share of an arm's declared groups a GPU was throttled, as it was seen at their end."""
-    groups = [group for group in groups_of(result) if group.get("group") in declared]
-    ends = [gpus for group in groups if (after := group.get("after")) and (gpus := after.get("gpus"))]
-    return sum(any(gpu.get("throttled_by") for gpu in gpus) for gpus in ends) / len(ends) if ends else 0.0
+    """Return in which share of the time of an arm's declared groups a GPU was throttled: the mean over the groups.
+
+    Of a group with no sample (it was too short, or measured by an earlier version) it counts how it was at its end.
+    """
+    sampled = {(span["round"], span["group"]): span["gpus"] for span in result.get("gpus") or []}
+    shares: list[float] = []
+    for group in groups_of(result):
+        if group.get("group") in declared:
+            seen = sampled.get((group.get("round"), group.get("group"))) or []
+            told = [share for gpu in seen if (share := gpu["throttled_share"]) is not None]
+            if not told and (after := group.get("after")):
+                told = [float(bool(gpu.get("throttled_by"))) for gpu in after.get("gpus") or []]
+            shares += [max(told)] if told else []
+    return math.fsum(shares) / len(shares) if shares else 0.0
 
 
 def _slowed(speedup: float, ahead: bool, lost: Mapping[str, float]) -> tuple[str, str, float | None]:
@@ -141,7 +152,7 @@ def _by_throttling(
     told = 100 * lost[slowed] / (1 - THROTTLED_CLOCK)
     return [
         Disturbance(
-            f"a GPU was throttled for heat or power in {told:.0f} % of the groups of {slowed}, which can have moved "
+            f"a GPU was throttled for heat or power in {told:.0f} % of the time of {slowed}, which can have moved "
             f"the speed-up by {times(factor)}",
             "look after its cooling and its power limit, then measure again",
         )

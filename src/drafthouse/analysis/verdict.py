@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..bench.gpu_text import gpu_trouble
 from ..bench.result_types import ArmResult
 from ..bench.samples import (
     Prompt,
@@ -171,6 +172,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
             *warnings_of(word, figures, groups, results, resolved, declared),
             *([late] if (late := later_first_token(clock, THRESHOLD)) else []),
             *throttled(results),
+            *gpu_trouble(results),
         ],
         "threshold": THRESHOLD,
         "confidence": CONFIDENCE,

@@ -78,6 +78,7 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
             if kind in kinds:
                 problems.append(
                     Problem(
+                        "duplicate-name",
                         f"the kind '{kind}' twice",
                         "each kind in one suite",
                         "choose one of the suites, or rename the kind",
@@ -88,7 +89,13 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
     for kind in options.kinds:
         if kind not in kinds:
             problems.append(
-                Problem(f"no kind '{kind}'", f"one of: {', '.join(kinds)}", did_you_mean(kind, kinds), "kinds")
+                Problem(
+                    "no-such-category",
+                    f"no kind '{kind}'",
+                    f"one of: {', '.join(kinds)}",
+                    did_you_mean(kind, kinds),
+                    "kinds",
+                )
             )
     if problems:
         raise DrafthouseError(problems)

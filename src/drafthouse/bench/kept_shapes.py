@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .sweep.ladder_types import Ladder
 
 _TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
+_MUST_NUMBER = Value(float, required=True, null=True)
 _COUNT = Value(int, null=True, low=0)
 _SOME = Value(int, null=True, low=0, high=1_000_000)
 _TEXTS, _NUMBERS = List(_TEXT, null=True), List(_NUMBER, null=True)
@@ -48,6 +49,7 @@ _POWER = _open(
         "energy_above_idle_j": _NUMBER,
         "seconds": _NUMBER,
         "output_tokens": _COUNT,
+        "j_per_output_token": _NUMBER,
     }
 )
 _DRAFTING: dict[str, Shape] = {
@@ -96,6 +98,23 @@ _MACHINE = _open(
         ),
     }
 )
+_GPUS_MEASURED = List(
+    Map(
+        {
+            "index": Value(int, required=True, low=0),
+            **dict.fromkeys(("uuid", "name"), Value(str, required=True)),
+            "samples": Value(int, required=True, low=0),
+            **dict.fromkeys(("sm_clock_median_mhz", "sm_clock_min_mhz"), _MUST_NUMBER),
+            **dict.fromkeys(("memory_clock_median_mhz", "temperature_max_c", "power_median_w"), _MUST_NUMBER),
+            **dict.fromkeys(("utilization_median_percent", "memory_used_max_bytes", "throttled_share"), _MUST_NUMBER),
+            "reasons": Table(Value(float, low=0), required=True),
+            "error": Value(str, required=True, null=True),
+        },
+        required=True,
+        others=True,
+    ),
+    required=True,
+)
 _SCORED = _rows(
     {
         "group": _TEXT,
@@ -125,6 +144,7 @@ RESULT = Map(
         "engine": _open({"id": _TEXT, "name": _TEXT, "runtime": _TEXT, "ready_s": _NUMBER}),
         "settings": _open({"concurrency": _SOME, "first_round": _SOME, "temperatures": _NUMBERS, "ignore_eos": _FLAG}),
         "power": _POWER,
+        "gpus": List(Map({"round": _SOME, "group": _TEXT, "gpus": _GPUS_MEASURED}, others=True), null=True),
         "suites": _TEXTS,
         "notes": _TEXTS,
         "tokenizer": _open({"error": _TEXT}),
@@ -211,7 +231,10 @@ RESOLVED = Map(
         "prompts": Table(Table(_TEXT), null=True),
         "suites": Table(_SUITE, null=True),
         "warnings": _TEXTS,
-        "site": _open({"box_kind": _TEXT, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}),
+        # box_kind: of results before manage_host.
+        "site": _open(
+            {"box_kind": _TEXT, "manage_host": _FLAG, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}
+        ),
     },
     others=True,
 )

@@ -1,59 +1,28 @@
 """The state of the machine around a measurement: what else could explain a number.
 
-Reads `/proc`, `/sys` and `nvidia-smi` where there is one; the standard library only. What a machine does
-not tell is None. Units stand in the names.
+Reads `/proc`, `/sys` and, where a run has GPUs, their driver (`nvml.py`). What a machine does not tell is None. Units
+stand in the names.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..core.procfs import listeners
 
 if TYPE_CHECKING:
-    from .machine_types import Between, BusyProcess, GpuFacts, GpuProcess, MachineFacts
+    from .machine_types import Between, BusyProcess, MachineFacts
+    from .nvml import Nvml
 
 #: A process above this share of one core counts as busy.
 BUSY_PERCENT = 5.0
-#: How long nvidia-smi may take; it is slow on boxes with many GPUs and without persistence mode.
-NVIDIA_SMI_TIMEOUT_S = 20.0
-
-_MIB = 1024 * 1024
-# Fields that every nvidia-smi since branch 470 knows: one unknown field fails the whole query.
-_GPU_FIELDS = {
-    "index": "index",
-    "name": "name",
-    "uuid": "uuid",
-    "driver_version": "driver_version",
-    "performance_state": "pstate",
-    "temperature_c": "temperature.gpu",
-    "power_w": "power.draw",
-    "power_limit_w": "power.limit",
-    "sm_clock_mhz": "clocks.sm",
-    "sm_clock_max_mhz": "clocks.max.sm",
-    "memory_clock_mhz": "clocks.mem",
-    "memory_used_bytes": "memory.used",
-    "memory_total_bytes": "memory.total",
-    "utilization_percent": "utilization.gpu",
-}
-# Asked apart, for a driver that does not know it fails the query. Bits of NVML (nvmlClocksEventReasons).
-_THROTTLE_FIELD = "clocks_throttle_reasons.active"
-_THROTTLED_BY = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-_GPU_TEXTS = {"name", "uuid", "driver_version", "performance_state"}
 
 
 @dataclass(frozen=True)
@@ -79,12 +48,14 @@ class MachineState:
     """The CPU package's energy counter, where it is readable."""
 
 
-def read_machine(root: Path = Path("/")) -> MachineState:
-    """Return the machine's state now; ``root`` is where `/proc` and `/sys` are found. Never raises."""
+def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineState:
+    """Return the machine's state now, with the GPUs of ``nvml``. Never raises.
+
+    ``root`` is where `/proc` and `/sys` are found.
+    """
     load = _text(root / "proc/loadavg").split()
     memory = _key_values(root / "proc/meminfo")
     mhz = _mhz(root)
-    gpus, gpu_processes = read_gpus()
     swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
     facts: MachineFacts = {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -105,8 +76,8 @@ def read_machine(root: Path = Path("/")) -> MachineState:
             "available_bytes": memory.get("MemAvailable"),
             "swap_used_bytes": swap_total - swap_free if swap_total is not None and swap_free is not None else None,
         },
-        "gpus": gpus,
-        "gpu_processes": gpu_processes,
+        "gpus": nvml.facts() if nvml else [],
+        "gpu_processes": nvml.processes() if nvml else [],
     }
     return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
 
@@ -169,84 +140,6 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
         found |= children
         grown = bool(children)
     return found
-
-
-def read_gpus() -> tuple[list[GpuFacts], list[GpuProcess]]:
-    """Return the GPUs and the processes on them, from nvidia-smi; two empty lists without one."""
-    if not shutil.which("nvidia-smi"):
-        return [], []
-    gpus = _nvidia_smi(f"--query-gpu={','.join(_GPU_FIELDS.values())}")
-    apps = _nvidia_smi("--query-compute-apps=gpu_uuid,pid,process_name,used_memory")
-    throttled = parse_throttling(_nvidia_smi(f"--query-gpu=index,{_THROTTLE_FIELD}"))
-    return [gpu | {"throttled_by": throttled.get(gpu["index"])} for gpu in parse_gpus(gpus)], parse_gpu_processes(apps)
-
-
-def parse_gpus(text: str) -> list[GpuFacts]:
-    """Return the GPUs in nvidia-smi's CSV (no header, no units; MiB, MHz, W, degrees Celsius)."""
-    gpus = []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if len(values) != len(_GPU_FIELDS):
-            continue
-        gpu = {
-            name: value if name in _GPU_TEXTS else _quantity(value, name)
-            for name, value in zip(_GPU_FIELDS, values, strict=True)
-        }
-        gpus.append(cast("GpuFacts", gpu))
-    return gpus
-
-
-def parse_throttling(text: str) -> dict[int, list[str]]:
-    """Return by index what keeps each GPU's clocks down for heat or for want of power, from nvidia-smi's CSV.
-
-    Its power limit (0x04) is not among them: most GPUs run at it while they work. A GPU that does not tell is left out.
-    """
-    found: dict[int, list[str]] = {}
-    for line in text.splitlines():
-        index, _, bits = (part.strip() for part in line.partition(","))
-        try:
-            found[int(index)] = [name for bit, name in _THROTTLED_BY.items() if int(bits, 16) & bit]
-        except ValueError:
-            continue
-    return found
-
-
-def parse_gpu_processes(text: str) -> list[GpuProcess]:
-    """Return the compute processes in nvidia-smi's CSV; a process name may hold commas."""
-    found: list[GpuProcess] = []
-    for line in text.splitlines():
-        values = [value.strip() for value in line.split(",")]
-        if len(values) < 4 or not values[1].isdigit():
-            continue
-        name = ", ".join(values[2:-1])
-        memory = _quantity(values[-1], "memory_used_bytes")
-        found.append({"gpu_uuid": values[0], "pid": int(values[1]), "name": name, "memory_used_bytes": memory})
-    return found
-
-
-def _nvidia_smi(query: str) -> str:
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=NVIDIA_SMI_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _quantity(text: str, name: str) -> float | int | None:
-    """Return a number from nvidia-smi, or None for `[N/A]` and its like; memory becomes bytes."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if name.endswith("_bytes"):
-        return int(value * _MIB)
-    return int(value) if value.is_integer() else value
 
 
 def _text(path: Path) -> str:

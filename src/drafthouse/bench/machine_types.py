@@ -29,24 +29,57 @@ class MemoryFacts(TypedDict):
     swap_used_bytes: int | None
 
 
-class GpuFacts(TypedDict):
-    """A GPU as nvidia-smi tells of it; None where it does not."""
+class GpuReading(TypedDict):
+    """What a GPU does at a moment; None for what it does not tell. ``error``: the driver has lost it.
 
-    index: int
-    name: str
-    uuid: str
-    driver_version: str
-    performance_state: str
+    ``clock_reasons`` are what keeps its clocks where they are, by the names of `nvml.py`.
+    """
+
     temperature_c: float | None
     power_w: float | None
-    power_limit_w: float | None
     sm_clock_mhz: float | None
-    sm_clock_max_mhz: float | None
     memory_clock_mhz: float | None
     memory_used_bytes: int | None
     memory_total_bytes: int | None
     utilization_percent: float | None
+    clock_reasons: NotRequired[list[str] | None]
+    error: NotRequired[str]
+
+
+class GpuFacts(GpuReading):
+    """A GPU and what it does at a moment, as its driver tells; None where it does not."""
+
+    index: int
+    name: str
+    uuid: str
+    driver_version: str | None
+    performance_state: str | None
+    power_limit_w: float | None
+    sm_clock_max_mhz: float | None
     throttled_by: NotRequired[list[str] | None]
+
+
+class GpuMeasured(TypedDict):
+    """What a GPU did while an arm answered: of so many ``samples``, those of the turns of other arms left out.
+
+    ``throttled_share`` is the share of them in which heat or want of power kept the clocks down; ``reasons`` has the
+    share of each reason for a clock, its power limit (which is no fault) among them. ``error``: it was lost meanwhile.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    samples: int
+    sm_clock_median_mhz: float | None
+    sm_clock_min_mhz: float | None
+    memory_clock_median_mhz: float | None
+    temperature_max_c: float | None
+    power_median_w: float | None
+    utilization_median_percent: float | None
+    memory_used_max_bytes: float | None
+    throttled_share: float | None
+    reasons: dict[str, float]
+    error: str | None
 
 
 class GpuProcess(TypedDict):

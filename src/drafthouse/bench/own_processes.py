@@ -1,16 +1,14 @@
-"""Which processes are meant to be busy while a step is measured."""
+"""What of a measurement is on this machine: its engines, and the processes that are meant to be busy meanwhile."""
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from .client import Endpoint
 from .machine_state import MachineState, engine_pids, read_cpu
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -26,5 +24,19 @@ def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
 
 def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
     """Return the engines' processes, of those that are asked on this machine and may be looked at."""
-    here = [one for one in endpoints if (urlsplit(one.base_url).hostname or "") in _LOOPBACK]
-    return own_pids(here, read_cpu()) - {os.getpid()}
+    return own_pids(served_here(endpoints), read_cpu()) - {os.getpid()}
+
+
+def served_here(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """Return those whose address is one of this machine; a tunnel's end counts as the server."""
+    return [one for one in endpoints if _is_here(urlsplit(one.base_url).hostname or "")]
+
+
+def _is_here(host: str) -> bool:
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as bound:
+            bound.bind(place)  # any port: only an address of this machine can be had
+    except OSError:
+        return False
+    return True

@@ -5,12 +5,11 @@ an arm that has its turn between those of another one is charged for its own tur
 with the engines loaded and nobody asking: the part that is there whether speculation is on or off.
 
 What stands behind the numbers: a GPU's counter covers the card (chip, memory, board), not the host's CPU,
-fans and power supply; a meter at the plug reads more. On a box whose GPUs serve others too, theirs is in it.
+fans and power supply; a meter at the plug reads more. What others do on the same GPUs is in it.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .power_sources import LIBRARY, Nvml, NvmlCounter, Rapl, Source, Unreadable, nvml_power, smi_power
+from .nvml import Nvml, Unreadable
+from .power_sources import NvmlCounter, NvmlPower, Rapl, Source
 
 if TYPE_CHECKING:
     import aiohttp
@@ -98,34 +98,18 @@ class Meter:
         self._source, self.why, self.idle_w = None, why, None
 
 
-def open_meter(root: Path = Path("/"), library: str = LIBRARY, program: str = "nvidia-smi") -> Meter:
-    """Return a meter on the best source of this machine: GPUs' counters, GPUs' power, nvidia-smi, the CPU's counter."""
-    reasons: list[str] = []
-    try:
-        nvml = Nvml(library)
-    except Unreadable as error:
-        reasons.append(str(error))
-    else:
-        choices: tuple[Callable[[Nvml], Source], ...] = (NvmlCounter, nvml_power)
-        for choose in choices:
-            try:
-                return Meter(choose(nvml))
-            except Unreadable as error:
-                reasons.append(str(error))
-        nvml.close()
-    others: tuple[Callable[[], Source], ...] = (lambda: smi_power(program), lambda: Rapl(root))
-    for last in others:
+def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
+    """Return a meter on the best source that is there: the counters of a run's GPUs, their power, the CPU's counter."""
+    choices: list[Callable[[], Source]] = [lambda: Rapl(root)]
+    reasons = [nvml.why] if nvml.why else []
+    if nvml.gpus:
+        choices = [lambda: NvmlCounter(nvml), lambda: NvmlPower(nvml), *choices]
+    for choose in choices:
         try:
-            return Meter(last())
+            return Meter(choose())
         except Unreadable as error:
             reasons.append(str(error))
     return Meter(None, "; ".join(reasons))
-
-
-@functools.cache
-def shared_meter() -> Meter:
-    """Return the one meter of this process."""
-    return open_meter()
 
 
 def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
@@ -149,16 +133,21 @@ class Tally:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._before: Reading | None = None
+        self._began_s = 0.0
         self.spans: list[EnergySpan] = []
+        self.turns: list[tuple[float, float]] = []
+        """From when to when the arm answered, in seconds of `time.monotonic`."""
         self.lost = False
 
     def __enter__(self) -> Tally:
         """Begin a span."""
         self._before = self._meter.read()
+        self._began_s = time.monotonic()
         return self
 
     def __exit__(self, *error: object) -> None:
         """End it."""
+        self.turns.append((self._began_s, time.monotonic()))
         span = spent(self._meter, self._before, self._meter.read())
         if span:
             self.spans.append(span)
@@ -177,11 +166,12 @@ class Tally:
         }
 
 
-def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None) -> Power:
+def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
     """Return a result's `power` from spans and the meter's facts: watts, joules, seconds.
 
     mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, the idle power being the
-    one that was noted before each span. All numbers are None, and `why` says it, where a span is missing.
+    one that was noted before each span; j_per_output_token is of all the energy. All numbers are None, and `why`
+    says it, where a span is missing.
     """
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
     known = [span for span in spans if span]
@@ -203,14 +193,15 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None) -> Po
         "mean_w": energy / seconds if energy is not None and seconds else None,
         "idle_w": idle_j / seconds if idle_j is not None and seconds else facts["idle_w"],
         "energy_above_idle_j": energy - idle_j if energy is not None and idle_j is not None else None,
+        "j_per_output_token": energy / output_tokens if energy is not None and output_tokens else None,
     }
 
 
 class PowerBeside:
     """Reads the meter before and after one step of the ladder; what it returns is laid over the step."""
 
-    def __init__(self, meter: Meter | None = None) -> None:
-        self._meter = meter or shared_meter()
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
         self._before: Reading | None = None
         self._after: Reading | None = None
 

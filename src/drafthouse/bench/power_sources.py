@@ -1,33 +1,19 @@
-"""Where the energy that a machine uses can be read: NVIDIA's library, nvidia-smi, or the CPU's own counter.
+"""Where the energy that a machine uses can be read: its GPUs' counters, their power, or the CPU's own counter.
 
 A source counts joules up for each device, so that what was used between two moments is a difference.
-Standard library only: NVML is spoken to through ctypes, as its package for Python is one more thing to
-install on a box that has the library anyway (it comes with the driver, also inside containers).
 """
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-LIBRARY = "libnvidia-ml.so.1"
+from .nvml import Nvml, Unreadable
+
 #: How often power is read where there is no counter of energy, in seconds.
 SAMPLE_S = 0.1
-#: How long nvidia-smi may take to its first line.
-FIRST_LINE_S = 10.0
-
-_NVML_OK = 0
-_NAME_BYTES = 96
-
-
-class Unreadable(Exception):
-    """A source that this machine has not, with the reason as its text."""
 
 
 class Source(Protocol):
@@ -45,64 +31,7 @@ class Source(Protocol):
         """Return what each device has used since some moment in the past; raises Unreadable."""
 
     def close(self) -> None:
-        """Let go of library, thread or process."""
-
-
-class Nvml:
-    """NVIDIA's management library: the energy counter of each GPU, and its power."""
-
-    def __init__(self, library: str = LIBRARY) -> None:
-        try:
-            self._library = ctypes.CDLL(library)
-        except OSError as error:
-            raise Unreadable(f"no NVIDIA driver's library ({library})") from error
-        self._call("nvmlInit_v2")
-        count = ctypes.c_uint()
-        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        self._handles: list[ctypes.c_void_p] = []
-        for index in range(count.value):
-            handle = ctypes.c_void_p()
-            self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-            self._handles.append(handle)
-        if not self._handles:
-            raise Unreadable("the NVIDIA driver shows no GPU")
-        self.devices = tuple(self._name(handle) for handle in self._handles)
-
-    def energy_j(self) -> tuple[float, ...]:
-        """Return each GPU's energy since the driver was loaded (millijoules in NVML); Volta and newer."""
-        found = []
-        for handle in self._handles:
-            value = ctypes.c_ulonglong()
-            self._call("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(value))
-            found.append(value.value / 1000)
-        return tuple(found)
-
-    def power_w(self) -> tuple[float, ...]:
-        """Return each GPU's power (milliwatts in NVML; averaged over a second by Ampere and newer)."""
-        found = []
-        for handle in self._handles:
-            value = ctypes.c_uint()
-            self._call("nvmlDeviceGetPowerUsage", handle, ctypes.byref(value))
-            found.append(value.value / 1000)
-        return tuple(found)
-
-    def close(self) -> None:
-        """End the session with the driver."""
-        with suppress(Unreadable):
-            self._call("nvmlShutdown")
-
-    def _name(self, handle: ctypes.c_void_p) -> str:
-        text = ctypes.create_string_buffer(_NAME_BYTES)
-        self._call("nvmlDeviceGetName", handle, text, ctypes.c_uint(_NAME_BYTES))
-        return text.value.decode("utf-8", "replace")
-
-    def _call(self, name: str, *arguments: object) -> None:
-        try:
-            code = getattr(self._library, name)(*arguments)
-        except AttributeError as error:
-            raise Unreadable(f"the driver's library has no {name}") from error
-        if code != _NVML_OK:
-            raise Unreadable(f"{name} failed with NVML's code {code}")
+        """Let go of what it holds."""
 
 
 class NvmlCounter:
@@ -113,28 +42,27 @@ class NvmlCounter:
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
         self._nvml.energy_j()  # a GPU without the counter says so here
-        self.devices = nvml.devices
+        self.devices = tuple(gpu.name for gpu in nvml.gpus)
 
     def joules(self) -> tuple[float, ...]:
         """Return the counters."""
         return self._nvml.energy_j()
 
     def close(self) -> None:
-        """Let go of the library."""
-        self._nvml.close()
+        """Nothing is held."""
 
 
-class Integrated:
-    """Energy from power that is read again and again: a thread adds up watts times seconds."""
+class NvmlPower:
+    """The GPUs' power, read again and again where they have no counter: a thread adds up watts times seconds."""
 
-    def __init__(
-        self, name: str, devices: Sequence[str], read: Callable[[], tuple[float, ...]], let_go: Callable[[], None]
-    ) -> None:
-        self.name, self.devices = name, tuple(devices)
-        self._read, self._let_go = read, let_go
+    name = "NVML's power, added up"
+
+    def __init__(self, nvml: Nvml) -> None:
+        self.devices = tuple(gpu.name for gpu in nvml.gpus)
+        self._read = nvml.power_w
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._watts = read()
+        self._watts = self._read()
         self._at_s = time.monotonic()
         self._joules = [0.0] * len(self.devices)
         self._error: Unreadable | None = None
@@ -152,7 +80,6 @@ class Integrated:
         """End the thread."""
         self._ended.set()
         self._thread.join(timeout=2)
-        self._let_go()
 
     def _run(self) -> None:
         while not self._ended.wait(SAMPLE_S) and self._error is None:
@@ -171,72 +98,6 @@ class Integrated:
             for place, (before, after) in enumerate(zip(self._watts, watts, strict=True)):
                 self._joules[place] += seconds * (before + after) / 2
             self._watts, self._at_s = watts, now
-
-
-def nvml_power(nvml: Nvml) -> Integrated:
-    """Return a source for GPUs without a counter of energy."""
-    return Integrated("NVML's power, added up", nvml.devices, nvml.power_w, nvml.close)
-
-
-class _Smi:
-    """A running nvidia-smi that prints the GPUs' power, a line a GPU, several times a second."""
-
-    def __init__(self, program: str) -> None:
-        words = [program, "--query-gpu=index,name,power.draw", "--format=csv,noheader,nounits", "-lms"]
-        try:
-            self._process = subprocess.Popen(
-                [*words, str(int(SAMPLE_S * 1000))],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        except OSError as error:
-            raise Unreadable("no nvidia-smi") from error
-        self.names: dict[int, str] = {}
-        self._watts: dict[int, float] = {}
-        self._first = threading.Event()
-        threading.Thread(target=self._follow, name="nvidia-smi", daemon=True).start()
-        if not self._first.wait(FIRST_LINE_S) or not self._watts:
-            self.close()
-            raise Unreadable("nvidia-smi tells no power")
-
-    def power_w(self) -> tuple[float, ...]:
-        """Return the last reading of each GPU."""
-        if self._process.poll() is not None:
-            raise Unreadable("nvidia-smi ended")
-        return tuple(self._watts[index] for index in sorted(self._watts))
-
-    def close(self) -> None:
-        """End the program."""
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=2)
-
-    def _follow(self) -> None:
-        assert self._process.stdout is not None
-        heard: set[str] = set()
-        for line in self._process.stdout:
-            index, _, rest = (part.strip() for part in line.partition(","))
-            name, _, watts = (part.strip() for part in rest.rpartition(","))
-            # A GPU that is heard again says that all of them were.
-            if index in heard:
-                self._first.set()
-            heard.add(index)
-            try:
-                number, value = int(index), float(watts)
-            except ValueError:
-                continue  # `[N/A]`: this GPU tells no power
-            self.names[number] = name
-            self._watts[number] = value
-        self._first.set()
-
-
-def smi_power(program: str = "nvidia-smi") -> Integrated:
-    """Return a source where the library cannot be loaded and the program can be run."""
-    smi = _Smi(program)
-    names = [smi.names[index] for index in sorted(smi.names)]
-    return Integrated("nvidia-smi's power, added up", names, smi.power_w, smi.close)
 
 
 class Rapl:

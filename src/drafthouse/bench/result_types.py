@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
     from ..prompts.suite_types import Gate
-    from .machine_types import Disturbance, StepMachine, Waited
+    from .machine_types import Disturbance, GpuMeasured, StepMachine, Waited
     from .outcome import Status
     from .output_scoring import ScoredAnswer, Scoring, ScoringTotal, TokenIds
 
@@ -137,6 +137,14 @@ class PowerSpan(TypedDict):
     span: EnergySpan | None
 
 
+class GpuSpan(TypedDict):
+    """What the GPUs did while a group was answered."""
+
+    round: int
+    group: str
+    gpus: list[GpuMeasured]
+
+
 class PowerMeter(TypedDict):
     """The meter: what it reads or why it reads nothing, its devices, and the power of the idle machine in W."""
 
@@ -182,6 +190,7 @@ class StepArm(TypedDict):
     spans: list[Span]
     counters: list[CounterReading]
     power: list[PowerSpan]
+    gpus: list[GpuSpan]
     tokenizer: TokenizerUse
     token_ids: list[TokenIds]
     warmup: WarmUp
@@ -254,6 +263,7 @@ class Power(TypedDict):
     energy_above_idle_j: NotRequired[float | None]
     seconds: NotRequired[float | None]
     output_tokens: NotRequired[int | None]
+    j_per_output_token: NotRequired[float | None]
 
 
 class Speeds(TypedDict):
@@ -355,4 +365,5 @@ class ArmResult(Numbers, ArmExtras):
     scored: list[ScoredAnswer]
     scoring: ScoringTotal | None
     machine: StepMachine
+    gpus: list[GpuSpan]
     requests: list[Request]

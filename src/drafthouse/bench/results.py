@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,6 +17,7 @@ from ..core.format import count
 from ..core.step_clock import begun_s
 from ..core.table import aligned
 from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
+from .gpu_text import gpu_lines, gpu_trouble
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
 from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         CounterReading,
         Counts,
         EngineSeen,
+        GpuSpan,
         Head,
         Latencies,
         Measured,
@@ -103,6 +105,7 @@ def assemble(
     spans: list[Span] = []
     counters: list[CounterReading] = []
     power: list[PowerSpan] = []
+    gpus: list[GpuSpan] = []
     for step in parts:
         later_s = begun(step) - begun(parts[0])
         measured = step["arms"][arm]
@@ -110,6 +113,7 @@ def assemble(
         spans += measured["spans"]
         counters += measured["counters"]
         power += measured.get("power", [])
+        gpus += measured.get("gpus", [])
     meter = parts[-1].get("power_meter")
     settings = parts[0]["settings"]
     head: Head = {
@@ -128,7 +132,11 @@ def assemble(
                 [one for one in counters if one["group"] == name],
                 None,
             ),
-            "power": power_of([one["span"] for one in power if one["group"] == name], meter),
+            "power": power_of(
+                [one["span"] for one in power if one["group"] == name],
+                meter,
+                _output_tokens(one for one in requests if one["group"] == name),
+            ),
         }
         for name in dict.fromkeys(str(span["group"]) for span in spans)
     }
@@ -139,7 +147,7 @@ def assemble(
         "key": key,
         **head,
         **_numbers(requests, spans, counters, log),
-        "power": power_of([one["span"] for one in power], meter),
+        "power": power_of([one["span"] for one in power], meter, _output_tokens(requests)),
         "reasoning": _reasoning(requests),
         "rounds": len({span["round"] for span in spans}),
         "groups": groups,
@@ -158,6 +166,7 @@ def assemble(
             "after": parts[-1]["machine"]["after"],
             "groups": [group for step in parts for group in step["machine"]["groups"]],
         },
+        "gpus": gpus,
         "requests": requests,
         **(more or {}),
     }
@@ -174,7 +183,7 @@ def _numbers(
     good = [request for request in requests if request["status"] == OK]
     duration = math.fsum(span["duration_s"] for span in spans)
     tokens_in = sum(request["input_tokens"] or 0 for request in good)
-    tokens_out = sum(request["output_tokens"] or 0 for request in good)
+    tokens_out = _output_tokens(requests)
     return {
         "num_prompts": len(requests),
         "duration": duration,
@@ -194,6 +203,11 @@ def _numbers(
         **_latencies(good),
         **acceptance_of(requests, counters, log),
     }
+
+
+def _output_tokens(requests: Iterable[Request]) -> int:
+    """Return the output tokens of the whole answers."""
+    return sum(request["output_tokens"] or 0 for request in requests if request["status"] == OK)
 
 
 def _latencies(good: Sequence[Request]) -> Latencies:
@@ -263,7 +277,8 @@ def summary_lines(result: ArmResult) -> list[str]:
     ]
     lines += _without_tpot_lines(result)
     lines += [f"Throttled: {said}." for said in throttled({result["arm"]: result})]
-    lines += _power_lines(result)
+    lines += [*_power_lines(result), *gpu_lines(result)]
+    lines += [f"Throttled: {said}." for said in gpu_trouble({result["arm"]: result})]
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
         lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache: TTFT profits.")
@@ -272,11 +287,11 @@ def summary_lines(result: ArmResult) -> list[str]:
 
 def _power_lines(result: ArmResult) -> list[str]:
     """Return what was used of power, where it could be read."""
-    power, tokens = result.get("power"), result["total_output_tokens"]
-    if not power or power["energy_j"] is None or not tokens:
+    power = result.get("power")
+    if not power or (joules := power.get("j_per_output_token")) is None:
         return []
     idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
-    each = f"{_show(power['energy_j'] / tokens)} J for each output token"
+    each = f"{_show(joules)} J for each output token"
     return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
 
 

@@ -84,6 +84,7 @@ def stood_still(why: str, under_way: str) -> StoodStill:
     """Return the error for a measurement that was given up; ``under_way`` says which requests waited."""
     return StoodStill(
         Problem(
+            "measurement-stalled",
             f"{why}, while {under_way}",
             "engines, a client and a machine that go on until the end of a step",
             "let it go on (kill -CONT), keep the machine awake, then run again: finished steps are kept",

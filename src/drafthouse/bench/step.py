@@ -25,10 +25,11 @@ from ..engines.registry import DIALECTS
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
 from .foreign_traffic import clock_jump, counted, foreign, read_clocks, settled
 from .groups import Group, StepOptions, plan_groups
-from .machine_state import between, read_machine
+from .instruments import Instruments, instruments
+from .machine_state import MachineState, between, read_machine
 from .output_scoring import token_ids_of
 from .own_processes import engines_here, own_pids
-from .power import Tally, shared_meter
+from .power import Tally
 from .spec_metrics import count_tokens, read_counters, unreadable
 from .standstill import stood_still, until_something_stands
 from .usage_check import TOKENIZED, may_be_tokenized
@@ -83,9 +84,10 @@ def run_step(
     options: StepOptions,
     on_progress: Tell = lambda event: None,
     on_stopped: Stopped = lambda step: None,
+    gpus: Sequence[str] = (),
 ) -> StepResult:
     """Measure a step and return it as plain data; see `measure_step`."""
-    return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped))
+    return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped, gpus))
 
 
 async def measure_step(
@@ -94,6 +96,7 @@ async def measure_step(
     options: StepOptions,
     on_progress: Tell = lambda event: None,
     on_stopped: Stopped = lambda step: None,
+    gpus: Sequence[str] = (),
 ) -> StepResult:
     """Measure a step and return it as plain data.
 
@@ -104,29 +107,30 @@ async def measure_step(
     DrafthouseError when the plan is wrong, or when an arm answers no warm-up request at all, and StoodStill when an
     engine, this process or the machine stood still meanwhile. Requests that fail while measuring are counted in the
     step and raise nothing. When it is interrupted or stood still, ``on_stopped`` gets the step with the requests that
-    had ended, and ``incomplete`` in it.
+    had ended, and ``incomplete`` in it. ``gpus`` are read meanwhile, see `nvml.open_nvml`.
     """
     groups = plan_groups(suites, options)
     warmups = options.concurrency if options.warmups is None else options.warmups
     names = [str(suite["name"]) for suite in suites]
-    step = _Step(endpoints, options, groups, warmups, on_progress, names)
-    async with open_session(options.timeout_s) as session:
-        beat = asyncio.create_task(step.heartbeat())
-        watching = asyncio.create_task(until_something_stands(lambda: engines_here(endpoints)))
-        measuring = asyncio.create_task(step.measure(session))
-        try:
-            await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not watching.done():
-                return await measuring
-            on_stopped(step.so_far())
-            raise stood_still(watching.result(), step.under_way())
-        except asyncio.CancelledError:
-            on_stopped(step.so_far())
-            raise
-        finally:
-            for task in (beat, watching, measuring):
-                task.cancel()
-            await asyncio.gather(measuring, return_exceptions=True)
+    with instruments(endpoints, gpus) as held:
+        step = _Step(endpoints, options, groups, warmups, on_progress, names, held)
+        async with open_session(options.timeout_s) as session:
+            beat = asyncio.create_task(step.heartbeat())
+            watching = asyncio.create_task(until_something_stands(lambda: engines_here(endpoints)))
+            measuring = asyncio.create_task(step.measure(session))
+            try:
+                await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
+                if not watching.done():
+                    return await measuring
+                on_stopped(step.so_far())
+                raise stood_still(watching.result(), step.under_way())
+            except asyncio.CancelledError:
+                on_stopped(step.so_far())
+                raise
+            finally:
+                for task in (beat, watching, measuring):
+                    task.cancel()
+                await asyncio.gather(measuring, return_exceptions=True)
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,7 @@ class _Step:
         warmups: int,
         on_progress: Tell,
         suites: list[str],
+        held: Instruments,
     ) -> None:
         self.endpoints = list(endpoints)
         self.suites = suites
@@ -156,7 +161,7 @@ class _Step:
         self.groups = groups
         self.warmups = warmups
         self.on_progress = on_progress
-        self.meter = shared_meter()
+        self.nvml, self.meter, self.sampler = held.nvml, held.meter, held.sampler
         self.zero_s = time.perf_counter()
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
@@ -175,6 +180,7 @@ class _Step:
                 "spans": [],
                 "counters": [],
                 "power": [],
+                "gpus": [],
                 "tokenizer": {"error": None},
                 "token_ids": [],
                 "warmup": {"sent": 0, "failed": 0, "error": None},
@@ -186,14 +192,17 @@ class _Step:
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
         self.zero_s = time.perf_counter()
-        self.before = (await asyncio.to_thread(read_machine)).facts
+        self.before = (await self.read_machine()).facts
         await asyncio.to_thread(self.meter.measure_idle)
         for endpoint in self.endpoints:
             await self.warm_up(session, endpoint)
         self.measuring_since_s = time.perf_counter()
         for group in self.groups:
             self.machine.append(await self.measure_group(session, group))
-        return self.as_data((await asyncio.to_thread(read_machine)).facts)
+        return self.as_data((await self.read_machine()).facts)
+
+    async def read_machine(self) -> MachineState:
+        return await asyncio.to_thread(read_machine, nvml=self.nvml)
 
     def as_data(self, after: MachineFacts) -> StepResult:
         """Return what was measured; ``after`` is the state of the machine at the end."""
@@ -251,6 +260,7 @@ class _Step:
         if warmed["failed"] == warmed["sent"]:
             raise DrafthouseError(
                 Problem(
+                    "request-failed",
                     f"{warmed['error']}",
                     "a server that answers chat requests",
                     "look at the engine's last log lines, and at the address, the key and the model's name",
@@ -259,7 +269,7 @@ class _Step:
             )
 
     async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> GroupMachine:
-        state = await asyncio.to_thread(read_machine)
+        state = await self.read_machine()
         before = await self.read_counters(session)
         clocks = read_clocks()
         # Every second group begins with the other arm, and every second round too.
@@ -268,6 +278,7 @@ class _Step:
         self.going = _Going(group, before, {endpoint.arm: [] for endpoint in endpoints})
         self.text = f"{group.key}, round {group.round}"
         used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
+        self.sampler.forget()
         if self.options.concurrency == 1 and len(endpoints) > 1:
             for place, ask in enumerate(group.asks):
                 for endpoint in self.in_turn(place + group.round):
@@ -283,12 +294,14 @@ class _Step:
                     )
         jump = clock_jump(clocks, read_clocks())
         after = await self.read_counters(session)
-        state_after = await asyncio.to_thread(read_machine)
+        state_after = await self.read_machine()
         self.going = None
         for endpoint in self.endpoints:
             self.keep(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
-            power = self.arms[endpoint.arm]["power"]
-            power.append({"round": group.round, "group": group.key, "span": used[endpoint.arm].total()})
+            arm, turns = self.arms[endpoint.arm], used[endpoint.arm]
+            arm["power"].append({"round": group.round, "group": group.key, "span": turns.total()})
+            if seen := self.sampler.measured(turns.turns):
+                arm["gpus"].append({"round": group.round, "group": group.key, "gpus": seen})
         self.look_for_others(group, before, after)
         await self.tokenize(session)
         return {

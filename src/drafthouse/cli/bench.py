@@ -118,7 +118,13 @@ def read_key(path: Path | None) -> str | None:
         return path.read_text(encoding="utf-8").strip() or None
     except OSError as error:
         raise DrafthouseError(
-            Problem(str(error), "a file with the key", "correct the path or the file's rights", "--api-key-file")
+            Problem(
+                "api-key-unreadable",
+                str(error),
+                "a file with the key",
+                "correct the path or the file's rights",
+                "--api-key-file",
+            )
         ) from error
 
 
@@ -126,12 +132,22 @@ def check_before(given: argparse.Namespace) -> None:
     """Raise DrafthouseError with all that would only fail after the measurement, or fail unclearly."""
     problems = []
     if not given.base_url.startswith(("http://", "https://")):
-        problems.append(Problem(given.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url"))
+        problems.append(
+            Problem("invalid-option", given.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url")
+        )
     if given.result and not given.result.parent.is_dir():
-        problems.append(Problem(f"no folder {given.result.parent}", "a folder to write to", "create it", "--result"))
+        problems.append(
+            Problem("no-such-file", f"no folder {given.result.parent}", "a folder to write to", "create it", "--result")
+        )
     if bench_ladder.wanted(given) and bench_second_opinion.wanted(given):
         problems.append(
-            Problem("a second opinion beside a ladder", "one of them", "ask for it at one level", "--client")
+            Problem(
+                "conflicting-options",
+                "a second opinion beside a ladder",
+                "one of them",
+                "ask for it at one level",
+                "--client",
+            )
         )
     if problems:
         raise DrafthouseError(problems)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..bench.client import Endpoint
+from ..bench.instruments import beside_ladder
 from ..bench.sweep.ladder_types import LadderStep
 from ..bench.sweep.plan import LadderPlan, heading
 from ..bench.sweep.recovery import ServerWatch
-from ..bench.sweep.run import beside_all, run_ladder
+from ..bench.sweep.run import run_ladder
 from ..bench.sweep.store import BAD, OK, LadderFile
 from ..bench.sweep.text import ladder_lines, live_lines, step_line
 from ..core.errors import DrafthouseError, Problem
@@ -99,6 +100,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     if (options.ladder or options.rate) and options.max_concurrency != 1:
         raise DrafthouseError(
             Problem(
+                "conflicting-options",
                 f"{options.max_concurrency} beside --ladder or --rate",
                 "the levels in one place",
                 "leave it out",
@@ -172,13 +174,14 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
         live = Live(file, plan.load)
         stopped = False
         try:
+            beside = stack.enter_context(beside_ladder([endpoint]))
             run_ladder(
                 [endpoint],
                 [suite],
                 plan,
                 file,
                 watch=ServerWatch([endpoint]),
-                beside=beside_all(),
+                beside=beside,
                 on_progress=live.progress,
                 on_step=live.step,
             )

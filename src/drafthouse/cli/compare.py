@@ -76,7 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if found["against"] and not args.anyway:
         needed = "the same prompts, asked in the same way, in two valid reports"
         do = "measure again under the same conditions, or compare with --anyway, which marks what differs"
-        print(describe([Problem(reason, needed, do, "A, B") for reason in found["against"]]), file=sys.stderr)
+        print(
+            describe([Problem("not-comparable", reason, needed, do, "A, B") for reason in found["against"]]),
+            file=sys.stderr,
+        )
         return NOT_HERE
     print(shown(found, args.format), end="")
     if found["regressions"]:
@@ -87,6 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unjudged:
         needed = "all that A shows in B too, and 6 prompts of a kind or more, or nothing tells a regression"
         do = "measure B with what is missing (more prompts a kind, the gate's suite, the ladder), or choose another A"
-        print(describe([Problem(reason, needed, do, "--regression") for reason in unjudged]), file=sys.stderr)
+        print(
+            describe([Problem("regression-not-judged", reason, needed, do, "--regression") for reason in unjudged]),
+            file=sys.stderr,
+        )
         return CANNOT_SAY
     return DONE

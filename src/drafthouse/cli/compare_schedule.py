@@ -44,7 +44,7 @@ def read(path: Path) -> Ladder:
     schema = ladder.get("schema") if isinstance(ladder, dict) else None
     if schema != SCHEMA:
         raise DrafthouseError(
-            Problem(f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path))
+            Problem("unknown-schema", f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path))
         )
     whole = checked_ladder(ladder, str(path))
     return {**whole, "crossover": whole.get("crossover") or fill(whole)}
@@ -56,12 +56,22 @@ def compare(plain_path: Path, switched_path: Path) -> tuple[Ladder, Tried]:
     if plain.get("profile") != switched.get("profile") or plain.get("load") != switched.get("load"):
         told = [f"{one.get('profile')} ({one.get('load')} loop)" for one in (plain, switched)]
         raise DrafthouseError(
-            Problem(f"ladders of {told[0]} and {told[1]}", "one profile, one kind of load", "choose another file")
+            Problem(
+                "not-comparable",
+                f"ladders of {told[0]} and {told[1]}",
+                "one profile, one kind of load",
+                "choose another file",
+            )
         )
     found = tried(plain, switched)
     if not any(one["levels"] for one in found["kinds"].values()):
         raise DrafthouseError(
-            Problem("no kind and level that both ladders have", "at least one", "measure the same levels again")
+            Problem(
+                "not-comparable",
+                "no kind and level that both ladders have",
+                "at least one",
+                "measure the same levels again",
+            )
         )
     return plain, found
 

@@ -7,8 +7,9 @@ Examples:
 
 With a vast.ai inventory it also checks the account: whether everything that bills is in the ledger of rentals.
 
-Each check is ok, warn, fail, or not here (it does not apply to this box, with the reason). --json prints
-{"schema", "checks": [{"host", "name", "status", "found", "needed", "do"}]}.
+Each check is ok, a warning, failed, or skipped (it does not apply to this box, with the reason). --json prints
+{"schema", "checks": [{"host", "id", "name", "status", "found", "needed", "do"}]}. A status is ok, warn, fail or
+not here.
 
 Exit status: 0 no findings; 1 a warning; 2 a failed check, or nothing could be checked.
 """
@@ -28,10 +29,10 @@ from typing import Any
 from ..cloud.vast.ledger import FILE as LEDGER
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError, Problem
-from ..core.places import ROOT
+from ..core.places import ROOT, phases
 from ..core.plain_text import printable
+from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
 from ..operate.doctor import rentals as doctor_rentals
-from ..operate.doctor.check import FAIL, FILE, Check, exit_code, report
 from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, inventory_for, inventory_path
 
@@ -54,7 +55,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     account = account_checks(inventory_path(given.inventory))
     # The lines say what fails, and the exit status is ours to make.
     variables: Variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
-    line = command(["playbooks/doctor.yml"], given.inventory, variables, given.words)
+    line = command(phases("doctor"), given.inventory, variables, given.words)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"
         done = subprocess.run(
@@ -76,9 +77,10 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     last = printable(said[-1]) if said and done.returncode else "no host"
     raise DrafthouseError(
         Problem(
+            "no-such-host",
             f"nothing was looked at: {last}",
             "a host in the inventory",
-            "write one into its hosts.yml, or name another inventory; ansible-playbook playbooks/doctor.yml shows more",
+            "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
             given.inventory,
         )
     )
@@ -94,10 +96,10 @@ def account_checks(inventory: Path) -> list[dict[str, Any]]:
 
 def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
     """Return the checks of every box as people read them."""
-    found = []
+    found: list[str] = []
     for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
-        own = [Check(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
-        found += report(host, own)
+        own = [Finding(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
+        found += [*([""] if found else []), *report(host, own)]
     return found
 
 

@@ -49,11 +49,13 @@ def sources(given: argparse.Namespace) -> list[Source]:
     hosts = hosts_of(inventory_path(given.inventory))
     if not hosts:
         raise DrafthouseError(
-            Problem("no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
+            Problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
         )
     if given.host and given.host not in hosts:
         do = did_you_mean(given.host, hosts)
-        raise DrafthouseError(Problem(f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)))
+        raise DrafthouseError(
+            Problem("no-such-host", f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory))
+        )
     names = [given.host] if given.host else sorted(hosts)
     wish = Wish(lines=max(1, given.lines), follow=given.follow, only=given.only)
     return [source(name, hosts, _home(name, hosts[name]), wish, state_folder() / "known_hosts") for name in names]
@@ -64,7 +66,13 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     if home and "{{" not in home:
         return home
     raise DrafthouseError(
-        Problem(f"drafthouse_home: {home or 'nothing'}", "the folder of our own on the box", "write it out", name)
+        Problem(
+            "invalid-setting",
+            f"drafthouse_home: {home or 'nothing'}",
+            "the folder of our own on the box",
+            "write it out",
+            name,
+        )
     )
 
 

@@ -108,13 +108,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     if word not in VERBS:
         raise DrafthouseError(
-            Problem(f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS))
+            Problem("no-such-verb", f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS))
         )
     if VERBS[word].needs_clone and not {"-h", "--help"} & set(words):
         if INSTALLED:
             needed = "a clone of Drafthouse: this verb works with its playbooks, inventories and ledgers"
             do = f"clone the repository of Drafthouse, run make venv in it, then there: scripts/drafthouse {word}"
-            raise NotHere(Problem(f"drafthouse {word}, from an installed wheel", needed, do))
+            raise NotHere(Problem("clone-required", f"drafthouse {word}, from an installed wheel", needed, do))
         from .playbooks import environment  # noqa: PLC0415 (what only these verbs need)
 
         os.environ.update(environment())

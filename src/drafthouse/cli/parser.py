@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
             do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
-            raise DrafthouseError(Problem(f"{word!r}", f"what {self.prog} --help shows", do))
+            raise DrafthouseError(Problem("unknown-option", f"{word!r}", f"what {self.prog} --help shows", do))
         return given
 
     def error(self, message: str) -> NoReturn:
@@ -44,14 +44,14 @@ class Parser(argparse.ArgumentParser):
         if choice := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
             option, word, known = choice.groups()
             do = did_you_mean(word, known.replace("'", "").split(", "))
-            raise DrafthouseError(Problem(f"{option} {word}", needed, do))
+            raise DrafthouseError(Problem("invalid-option", f"{option} {word}", needed, do))
         missing = message.removeprefix("the following arguments are required: ")
         if missing == message:
-            raise DrafthouseError(Problem(message.removeprefix("argument "), needed, "correct it"))
+            raise DrafthouseError(Problem("invalid-option", message.removeprefix("argument "), needed, "correct it"))
         do = "drafthouse profiles lists the profiles" if "profile" in missing else "add it"
         if not INSTALLED:
             do += "; with make: " + " ".join(_MAKE.get(word, f"{word.upper()}=...") for word in missing.split(", "))
-        raise DrafthouseError(Problem(f"no {missing}", needed, do))
+        raise DrafthouseError(Problem("missing-option", f"no {missing}", needed, do))
 
 
 def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> Parser:

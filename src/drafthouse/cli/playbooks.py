@@ -38,7 +38,9 @@ def inventory_path(name: str) -> Path:
     found = named if named.exists() else Path(name)
     if not found.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise DrafthouseError(Problem(f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)))
+        raise DrafthouseError(
+            Problem("no-such-inventory", f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known))
+        )
     return found.resolve()
 
 

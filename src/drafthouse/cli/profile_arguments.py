@@ -51,7 +51,9 @@ def inventory_of(profile: str) -> str:
         raise DrafthouseError(house.broken[profile])
     if profile not in house.profiles:
         do = did_you_mean(profile, house.profiles)
-        raise DrafthouseError(Problem(f"no profile '{profile}'", "one that drafthouse profiles lists", do))
+        raise DrafthouseError(
+            Problem("no-such-profile", f"no profile '{profile}'", "one that drafthouse profiles lists", do)
+        )
     hardware = house.hardware.get(house.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 
@@ -63,7 +65,12 @@ def overrides(settings: list[str]) -> dict[str, Any]:
         path, equals, value = setting.partition("=")
         if not equals or not path:
             raise DrafthouseError(
-                Problem(f"--set {setting}", "PATH=VALUE", "write it as speculation.num_speculative_tokens=5")
+                Problem(
+                    "invalid-option",
+                    f"--set {setting}",
+                    "PATH=VALUE",
+                    "write it as speculation.num_speculative_tokens=5",
+                )
             )
         place = result
         *parents, last = path.split(".")
@@ -71,7 +78,9 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 found = f"a value for '{parent}', and another inside it"
-                raise DrafthouseError(Problem(found, "one of the two", "remove one --set", f"--set {short(path)}"))
+                raise DrafthouseError(
+                    Problem("conflicting-options", found, "one of the two", "remove one --set", f"--set {short(path)}")
+                )
         try:
             checked_text(path)
             place[last] = yaml_of(value)

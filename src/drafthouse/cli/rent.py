@@ -128,6 +128,7 @@ def public_key(named: Path | None, home: Path) -> str:
     if file is None:
         raise DrafthouseError(
             Problem(
+                "no-ssh-key",
                 "no SSH public key",
                 " or ".join(map(str, files)),
                 "ssh-keygen -t ed25519, or name one: ARGS='--ssh-key FILE.pub'",
@@ -136,7 +137,13 @@ def public_key(named: Path | None, home: Path) -> str:
     text = file.read_text("utf-8", errors="replace").strip()
     if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
         raise DrafthouseError(
-            Problem("a file that is no public key", "one line: ssh-ed25519 ...", "name the .pub", str(file))
+            Problem(
+                "no-ssh-key",
+                "a file that is no public key",
+                "one line: ssh-ed25519 ...",
+                "name the .pub",
+                str(file),
+            )
         )
     return text
 
@@ -165,7 +172,11 @@ def ask(question: str) -> bool:
     """Return whether a person at a terminal says yes."""
     said = said_yes(question)
     if said is None:
-        raise DrafthouseError(Problem("nobody to ask", "a yes before money is spent", "make rent ... YES=1"))
+        raise DrafthouseError(
+            Problem(
+                "not-confirmed", "stdin is not a terminal", "confirmation before money is spent", "make rent ... YES=1"
+            )
+        )
     return said
 
 

@@ -42,11 +42,18 @@ def checked(given: argparse.Namespace) -> None:
     """Raise DrafthouseError for what cannot be, before anything is run."""
     if given.destroy not in POLICIES:
         raise DrafthouseError(
-            Problem(f"'{given.destroy}'", f"one of: {', '.join(POLICIES)}", "correct it", "DESTROY (--destroy)")
+            Problem(
+                "invalid-option",
+                f"'{given.destroy}'",
+                f"one of: {', '.join(POLICIES)}",
+                "correct it",
+                "DESTROY (--destroy)",
+            )
         )
     if Path(given.inventory).name != "vastai":
         raise DrafthouseError(
             Problem(
+                "conflicting-options",
                 f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
                 "the inventory vastai: nothing else here is rented by us",
                 "leave DESTROY out, or set INVENTORY=vastai",
@@ -54,7 +61,9 @@ def checked(given: argparse.Namespace) -> None:
             )
         )
     if not given.words:
-        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse rented --help shows an example"))
+        raise DrafthouseError(
+            Problem("no-command", "no command", "one behind --", "drafthouse rented --help shows an example")
+        )
 
 
 def instances_in(file: Path) -> set[str] | None:

@@ -79,7 +79,9 @@ def read(path: Path) -> dict[str, Any]:
     do = "give the path of one, or measure the arm again"
     data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
     if not isinstance(data, dict):
-        raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "give the path of one", str(path)))
+        raise DrafthouseError(
+            Problem("file-malformed", f"a {type(data).__name__}", needed, "give the path of one", str(path))
+        )
     return data
 
 
@@ -88,7 +90,7 @@ def result(path: Path) -> ArmResult:
     data = checked_result(read(path), str(path))
     if data.get("schema") != SCHEMA:
         do = "give what drafthouse bench --result wrote, or a run's results/"
-        raise DrafthouseError(Problem(f"the schema {data.get('schema')!r}", SCHEMA, do, str(path)))
+        raise DrafthouseError(Problem("unknown-schema", f"the schema {data.get('schema')!r}", SCHEMA, do, str(path)))
     return data
 
 
@@ -106,6 +108,7 @@ def make(args: argparse.Namespace) -> Written:
     if not isinstance(kept.get("resolved"), dict):
         raise DrafthouseError(
             Problem(
+                "missing-key",
                 "no resolved profile",
                 "the resolved profile that a report keeps",
                 "make the report with --baseline, --speculative and --resolved",
@@ -128,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = make(args)
     except OSError as error:
         needed, do = "a folder that can be written, and the templates", "choose --reports or --templates"
-        raise DrafthouseError(Problem(error.strerror or str(error), needed, do)) from error
+        raise DrafthouseError(Problem("file-unwritable", error.strerror or str(error), needed, do)) from error
     if args.json:
         print(json.dumps(written.report, indent=1, ensure_ascii=False))
         return exit_code_of(written.report)

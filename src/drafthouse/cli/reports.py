@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("reports", {"reports": [dict(zip(names, row, strict=True)) for row in rows]})
     elif not rows and given.profile and (known := sorted({folder.parent.name for folder in folders(given.reports)})):
         found, needed = f"no report of '{given.profile}'", "a profile that was measured"
-        raise DrafthouseError(Problem(found, needed, did_you_mean(given.profile, known), str(given.reports)))
+        raise DrafthouseError(
+            Problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
+        )
     elif not rows:
         print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
     else:

@@ -28,6 +28,8 @@ from .say import say
 _KINDNESS_S = 3.0
 _TICK_S = 2.0
 _SITE = "site.yml"
+# Its phases that start servers.
+_SERVING = {"all", "settle", "experiment", "report"}
 
 
 def options() -> Parser:
@@ -53,8 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
     given = options().parse_args(argv)
     if not given.words:
-        raise DrafthouseError(Problem("no command", "one behind --", "drafthouse stoppable --help shows an example"))
-    serves = any(word.endswith(_SITE) for word in given.words)
+        raise DrafthouseError(
+            Problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
+        )
+    serves = _serves(given.words)
     stop = Stop(tell=say, passed_over=True)
     with stop.heard():
         child = subprocess.Popen(given.words)
@@ -73,6 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             say("left as it is; make stop stops it")
             return INTERRUPTED
     return status
+
+
+def _serves(command: Sequence[str]) -> bool:
+    """Tell whether the command starts servers: site.yml, whole or with a phase that does."""
+    site = any(word.endswith(_SITE) for word in command)
+    tags = [command[place + 1] for place, word in enumerate(command[:-1]) if word in ("--tags", "-t")]
+    tags += [word.partition("=")[2] for word in command if word.startswith("--tags=")]
+    return site and (not tags or not _SERVING.isdisjoint(",".join(tags).split(",")))
 
 
 def _first_words(serves: bool) -> str:

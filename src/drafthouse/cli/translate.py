@@ -83,16 +83,28 @@ def _write(path: Path, found: list[Translation]) -> None:
     """Write the one profile; raises DrafthouseError rather than overwrite, or when there are several."""
     if len(found) > 1:
         raise DrafthouseError(
-            Problem(f"{len(found)} commands", "one, to write its profile", "paste them one by one", "--profile")
+            Problem(
+                "several-commands",
+                f"{len(found)} commands",
+                "one, to write its profile",
+                "paste them one by one",
+                "--profile",
+            )
         )
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(profile_text(found[0]))
     except FileExistsError:
         raise DrafthouseError(
-            Problem("a file that is there already", "a new file", "choose another name, or remove it", str(path))
+            Problem(
+                "file-exists",
+                "a file that is there already",
+                "a new file",
+                "choose another name, or remove it",
+                str(path),
+            )
         ) from None
     except OSError as error:
         raise DrafthouseError(
-            Problem(str(error), "a folder to write to", "create it, or choose another", str(path))
+            Problem("file-unwritable", str(error), "a folder to write to", "create it, or choose another", str(path))
         ) from error

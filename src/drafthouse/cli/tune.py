@@ -115,7 +115,11 @@ def seconds_of(text: str) -> int:
     if seconds < _LEAST_S:
         raise DrafthouseError(
             Problem(
-                f"'{text}'", f"a time of {_LEAST_S} s or more, like 30m or 1h30m", "correct it", "BUDGET (--budget)"
+                "invalid-option",
+                f"'{text}'",
+                f"a time of {_LEAST_S} s or more, like 30m or 1h30m",
+                "correct it",
+                "BUDGET (--budget)",
             )
         )
     return seconds
@@ -166,11 +170,23 @@ def check_target(path: Path) -> None:
         found = "a place that may not be written to"
     if found:
         raise DrafthouseError(
-            Problem(found, "a file in a folder that there is, for the new profile", "give --to FILE", str(path))
+            Problem(
+                "file-unwritable",
+                found,
+                "a file in a folder that there is, for the new profile",
+                "give --to FILE",
+                str(path),
+            )
         )
     if path.exists() and "\ntuned:" not in path.read_text("utf-8", errors="replace"):
         raise DrafthouseError(
-            Problem("a profile that was not written by the tuner", "another name", "give --to FILE", str(path))
+            Problem(
+                "file-exists",
+                "a profile that was not written by the tuner",
+                "another name",
+                "give --to FILE",
+                str(path),
+            )
         )
 
 
@@ -269,6 +285,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "file-unwritable",
                 f"a new profile that could not be written: {error.strerror}",
                 "a place for it",
                 "make one, or give --to FILE; the same command writes it, and measures nothing again",

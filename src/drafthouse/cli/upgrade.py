@@ -82,7 +82,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     before, after = (str(one["engine"]["version"]) for one in (old, new))
     if before == after:
         do = "name another version, or with --from the one that the box has"
-        raise DrafthouseError(Problem(f"{before} twice", "two versions", do, "ENGINE_VERSION"))
+        raise DrafthouseError(Problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION"))
     house = load_house(ROOT)
     engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
@@ -121,7 +121,9 @@ class Plays:
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"
-            raise DrafthouseError(Problem(found, "at least one box", "correct the inventory", self._inventory))
+            raise DrafthouseError(
+                Problem("no-host", found, "at least one box", "correct the inventory", self._inventory)
+            )
         return names
 
 
@@ -135,6 +137,7 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
     if missing:
         raise DrafthouseError(
             Problem(
+                "no-such-report",
                 f"no report of {given.profile} with {' or '.join(missing)} on {host}",
                 "both versions measured on the box",
                 "look at what the runs above say",
@@ -168,7 +171,9 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
     if not plays.site(old):
         do = "mend that first: there is nothing to compare with"
-        raise DrafthouseError(Problem(f"{old} is not served", "the old version, as it was", do, given.profile))
+        raise DrafthouseError(
+            Problem("task-failed", f"{old} is not served", "the old version, as it was", do, given.profile)
+        )
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
         ends = {host: judged(given, host, resolved) for host in hosts}
@@ -180,7 +185,11 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or look at what the run above says"
-            raise DrafthouseError(Problem(f"{old} did not come back", "the old version serving", do, ", ".join(worse)))
+            raise DrafthouseError(
+                Problem(
+                    "server-not-restored", f"{old} did not come back", "the old version serving", do, ", ".join(worse)
+                )
+            )
         return worst(ends.values())
     print(
         f"\n{new} serves. `make {given.profile}` alone would go back to {old}: to stay, write into "

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.places import phases
 from .parser import Parser
 from .playbooks import Variables, for_profile, run_for_profile
 
-PLAYBOOKS = ("playbooks/weights.yml", "playbooks/doctor.yml")
+PLAYBOOKS = phases("weights", "doctor")
 PARTS: Variables = {"doctor_parts": ["weights"]}
 
 

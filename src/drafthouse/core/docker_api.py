@@ -1,4 +1,6 @@
-"""Docker's engine asked over its socket: no client program and no SDK needed. Standard library only, Python 3.10.
+"""Docker asked over its socket, by whatever Python the box has: no client program and no SDK needed.
+
+Standard library only, Python 3.10. Docker's SDK fetches, loads, builds and saves images (docs/decisions/docker.md).
 
 Paths and fields: Docker Engine API v1.41 (https://docs.docker.com/reference/api/engine/), which every engine
 from 20.10 on answers; paths without a version take the engine's own.
@@ -9,7 +11,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, urlencode
 
@@ -78,34 +81,47 @@ class DockerApi:
         self._path, self._timeout = path, timeout_s
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """Return the answer: data where it is JSON, bytes where it is a stream, else text.
+        """Return the answer: data where it is JSON, else text.
 
         ``body`` is sent as JSON, or as a tar where it is bytes. Several JSON objects, a line each, are a list.
         """
-        url = quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
-        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        kind = "application/x-tar" if isinstance(body, bytes) else "application/json"
-        connection = _Connection(self._path, self._timeout)
-        try:
-            connection.request(method, url, raw, {"Content-Type": kind} if raw else {})
-            answer = connection.getresponse()
-            content, said = answer.read(), answer.getheader("Content-Type") or ""
-        except http.client.HTTPException as error:
-            raise OSError(f"no proper answer: {error!r}") from error
-        finally:
-            connection.close()
+        content, kind = self._answer(method, path, body, query)
         text = content.decode("utf-8", "replace")
-        if answer.status >= 400:
-            raise EngineError(answer.status, _message(text))
-        if "stream" in said:
-            return content
-        if "json" not in said:
+        if "json" not in kind:
             return text
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
         for line in lines:  # what goes wrong after the first byte of an answer
             if isinstance(line, dict) and "error" in line:
-                raise EngineError(answer.status, str(line["error"]))
+                raise EngineError(HTTPStatus.OK, str(line["error"]))
         return lines[0] if len(lines) == 1 else lines or None
+
+    def log(self, container: str, **query: str) -> str:
+        """Return what a container without a terminal printed; ``query``: since (epoch seconds), tail (lines)."""
+        path = f"/containers/{container}/logs"
+        return output_of(self._answer("GET", path, None, {"stdout": "1", "stderr": "1", **query})[0])
+
+    def execute(self, container: str, command: Sequence[str]) -> str:
+        """Run a command in a container that runs, and return what it printed."""
+        asked = {"Cmd": list(command), "AttachStdout": True, "AttachStderr": True}
+        made = self.call("POST", f"/containers/{container}/exec", asked)["Id"]
+        return output_of(self._answer("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, {})[0])
+
+    def _answer(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> tuple[bytes, str]:
+        url = quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        sent = "application/x-tar" if isinstance(body, bytes) else "application/json"
+        connection = _Connection(self._path, self._timeout)
+        try:
+            connection.request(method, url, raw, {"Content-Type": sent} if raw else {})
+            answer = connection.getresponse()
+            content, kind = answer.read(), answer.getheader("Content-Type") or ""
+        except http.client.HTTPException as error:
+            raise OSError(f"no proper answer: {error!r}") from error
+        finally:
+            connection.close()
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise EngineError(answer.status, _message(content.decode("utf-8", "replace")))
+        return content, kind
 
     def answers(self) -> bool:
         """Tell whether the engine is there and well."""
@@ -131,7 +147,8 @@ class DockerApi:
         except (OSError, EngineError, TypeError, ValueError) as error:
             raise DrafthouseError(
                 Problem(
-                    f"a container engine that does not answer on {self._path}: {error}",
+                    "docker-not-answering",
+                    f"the container engine does not answer on {self._path}: {error}",
                     "an engine that answers",
                     "look with `systemctl status docker` and `journalctl -u docker -n 50`",
                 )

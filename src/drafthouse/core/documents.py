@@ -48,7 +48,7 @@ class BadDocument(ValueError):
 
     def problem(self, where: str, needed: str, do: str) -> Problem:
         """Return it as a problem of the file ``where``."""
-        return Problem(self.found, needed, do, f"{where}: {self.place}" if self.place else where)
+        return Problem("file-malformed", self.found, needed, do, f"{where}: {self.place}" if self.place else where)
 
 
 def _no_json(why: str, place: str = "") -> BadDocument:
@@ -107,9 +107,11 @@ def _of_file(path: Path, needed: str, do: str, where: str, most: int, read: Call
     try:
         return read(bytes_of(path, most))
     except OSError as error:
-        raise DrafthouseError(Problem(f"no readable file ({error.strerror})", needed, do, where)) from error
+        raise DrafthouseError(
+            Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)
+        ) from error
     except BadDocument as error:
-        raise DrafthouseError(Problem(str(error), needed, do, where)) from error
+        raise DrafthouseError(Problem("file-malformed", str(error), needed, do, where)) from error
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:

@@ -1,4 +1,4 @@
-"""What is said when something is wrong: where, what was found, what was needed, what to do.
+"""What is said when something is wrong: where, what was found, what was needed, what to do, and a code for it.
 
 Every part of the house reports through these two types, so that an error reads the same
 from the resolver, a script, a module on a box and a playbook.
@@ -7,8 +7,8 @@ from the resolver, a script, a module on a box and a playbook.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .plain_text import printable, printable_lines
@@ -21,19 +21,27 @@ FEW = 5
 class Problem:
     """One thing that is wrong.
 
-    ``where`` is a file and the path in it (``profiles/x.yml: engine.version``) or a name of the box.
+    ``code`` is a literal that `error_codes` explains (``port-taken``); every problem of this kind has it, and it stays
+    when words change. ``where`` is a file and the path in it (``profiles/x.yml: engine.version``) or a name of the box.
     """
 
+    code: str
     found: str
     needed: str
     do: str
     where: str = ""
 
+    @classmethod
+    def of(cls, data: Mapping[str, str]) -> Problem:
+        """Return the problem that `as_dict` made plain; what older versions kept has no code, and gets an empty one."""
+        return cls(**{field.name: str(data.get(field.name) or "") for field in fields(cls)})
+
     def lines(self) -> list[str]:
         """Return the problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
         head = [f"where: {printable(self.where)}"] if self.where else []
         facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
-        return [*head, *(f"{word}: {printable_lines(text)}" for word, text in facts)]
+        code = [f"code: {self.code}"] if self.code else []
+        return [*head, *(f"{word}: {printable_lines(text)}" for word, text in facts), *code]
 
     def as_dict(self) -> dict[str, str]:
         """Return the problem as plain data, for results that travel as JSON."""
@@ -73,6 +81,7 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
         return list(problems)
     more = len(problems) - FEW
     counted = Problem(
+        "more-problems",
         f"{more} more problem{'s' if more > 1 else ''}, {len(problems)} in all",
         "none",
         "correct those above first: the others are often of their kind",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -44,6 +45,7 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
         except OSError as error:
             raise DrafthouseError(
                 Problem(
+                    code="file-unwritable",
                     where=str(path),
                     found=error.strerror or str(error),
                     needed="a folder of ours" if entry.get("content") is None else "a file of ours",
@@ -51,6 +53,22 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
                 )
             ) from error
     return done
+
+
+def digest_of(mode: int, content: bytes) -> str:
+    """Return what tells one file from another: its permissions and a hash of its bytes."""
+    return f"{mode:04o} {hashlib.sha256(content).hexdigest()}"
+
+
+def digests(paths: Iterable[str]) -> dict[str, str]:
+    """Return the digests of those files that are there and can be read."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            mode, content = _seen(Path(path)) or (0, None)
+            if content is not None:
+                found[path] = digest_of(mode, content)
+    return found
 
 
 def _seen(path: Path) -> tuple[int, bytes | None] | None:

@@ -22,6 +22,7 @@ from .errors import DrafthouseError, Problem
 _PATIENCE_S = 15.0
 _LOOK_S = 0.2
 _ENDED = Problem(
+    "run-superseded",
     "this step was told to end while it worked; a newer run on the same box does that",
     "one run at a time on a box, of which the box hears all the time",
     "let the other run end, then run again: it goes on with what is there",
@@ -82,6 +83,7 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
             if time.monotonic() > end or not holder.isdigit() or not end_others:
                 raise DrafthouseError(
                     Problem(
+                        "box-in-use",
                         f"another run (pid {holder or 'unknown'}) still works on this box",
                         "one at a time",
                         "end it, then run again",

@@ -91,6 +91,7 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
         pins = read_pins(path)
         moved = [
             Problem(
+                "pin-moved",
                 f"{key} is {value} here",
                 f"{old[key]}, as it was pinned {pins.on.get(key, 'before')}",
                 ACCEPT,
@@ -150,9 +151,11 @@ def _alone(path: Path) -> Iterator[None]:
             yield
     except OSError as error:
         found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"
-        raise DrafthouseError(Problem(found, needed, "make room, or mend its rights", str(path))) from error
+        raise DrafthouseError(
+            Problem("file-unwritable", found, needed, "make room, or mend its rights", str(path))
+        ) from error
 
 
 def _damaged(path: Path, found: str) -> Problem:
     do = "restore it, or move it away: what it pinned is then pinned anew, as it is now"
-    return Problem(found, "the record of what this clone pinned at first use", do, str(path))
+    return Problem("file-malformed", found, "the record of what this clone pinned at first use", do, str(path))

@@ -22,3 +22,8 @@ def own_profiles(environ: dict[str, str] | None = None) -> list[Path]:
     given = dict(os.environ) if environ is None else environ
     config = Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return [config / "drafthouse" / "profiles", WORK / "profiles"]
+
+
+def phases(*names: str) -> tuple[str, ...]:
+    """Return the words for ansible-playbook that run these phases of site.yml alone."""
+    return ("site.yml", "--tags", ",".join(names))

@@ -5,6 +5,7 @@ Standard library only, Python 3.10: it runs on the box.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -54,6 +55,16 @@ def command_of(pid: int) -> list[str]:
     except OSError:
         return []
     return [word.decode("utf-8", "replace") for word in words[:-1]]
+
+
+def open_files(process: Path) -> set[str]:
+    """Return what a process (its folder in /proc) has open; nothing of another user's, or of one that just ended."""
+    held = set()
+    with contextlib.suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed since it was listed
+                held.add(str(link.readlink()))
+    return held
 
 
 def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:

@@ -109,6 +109,7 @@ def refused(lease: Lease, home: str) -> Problem:
     since = time.strftime("%H:%M", time.localtime(lease.began_unix_s))
     here = lease.machine == this_machine()
     return Problem(
+        "box-in-use",
         f"another run works on this box: {lease.what}, at: {lease.phase} "
         f"(pid {lease.pid} on {'this machine' if here else lease.host}, since {since})",
         f"one run at a time on {home}",

@@ -96,9 +96,9 @@ class Findings:
     file: str
     problems: list[Problem] = field(default_factory=list)
 
-    def add(self, path: str, found: str, needed: str, do: str) -> None:
+    def add(self, code: str, path: str, found: str, needed: str, do: str) -> None:
         """Record one problem at ``path`` of the file."""
-        self.problems.append(Problem(found, needed, do, f"{self.file}: {path}" if path else self.file))
+        self.problems.append(Problem(code, found, needed, do, f"{self.file}: {path}" if path else self.file))
 
 
 def check(data: object, shape: Shape, findings: Findings, path: str = "") -> bool:
@@ -114,14 +114,16 @@ def check(data: object, shape: Shape, findings: Findings, path: str = "") -> boo
                 if not _is_name(name, findings, path):
                     continue
                 if shape.names and not shape.names.fits(name):
-                    findings.add(_join(path, name), f"the key {name!r}", shape.names.needed, "correct the key")
+                    findings.add(
+                        "wrong-format", _join(path, name), f"the key {name!r}", shape.names.needed, "correct the key"
+                    )
                 check(entry, shape.entries, findings, _join(path, name))
     elif isinstance(shape, List):
         if isinstance(data, list):
             for number, item in enumerate(data):
                 check(item, shape.items, findings, f"{path}[{number}]")
         else:
-            findings.add(path, _show(data), "a list", "write it as a YAML list")
+            findings.add("wrong-type", path, _show(data), "a list", "write it as a YAML list")
     elif isinstance(shape, Value):
         _check_value(data, shape, findings, path)
     return len(findings.problems) == before
@@ -141,6 +143,7 @@ def check_text(data: object, findings: Findings, path: str = "") -> None:
             check_text(item, findings, f"{path}[{number}]")
     elif isinstance(data, str) and (hidden := hidden_character(data)):
         findings.add(
+            "control-character",
             path,
             f"{_plain(repr(data))}, which has the character {hidden}",
             "one line of text without control characters",
@@ -162,7 +165,7 @@ def check_keys(data: object, findings: Findings, path: str) -> None:
 def _is_name(key: object, findings: Findings, path: str) -> bool:
     if isinstance(key, str):
         return True
-    findings.add(_join(path, key), f"a name that is {_show(key)}", "text", "put it in quotes")
+    findings.add("wrong-type", _join(path, key), f"a name that is {_show(key)}", "text", "put it in quotes")
     return False
 
 
@@ -175,6 +178,7 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
             check(value, shape.fields[key], findings, _join(path, key))
         elif not shape.others:
             findings.add(
+                "unknown-key",
                 _join(path, key),
                 f"the unknown key '{key}'",
                 f"one of: {', '.join(sorted(shape.fields))}",
@@ -182,10 +186,11 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
             )
     for key, wanted in shape.fields.items():
         if wanted.required and key not in data:
-            findings.add(_join(path, key), "nothing", f"the key '{key}'", f"add '{key}:' here")
+            findings.add("missing-key", _join(path, key), "nothing", f"the key '{key}'", f"add '{key}:' here")
     given = [key for key in shape.fields if key in data]
     if shape.one_of and len(given) != 1:
         findings.add(
+            "conflicting-keys",
             path,
             f"{len(given)} of them ({', '.join(given) or 'none'})",
             f"exactly one of: {', '.join(shape.fields)}",
@@ -199,18 +204,22 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
     if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
         right = True
     if not right:
-        findings.add(path, _show(data), _TYPE_NAMES[shape.type], "correct the value")
+        findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], "correct the value")
     elif shape.choices and data not in shape.choices:
-        findings.add(path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices))
+        findings.add(
+            "unknown-value", path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)
+        )
     elif isinstance(data, str) and shape.form and not shape.form.fits(data):
-        findings.add(path, _show(data), shape.form.needed, "correct the value")
+        findings.add("wrong-format", path, _show(data), shape.form.needed, "correct the value")
     elif isinstance(data, (int, float)) and not isinstance(data, bool) and not _is_sane(data):
-        findings.add(path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value")
+        findings.add(
+            "out-of-range", path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value"
+        )
     elif isinstance(data, (int, float)) and not isinstance(data, bool):
         if shape.low is not None and data < shape.low:
-            findings.add(path, _show(data), f"{shape.low:g} or more", "correct the value")
+            findings.add("out-of-range", path, _show(data), f"{shape.low:g} or more", "correct the value")
         if shape.high is not None and data > shape.high:
-            findings.add(path, _show(data), f"{shape.high:g} or less", "correct the value")
+            findings.add("out-of-range", path, _show(data), f"{shape.high:g} or less", "correct the value")
 
 
 def _is_sane(number: float) -> bool:
@@ -220,7 +229,7 @@ def _is_sane(number: float) -> bool:
 def _is_mapping(data: object, findings: Findings, path: str) -> bool:
     if isinstance(data, Mapping):
         return True
-    findings.add(path, _show(data), "keys with values", "write it as a YAML mapping")
+    findings.add("wrong-type", path, _show(data), "keys with values", "write it as a YAML mapping")
     return False
 
 

@@ -64,7 +64,7 @@ _VAULT = re.compile(r"\$ANSIBLE_VAULT;[0-9.]+;[^\n]*(?:\\?\n[ \t]*[0-9a-f]{40,})
 _HEX = re.compile(r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))[0-9a-f]{64}(?![0-9A-Za-z])")
 # Before one, on its line; and what is a file's or a container's name, or stands before a file's as sha256sum writes it.
 _IS_HASH = re.compile(
-    r"(?i)(?:(?:sha-?256|digest|checksum|fingerprint)(?:(?!key|token|secret)[^\n]){0,60}"
+    r"(?i)(?:(?:sha-?256|digest|checksum|fingerprint|drafthouse\.definition)(?:(?!key|token|secret)[^\n]){0,60}"
     r"|(?:etag|oid|hash|blob|layer|commit|revision|container|image|certificate|(?<![a-z])id|_id|(?-i:[a-z]ID))[\"'=:\\\s\-]{0,6}|[/@~])$"
 )
 _OF_FILE = re.compile(r"(?:\.(?:part|json|log|lock|incomplete)\b|/| [ *][\w./-]+\.\w+|  ?-(?:\s|$))")

@@ -35,7 +35,9 @@ def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = 
     try:
         return yaml_of(text_of(bytes_of(path, most)))
     except OSError as error:
-        raise DrafthouseError(Problem(f"no readable file ({error.strerror})", needed, do, where)) from error
+        raise DrafthouseError(
+            Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)
+        ) from error
     except BadDocument as error:
         raise DrafthouseError(error.problem(where, needed, do)) from error
 

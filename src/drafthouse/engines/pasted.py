@@ -217,7 +217,7 @@ def whole_number(value: object, where: str) -> int:
         return number
     found = "no number" if value is True else repr(value)
     raise DrafthouseError(
-        Problem(found, "a whole number, 1 or more", "say how many tokens to draft in one step", where)
+        Problem("wrong-type", found, "a whole number, 1 or more", "say how many tokens to draft in one step", where)
     )
 
 

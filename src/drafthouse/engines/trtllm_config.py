@@ -47,6 +47,7 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
     findings = Findings(where)
     if not is_version(version) or not _in_range(version):
         findings.add(
+            "unknown-engine-version",
             "",
             f"TensorRT-LLM {version}",
             f"a version that this schema knows: {OLDEST} to 1.3 (its facts are of {CHECKED})",
@@ -101,9 +102,10 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
         here = f"{path}.{name}" if path else str(name)
         key = keys.get(name) if isinstance(name, str) else None
         if key is None:
-            findings.add(here, f"the unknown key '{name}'", *_advice(name, keys, version, path))
+            findings.add("unknown-key", here, f"the unknown key '{name}'", *_advice(name, keys, version, path))
         elif not known(version, key.span):
             findings.add(
+                "option-not-in-version",
                 here,
                 f"the key '{name}'",
                 f"TensorRT-LLM {_spoken(key.span)}; this is {version}",
@@ -111,7 +113,9 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
             )
         elif value is None:
             if not key.null:
-                findings.add(here, "nothing", "a value: null is none here", "give it a value, or remove the key")
+                findings.add(
+                    "empty-value", here, "nothing", "a value: null is none here", "give it a value, or remove the key"
+                )
         elif here == "speculative_config":
             _check_speculation(value, version, findings)
         elif isinstance(key.shape, Keys):
@@ -126,6 +130,7 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
     valid = tuple(word for word, span in words.spans.items() if known(version, span))
     if isinstance(value, str) and value in words.spans and value not in valid:
         findings.add(
+            "option-not-in-version",
             path,
             f"{value!r}",
             f"TensorRT-LLM {_spoken(words.spans[value])}; this is {version}",
@@ -185,17 +190,26 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
     name = data.get("decoding_type")
     usable = sorted(word for word, kind in DECODING_TYPES.items() if not kind.refused and known(version, kind.span))
     if "decoding_type" not in data:
-        findings.add(f"{path}.decoding_type", "nothing", f"one of: {', '.join(usable)}", "add 'decoding_type:' here")
+        findings.add(
+            "missing-key",
+            f"{path}.decoding_type",
+            "nothing",
+            f"one of: {', '.join(usable)}",
+            "add 'decoding_type:' here",
+        )
     kind = DECODING_TYPES.get(name) if isinstance(name, str) else None
     here = f"{path}.decoding_type"
     if kind is None:
         if "decoding_type" in data:
             found = "nothing" if name is None else f"{name!r}"
-            findings.add(here, found, f"one of: {', '.join(usable)}", did_you_mean(name, usable))
+            findings.add("unknown-value", here, found, f"one of: {', '.join(usable)}", did_you_mean(name, usable))
     elif kind.refused:
-        findings.add(here, f"{name!r}: {kind.refused}", f"one of: {', '.join(usable)}", "choose another type")
+        findings.add(
+            "unknown-value", here, f"{name!r}: {kind.refused}", f"one of: {', '.join(usable)}", "choose another type"
+        )
     elif not known(version, kind.span):
         findings.add(
+            "option-not-in-version",
             here,
             f"{name!r}",
             f"TensorRT-LLM {_spoken(kind.span)}; this is {version}",
@@ -217,6 +231,7 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
     for key, owners in foreign.items():
         if owners:
             findings.add(
+                "conflicting-keys",
                 f"{path}.{key}",
                 f"the key '{key}', which belongs to decoding_type {listing(owners)}",
                 f"a key of {name}: {', '.join(sorted({*SPECULATION, *kind.keys}))}",
@@ -233,13 +248,24 @@ def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findin
     models = [key for key in ("speculative_model_dir", "speculative_model") if data.get(key) is not None]
     for key in kind.needs:
         if key == MODEL and not models:
-            findings.add(f"{path}.{key}", "nothing", f"the draft that {name} runs", f"add '{key}:' with its folder")
+            findings.add(
+                "missing-key",
+                f"{path}.{key}",
+                "nothing",
+                f"the draft that {name} runs",
+                f"add '{key}:' with its folder",
+            )
         elif key != MODEL and key not in data:
             findings.add(
-                f"{path}.{key}", "nothing", f"the key '{key}': {name} has no default for it", f"add '{key}:' here"
+                "missing-key",
+                f"{path}.{key}",
+                "nothing",
+                f"the key '{key}': {name} has no default for it",
+                f"add '{key}:' here",
             )
     if len(models) == 2:
         findings.add(
+            "conflicting-keys",
             path,
             "speculative_model and speculative_model_dir",
             "one of them: they are two names of one key",
@@ -247,9 +273,12 @@ def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findin
         )
     if data.get("use_dynamic_tree") is True:
         if data.get("eagle_choices") is not None:
-            findings.add(path, "use_dynamic_tree and eagle_choices", "one way to make the tree", "keep one")
+            findings.add(
+                "conflicting-keys", path, "use_dynamic_tree and eagle_choices", "one way to make the tree", "keep one"
+            )
         if data.get("dynamic_tree_max_topK") is None:
             findings.add(
+                "missing-key",
                 f"{path}.dynamic_tree_max_topK",
                 "nothing",
                 "the number of nodes that a dynamic tree expands",
@@ -268,13 +297,20 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
     if schedule is None or not known(version, SPECULATION["draft_len_schedule"].span):
         return
     if not isinstance(schedule, Mapping) or not schedule:
-        findings.add(path, f"{schedule!r}", "batch sizes with the draft length for each", "write it as {1: 3, 4: 2}")
+        findings.add(
+            "wrong-type",
+            path,
+            f"{schedule!r}",
+            "batch sizes with the draft length for each",
+            "write it as {1: 3, 4: 2}",
+        )
         return
     good = True
     for size, length in schedule.items():
         if not (_is_whole(size) and _is_whole(length)) or size < 1 or length < 0:
             good = False
             findings.add(
+                "wrong-type",
                 f"{path}.{size}",
                 f"{size!r}: {length!r}",
                 "a batch size of 1 or more with a draft length of 0 or more, both whole numbers",
@@ -282,12 +318,15 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             )
         elif _is_whole(most) and length > most:
             good = False
-            findings.add(f"{path}.{size}", f"{length}", f"{most} or less, the max_draft_len", "correct the value")
+            findings.add(
+                "out-of-range", f"{path}.{size}", f"{length}", f"{most} or less, the max_draft_len", "correct the value"
+            )
     if not good:
         return
     first = min(schedule)
     if first != 1 and version_line(version) == (1, 2):
         findings.add(
+            "missing-key",
             path,
             f"no entry for batch size 1 (the smallest is {first})",
             "the key 1: every server meets it",
@@ -295,6 +334,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
         )
     elif _is_whole(most) and schedule[first] != most:
         findings.add(
+            "out-of-range",
             f"{path}.{first}",
             f"{schedule[first]}",
             f"{most}, the max_draft_len, for the smallest batch",
@@ -302,6 +342,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
         )
     if version_line(version) >= (1, 3) and data.get("max_concurrency") is not None:
         findings.add(
+            "conflicting-keys",
             "speculative_config",
             "max_concurrency and draft_len_schedule",
             "one of them: in 1.3 a schedule ends speculation above its last batch size",
@@ -328,6 +369,7 @@ def _check_cuda_graph(data: Settings, findings: Findings) -> None:
     block = data.get("cuda_graph_config")
     if isinstance(block, Mapping) and block.get("batch_sizes") and block.get("max_batch_size"):
         findings.add(
+            "conflicting-keys",
             "cuda_graph_config",
             "max_batch_size and batch_sizes",
             "one of them: the list already says which is the largest",

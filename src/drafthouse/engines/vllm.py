@@ -163,6 +163,7 @@ def _log_line(text: str) -> LogLine | None:
 def _two(key: str, one: object, where: str, other: object, there: str) -> Problem:
     what = "two methods at once" if key in ("method", "model") else f"two values of {key}"
     return Problem(
+        "conflicting-options",
         f"{what}: {one} ({where}) and {other} ({there})",
         "one way to speculate",
         f"remove {where} or {there}",
@@ -201,6 +202,7 @@ def _json(given: Given) -> Settings:
     if not isinstance(data, dict):
         raise DrafthouseError(
             Problem(
+                "wrong-format",
                 f"text that is not JSON ({reason})",
                 'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
                 "correct it; the whole JSON stands in one pair of single quotes",

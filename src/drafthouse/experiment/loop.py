@@ -22,6 +22,7 @@ from ..analysis.crossover import fill
 from ..bench.client import CUT_OFF, Endpoint
 from ..bench.foreign_load import wait_for_quiet, waited_in_vain
 from ..bench.groups import StepOptions
+from ..bench.instruments import beside_ladder
 from ..bench.output_scoring import ANSWERS, score_answers
 from ..bench.own_processes import own_pids
 from ..bench.results import assemble
@@ -29,7 +30,7 @@ from ..bench.standstill import StoodStill
 from ..bench.step import run_step
 from ..bench.sweep.plan import heading, plan_of
 from ..bench.sweep.recovery import RuntimeWatch
-from ..bench.sweep.run import ASK_AGAIN, ASK_AGAIN_S, beside_all, run_ladder
+from ..bench.sweep.run import ASK_AGAIN, ASK_AGAIN_S, run_ladder
 from ..bench.sweep.store import LadderFile, read_ladder, write_ladder
 from ..bench.sweep.text import step_line
 from ..core.errors import DrafthouseError, Problem
@@ -141,7 +142,7 @@ def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float
         earlier = [_read_step(one) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s
         waited = wait_for_quiet(lambda state: own_pids(endpoints, state), progress, most_s)
-        measured = _measure_alive(endpoints, suites, options, runtime, watch, progress)
+        measured = _measure_alive(endpoints, suites, options, runtime, watch, progress, site.get("gpus", ()))
         for endpoint in endpoints:
             arm = endpoint.arm
             printed = runtime.printed(arm)
@@ -206,6 +207,7 @@ def _measure_alive(
     runtime: Runtime,
     watch: RuntimeWatch,
     progress: Progress,
+    gpus: Sequence[str],
 ) -> StepResult:
     """Measure a step on engines that live and go on until its end, each with its lines about drafting in ``log``.
 
@@ -218,7 +220,7 @@ def _measure_alive(
         trouble: DrafthouseError | None = None
         measured: StepResult | None = None
         try:
-            measured = run_step(endpoints, suites, options, progress)
+            measured = run_step(endpoints, suites, options, progress, gpus=gpus)
         except DrafthouseError as error:
             trouble = error
         stood = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
@@ -255,6 +257,7 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
     reasons = [f"{arm} ({why})" if why else arm for arm, why in whys.items()]
     more = f"{OUT_OF_MEMORY_DO}; then " if any(map(is_out_of_memory, whys.values())) else ""
     return Problem(
+        "engine-died",
         f"the engine died again after it was started again: {', '.join(reasons)}",
         "an engine that lives until the end of a step",
         f"{more}look at {runtime.log_name(next(iter(whys)))}, and run again: it goes on with this step",
@@ -292,16 +295,17 @@ def _measure_ladder(
     def told(step: LadderStep) -> None:
         tell({"line": step_line(step, plan.load)}, important=True)
 
-    run_ladder(
-        endpoints,
-        suites,
-        plan,
-        file,
-        watch=RuntimeWatch(runtime, resolved["engine"], endpoints),
-        beside=beside_all(),
-        on_progress=progress,
-        on_step=told,
-    )
+    with beside_ladder(endpoints, resolved["site"].get("gpus", ())) as beside:
+        run_ladder(
+            endpoints,
+            suites,
+            plan,
+            file,
+            watch=RuntimeWatch(runtime, resolved["engine"], endpoints),
+            beside=beside,
+            on_progress=progress,
+            on_step=told,
+        )
 
 
 def _read_step(path: Path) -> StepResult:

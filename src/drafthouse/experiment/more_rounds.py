@@ -150,7 +150,7 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
             f"interim verdict after {done} rounds: {note['sentence']}",
             f"  round {note['next']} follows, of {most} at most: {note['why']}",
             f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
-            "  Ctrl-C keeps this verdict: playbooks/report.yml writes its report and serves the better arm;"
+            "  Ctrl-C keeps this verdict: site.yml --tags report writes its report and serves the better arm;"
             " site.yml goes on with the next round",
         ]
     )

@@ -95,6 +95,7 @@ def add(
     if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # beside no fingerprint, apt takes any key of the file
         raise DrafthouseError(
             Problem(
+                "invalid-setting",
                 f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
                 "the 40 hexadecimal digits of the one key that is to be trusted",
                 "take them from the repository's owner (gpg --show-keys prints them)",
@@ -133,6 +134,7 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "repository-unreachable",
                 f"no signing key at {repository.key_url} ({error})",
                 "the key that the repository is signed with",
                 "see whether this box reaches that address (proxy, DNS, firewall)",
@@ -159,6 +161,7 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
     except subprocess.TimeoutExpired as error:
         raise DrafthouseError(
             Problem(
+                "repository-unreachable",
                 f"no index of {repository.url} within {_APT_S} s",
                 "a repository that answers",
                 "see whether this box reaches that address, then run again",
@@ -172,6 +175,7 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
     signature = re.search(r"signature|not signed|NO_PUBKEY|BADSIG|NOSPLIT|GPG|sqv|OpenPGP", told)
     raise DrafthouseError(
         Problem(
+            "repository-refused",
             f"apt does not accept {repository.url}: {told}",
             f"an index with a good signature by {repository.fingerprint}" if signature else "a repository that answers",
             "do not install from it: a mirror or a proxy on the way may have changed it, or its owner the key (ask "

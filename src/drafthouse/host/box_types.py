@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
     from ..core.first_process import FirstProcess
+    from .env_stamp import Stamp
 
 
 class Gpu(TypedDict):
@@ -47,8 +48,10 @@ class ServedNow(Serving):
 
 
 class BoxFacts(TypedDict):
-    """A box; sizes are bytes. ``present``, ``cached`` and ``served`` are what the module of Ansible adds.
+    """A box; sizes are bytes. What need not be there is what the module of Ansible adds.
 
+    ``environments``: the stamps of those that are whole, by their paths. ``programs``: the names of our archives.
+    ``digests``: mode and SHA-256 of small files of ours, by their paths.
     ``cached``: by the paths of weights, what the cache of the hub's client has of them and a hard link brings.
     """
 
@@ -79,5 +82,8 @@ class BoxFacts(TypedDict):
     writable: dict[str, bool]
     ports: dict[str, Listener | None]
     present: NotRequired[list[str]]
+    environments: NotRequired[dict[str, Stamp]]
+    programs: NotRequired[list[str]]
+    digests: NotRequired[dict[str, str]]
     cached: NotRequired[dict[str, int]]
     served: NotRequired[ServedNow | None]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.requirement_lines import all_have_hashes, with_hashes, without_hashes
@@ -33,6 +33,12 @@ PINNED = re.compile(
 )
 
 
+_OPTIONAL = (
+    "packages", "no_deps_packages", "torch_backend", "metadata_stub", "extra_index_url", "prerelease", "unpinned",
+    "source_packages", "build_packages", "hashes",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class EnvRecipe:
     """What an environment consists of. Equal recipes give the same stamp.
@@ -48,7 +54,7 @@ class EnvRecipe:
     """
 
     path: str
-    packages: Sequence[str]
+    packages: Sequence[str] = ()
     no_deps_packages: Sequence[str] = ()
     python: str = sys.executable
     torch_backend: str | None = None
@@ -65,6 +71,15 @@ class EnvRecipe:
         """Tell whether it consists of packages alone: nothing that would have to be added to an image's own."""
         more = (self.no_deps_packages, self.source_packages, self.build_packages, self.metadata_stub, self.unpinned)
         return bool(self.packages) and not any(more)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], python: str = sys.executable) -> EnvRecipe:
+        """Return the recipe that the arguments of `drafthouse.core.python_env` ask for; what is left out is None."""
+        parts = {name: given.get(name) for name in _OPTIONAL}
+        return cls(
+            path=given["path"], python=given.get("python") or python,
+            **{name: value for name, value in parts.items() if value is not None},
+        )  # fmt: skip
 
     def sha256(self, python_version: str) -> str:
         """Return the hex hash of the recipe for an interpreter of this version (``3.11``)."""
@@ -102,6 +117,7 @@ def env_commands(
         else:
             raise DrafthouseError(
                 Problem(
+                    code="program-missing",
                     where=recipe.path,
                     found=f"torch_backend {recipe.torch_backend}, and no uv",
                     needed="uv, which chooses the build of torch by the driver",
@@ -185,6 +201,7 @@ def require_pins(recipe: EnvRecipe) -> None:
     """Raise DrafthouseError for all the entries that are not one exact version."""
     problems = [
         Problem(
+            code="package-not-pinned",
             where=f"{recipe.path}: {option}",
             found=repr(entry),
             needed="an exact version: name==1.2.3",
@@ -202,6 +219,7 @@ def require_pins(recipe: EnvRecipe) -> None:
     if not recipe.packages and not recipe.no_deps_packages:
         problems.append(
             Problem(
+                code="empty-value",
                 where=recipe.path,
                 found="no packages",
                 needed="a list of what belongs into the environment",

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ..core.errors import Problem
-from ..serving.runtimes import published_ports
+from ..serving.containers import published_ports
 from .box_facts import listener_of
 from .box_types import Listener
 
@@ -18,6 +18,7 @@ def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Pr
     """Return the problem of a port that somebody else listens on."""
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
+        "port-taken",
         f"port {port} is taken ({who})",
         f"port {port} free on {host}, for the engine",
         "end that program, or set another one: -e drafthouse_port=8100",

@@ -22,15 +22,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, cast
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.locks import held
 from .env_recipe import EnvRecipe, env_commands, require_pins, requirement_files, unhashed
+from .env_stamp import STAMP, Stamp, is_made, read_stamp
 from .image_python import ImageEngine, engine_of, find_engine, place, wanted_versions
 
-STAMP = ".drafthouse-env.json"
 HEARTBEAT_S = 5.0  # silence of an installer after which a line says that it is still at work
 ERROR_LINES = 12  # of an installer's last words; the reason is among them
 # From the words of uv and pip to what a person can do about it. First match wins.
@@ -74,17 +73,6 @@ class EnvResult:
     """What of the image it stands for, where nothing was installed."""
 
 
-class Stamp(TypedDict, total=False):
-    """What the stamp file says: ``image_...`` of an environment that stands for what the box's image has."""
-
-    sha256: str
-    python: str
-    tool: str
-    made: int
-    image: str
-    image_python: str
-
-
 def ensure_env(
     recipe: EnvRecipe,
     uv: str | None = None,
@@ -108,9 +96,9 @@ def ensure_env(
     wanted = recipe.sha256(version)
     tool = "uv" if uv else "pip"
     unchanged = EnvResult(
-        changed=False, path=recipe.path, sha256=wanted, tool=tool, image=_stamp(home).get("image", "")
+        changed=False, path=recipe.path, sha256=wanted, tool=tool, image=read_stamp(home).get("image", "")
     )
-    if _is_made(home, wanted) and _image_is_there(home, recipe):
+    if is_made(home, wanted) and _image_is_there(home, recipe):
         return unchanged
     _require_ours(home)
     engine = find_engine(recipe.packages, image_folders) if image_folders is not None and recipe.is_plain else None
@@ -119,7 +107,13 @@ def ensure_env(
     # In check mode the environment that brings uv was not made either.
     if uv and not check and not os.access(uv, os.X_OK):
         raise DrafthouseError(
-            Problem(where=uv, found="no such program", needed="uv", do="make the box's environment first")
+            Problem(
+                code="program-missing",
+                where=uv,
+                found="no such program",
+                needed="uv",
+                do="make the box's environment first",
+            )
         )
     steps = env_commands(recipe, uv, find_links, no_index)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
@@ -127,7 +121,7 @@ def ensure_env(
         return result
     try:
         with _making(home, progress) as lock:
-            if _is_made(home, wanted):
+            if is_made(home, wanted):
                 return unchanged  # another run made it while this one waited
             _cleared(home)
             for number, (step, command) in enumerate(steps):
@@ -172,7 +166,7 @@ def _taken_from_image(
 
 def is_of_image(home: Path) -> bool:
     """Tell whether the environment's folder stands for what the box's image has."""
-    return "image_python" in _stamp(home)
+    return "image_python" in read_stamp(home)
 
 
 def _image_is_there(home: Path, recipe: EnvRecipe) -> bool:
@@ -180,7 +174,7 @@ def _image_is_there(home: Path, recipe: EnvRecipe) -> bool:
 
     A folder outlives its container where it lies on a volume: the next container may be made from another image.
     """
-    python = _stamp(home).get("image_python")
+    python = read_stamp(home).get("image_python")
     return not python or engine_of(python, wanted_versions(recipe.packages) or {}) is not None
 
 
@@ -197,6 +191,7 @@ def _write_stamp(home: Path, content: Stamp) -> None:
 def _not_writable(path: str, error: OSError) -> DrafthouseError:
     return DrafthouseError(
         Problem(
+            code="file-unwritable",
             where=path,
             found=error.strerror or str(error),
             needed="a folder that can be written to",
@@ -228,11 +223,6 @@ def _making(home: Path, progress: Progress | None) -> Iterator[int]:
         marker.truncate(0)
 
 
-def _is_made(home: Path, wanted: str) -> bool:
-    """Tell whether the environment is there, whole, and the one that is asked for."""
-    return _stamp(home).get("sha256") == wanted and os.access(home / "bin" / "python", os.X_OK)
-
-
 def _require_ours(home: Path) -> None:
     """Raise DrafthouseError where making the environment would delete something that is not one."""
     marker = _marker(home)
@@ -241,6 +231,7 @@ def _require_ours(home: Path) -> None:
     if home.is_dir() and any(home.iterdir()) and not ours:
         raise DrafthouseError(
             Problem(
+                code="folder-not-ours",
                 where=str(home),
                 found="a folder with files, and no virtual environment",
                 needed="an empty or new folder, or an environment that may be made again",
@@ -258,17 +249,14 @@ def _python_version(python: str) -> str:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
         raise DrafthouseError(
-            Problem(where=python, found=str(error), needed="a Python interpreter", do="check the path")
+            Problem(
+                code="python-unusable",
+                where=python,
+                found=str(error),
+                needed="a Python interpreter",
+                do="check the path",
+            )
         ) from error
-
-
-def _stamp(home: Path) -> Stamp:
-    """Return the stamp's content, empty where there is none that can be read."""
-    try:
-        content = json.loads((home / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast("Stamp", content) if isinstance(content, dict) else {}
 
 
 def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Progress | None) -> None:
@@ -319,6 +307,7 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
         words = "\n".join(last)
         raise DrafthouseError(
             Problem(
+                code="installer-failed",
                 where=f"{where}: {step}",
                 found=words or f"{command[0]} ended with status {process.returncode} without a word",
                 needed="an installer that ends well",

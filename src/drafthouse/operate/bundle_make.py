@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.pins import Pins, read_pins, remember
 from ..core.requirement_lines import hashes_by_pin, hashes_of, read_lock, with_hashes
-from ..host.docker import derived_image, image_digest
+from ..host.docker import image_digest, images
 from ..host.venv import ADVICE, ERROR_LINES
 from ..weights.integrity import NOTE_SUFFIX
 
@@ -69,11 +69,13 @@ def _engine(resolved: ResolvedProfile, root: Path, python: str, torch_backend: s
     if install.get("source_packages"):
         found = f"{', '.join(install['source_packages'])}, compiled on the box"
         do = "bundle it with --runtime docker, or choose another method"
-        raise DrafthouseError(Problem(found, "an engine that consists of wheels", do, where))
+        raise DrafthouseError(Problem("engine-not-bundled", found, "an engine that consists of wheels", do, where))
     backend = install.get("torch_backend")
     if backend == "auto" and torch_backend is None:
         found, needed = "a build of torch that the box's driver decides", "the name of one, known before"
-        raise DrafthouseError(Problem(found, needed, "add --torch-backend cu130 (or what the driver can do)", where))
+        raise DrafthouseError(
+            Problem("missing-option", found, needed, "add --torch-backend cu130 (or what the driver can do)", where)
+        )
     lock = root / "roles" / "engine" / "files" / "locks" / install["lock"] if install.get("lock") else None
     return Environment(
         "engine",
@@ -158,12 +160,14 @@ def _run(command: Sequence[str], given: str, where: str) -> str:
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise DrafthouseError(Problem(str(error), Path(command[0]).name, "install it", where)) from error
+        raise DrafthouseError(
+            Problem("program-missing", str(error), Path(command[0]).name, "install it", where)
+        ) from error
     if done.returncode == 0:
         return done.stdout
     words = "\n".join(done.stderr.strip().splitlines()[-ERROR_LINES:]) or f"status {done.returncode} without a word"
     do = next((advice for pattern, advice in ADVICE if re.search(pattern, words)), "read the lines above")
-    raise DrafthouseError(Problem(words, f"{' '.join(command[:4])} that ends well", do, where))
+    raise DrafthouseError(Problem("program-failed", words, f"{' '.join(command[:4])} that ends well", do, where))
 
 
 # --- weights and image ----------------------------------------------------------------------------------
@@ -179,7 +183,9 @@ def weights_members(paths: Iterable[Path], models_dir: Path) -> dict[str, Path]:
             files = json.loads(note.read_text("utf-8"))["files"]
         except (OSError, ValueError, KeyError) as error:
             found, do = f"no note of what was verified ({error})", "run make bundle again"
-            raise DrafthouseError(Problem(found, "weights that were verified", do, str(path))) from error
+            raise DrafthouseError(
+                Problem("weights-not-verified", found, "weights that were verified", do, str(path))
+            ) from error
         for file in [note, *(folder / name for name in sorted(files))]:
             members[f"weights/{file.relative_to(models_dir).as_posix()}"] = file
     return members
@@ -195,7 +201,7 @@ def _have_pinned(image: str, say: Say, file: Path, moves: bool = False) -> None:
     found = image_digest.check(image, wanted, own_id)
     if pull := found["pull"]:
         say(f"pulling {pull}")
-        _run(["docker", "pull", "--quiet", pull], "", "docker")
+        images.pull(pull)
         if pull != image:
             image_digest.name_it(pull, image)
         found = image_digest.check(image, wanted, own_id)
@@ -213,10 +219,10 @@ def save_image(
     """
     if not derived:
         _have_pinned(image, say, pins, moves)
-    elif not derived_image.is_there(image):
+    elif image_digest.on_box(image) is None:
         _have_pinned(derived["base"], say, pins, moves)
         say(f"building {image}")
-        derived_image.build(image, derived["containerfile"], lambda line: say(f"  {line}"))
+        images.build(image, derived["containerfile"], lambda line: say(f"  {line}"))
     to.parent.mkdir(parents=True, exist_ok=True)
     say(f"saving {image}")
-    _run(["docker", "image", "save", "--output", str(to), image], "", "docker")
+    images.save(image, to)

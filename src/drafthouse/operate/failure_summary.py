@@ -57,9 +57,11 @@ def reason_of(failed: TaskResult) -> Problem:
     """Return why a task failed: its first problem in our words, else Ansible's own message."""
     for one in (failed, *(failed.get("results") or [])):
         for problem in one.get("problems") or []:
-            return Problem(**{name: str(problem.get(name) or "") for name in ("found", "needed", "do", "where")})
+            return Problem.of(problem)
     said = next((str(one["msg"]) for one in (*(failed.get("results") or []), failed) if one.get("msg")), "")
-    return Problem(said.strip() or "a task that failed without a word", "a task that ends well", "look above")
+    return Problem(
+        "task-failed", said.strip() or "a task that failed without a word", "a task that ends well", "look above"
+    )
 
 
 def brief(found: str) -> str:
@@ -84,16 +86,20 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
     engine = resolved["engine"]
     change = f"{resolved['profile']} ({engine['id']} {engine['version']})"
     where = f"{why.where}: {task}" if why.where and task else why.where or task
-    refused = Problem(f"{change} is not served: {why.found}", why.needed, why.do, where)
+    refused = Problem(why.code, f"{change} is not served: {why.found}", why.needed, why.do, where)
     if back.get("failed"):
         second = reason_of(back)
-        return [refused, Problem(f"nor is what served before it: {second.found}", second.needed, second.do)]
+        return [
+            refused,
+            Problem(second.code, f"nor is what served before it: {second.found}", second.needed, second.do),
+        ]
     facts: ServerFacts = back.get("release") or {}
     if not facts:
         return [refused]
     return [
         refused,
         Problem(
+            "last-server-restored",
             f"the last good server is back: {shown(facts)}; it answers again after {float(back['seconds']):.1f} s",
             "the change itself",
             "mend the reason above and run again; make history shows what served when",
@@ -109,6 +115,7 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
     """
     found = [
         Problem(
+            "comparison-invalid",
             f"an invalid comparison: {reason}",
             "two arms that differ in speculation only, and answered everything",
             "mend that, then run again with -e remeasure=true",
@@ -119,6 +126,7 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
     if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
         found.append(
             Problem(
+                "no-verdict",
                 f"no verdict: {report['sentence']}",
                 "a verdict, before another server takes the place of the one that serves",
                 "measure again when it is quiet with -e remeasure=true, or say which arm is to serve: "
@@ -130,6 +138,7 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
     if gates and serve_arm != "baseline":
         found.append(
             Problem(
+                "gate-failed",
                 f"a gate fails: {listing([str(gate['said']) for gate in gates])}",
                 "output that is as right as the baseline's",
                 "choose another draft, method or version; without speculation it may be served: "

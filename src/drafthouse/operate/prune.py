@@ -86,11 +86,13 @@ def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
         there = models_dir.is_dir()
     except OSError as error:  # a name that is too long for any
         raise DrafthouseError(
-            Problem(str(error.strerror), "the models' folder", "correct its path", short(str(models_dir)))
+            Problem(
+                "file-unreadable", str(error.strerror), "the models' folder", "correct its path", short(str(models_dir))
+            )
         ) from error
     if not there:
         raise DrafthouseError(
-            Problem("no such folder", "the models' folder", "name another inventory", str(models_dir))
+            Problem("no-such-file", "no such folder", "the models' folder", "name another inventory", str(models_dir))
         )
     wanted = set(used)
     entries: list[Entry] = []

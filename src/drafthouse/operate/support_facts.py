@@ -6,24 +6,31 @@ only, Python 3.10.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from ..core.docker_api import DockerApi, EngineError
+from ..core.errors import DrafthouseError
 from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
 from ..host.driver.facts import read_driver, said
-from ..serving.runtimes import LABEL, PREFIX, ContainerRuntime
+from ..profiles.container import GATEWAY_LABEL, LABEL, MONITORING_LABEL, PREFIX
+from ..serving.containers import has_engine, ours
+from ..serving.runtimes import ContainerRuntime
 from ..weights.hub_habits import token_file
 
 #: The last lines of each log, and the most bytes that are read of one file.
 LINES, BYTES = 500, 512 * 1024
+_DOCKER_S = 30.0
 #: Our units, as systemctl takes them.
 UNITS = "drafthouse-*.service"
 #: The labels of our containers: engines, gateway, monitoring.
-LABELS = (LABEL, "drafthouse.gateway", "drafthouse.monitoring")
+LABELS = (LABEL, GATEWAY_LABEL, MONITORING_LABEL)
 _LOGS = (
     "logs/*.log",
     "gateway/logs/*.log",
@@ -95,8 +102,8 @@ def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str
     for name in _OF_THE_SYSTEM:
         yield f"box/system{name}", _read(root / name.lstrip("/"))
     yield "box/versions.txt", _versions(home, engine_home)
-    yield "box/nvidia-smi.txt", said(("nvidia-smi",), any_status=True)
-    yield "box/kernel.txt", "\n".join(_of_kernel(said(("dmesg",)).splitlines())[-LINES:])
+    yield "box/nvidia-smi.txt", said("nvidia-smi", any_status=True)
+    yield "box/kernel.txt", "\n".join(_of_kernel(said("dmesg").splitlines())[-LINES:])
     yield from _of_systemd()
     yield from _of_docker()
 
@@ -149,18 +156,23 @@ def _of_kernel(lines: list[str]) -> list[str]:
 
 def _of_systemd() -> Iterator[tuple[str, str]]:
     """Yield the journal's last lines of each unit of ours: what systemd keeps running writes to no file."""
-    listed = said(("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS))
+    listed = said("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS)
     for name in [line.split()[0] for line in listed.splitlines() if line.strip()]:
         words = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
-        yield f"box/systemd/{name}.log", said(words)
+        yield f"box/systemd/{name}.log", said(*words)
 
 
 def _of_docker() -> Iterator[tuple[str, str]]:
-    if not Path("/var/run/docker.sock").exists():
+    if not has_engine():
         return
-    yield "box/docker/version.txt", said(("docker", "version"), any_status=True)
-    for label in LABELS:
-        listed = said(("docker", "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}"))
-        for name in listed.split():
-            yield f"box/docker/{name}.json", said(("docker", "inspect", name))
-            yield f"box/docker/{name}.log", ContainerRuntime().tail(name.removeprefix(PREFIX), LINES)
+    api = DockerApi(timeout_s=_DOCKER_S)
+    try:
+        yield "box/docker/version.txt", json.dumps(api.version(), indent=1)
+        names = [name for label in LABELS for name in ours(api, label=label)]
+    except DrafthouseError as error:
+        yield "box/docker/version.txt", error.problems[0].found
+        return
+    for name in names:
+        with contextlib.suppress(OSError, EngineError):
+            yield f"box/docker/{name}.json", json.dumps(api.call("GET", f"/containers/{name}/json"), indent=1)
+        yield f"box/docker/{name}.log", ContainerRuntime().tail(name.removeprefix(PREFIX), LINES)

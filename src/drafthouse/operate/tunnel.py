@@ -87,7 +87,9 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         do = "make tunnel, which brings it along"
-        raise DrafthouseError(Problem("no ansible-inventory", "Ansible, which reads inventories", do)) from error
+        raise DrafthouseError(
+            Problem("program-missing", "no ansible-inventory", "Ansible, which reads inventories", do)
+        ) from error
     said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
     try:
         listed = json.loads(done.stdout)
@@ -101,11 +103,13 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
             found |= {name: {} for name in group.get("hosts", []) if name not in found}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DrafthouseError(
-            Problem(said[-1] if said else "no answer", "an inventory", "correct it", str(inventory))
+            Problem(
+                "inventory-unreadable", said[-1] if said else "no answer", "an inventory", "correct it", str(inventory)
+            )
         ) from error
     if said and not found:
         # Why there is none: no key of the account, say, or no network.
-        raise DrafthouseError(Problem(f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory)))
+        raise DrafthouseError(Problem("no-host", f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory)))
     return found
 
 
@@ -117,19 +121,23 @@ def _unmarked(value: Any) -> Any:
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     """Return the way to a host, or to the only one where none is named. Raises DrafthouseError."""
     if not hosts:
-        raise DrafthouseError(Problem("no host", "a box to reach", _RENT, inventory))
+        raise DrafthouseError(Problem("no-host", "no host", "a box to reach", _RENT, inventory))
     if not name and len(hosts) > 1:
         do = f"name one: make tunnel HOST={sorted(hosts)[0]}"
-        raise DrafthouseError(Problem(f"{len(hosts)} hosts: {', '.join(sorted(hosts))}", "one", do, inventory))
+        raise DrafthouseError(
+            Problem("several-hosts", f"{len(hosts)} hosts: {', '.join(sorted(hosts))}", "one", do, inventory)
+        )
     name = name or next(iter(hosts))
     if name not in hosts:
         raise DrafthouseError(
-            Problem(f"no host '{name}'", "a host of the inventory", did_you_mean(name, hosts), inventory)
+            Problem(
+                "no-such-host", f"no host '{name}'", "a host of the inventory", did_you_mean(name, hosts), inventory
+            )
         )
     own = hosts[name]
     if own.get("ansible_connection") == "local":
         do = f"ask http://{LOOPBACK}:{own.get('drafthouse_port', PORT)} without a tunnel"
-        raise DrafthouseError(Problem(f"'{name}' is this machine", "another one", do, inventory))
+        raise DrafthouseError(Problem("host-is-local", f"'{name}' is this machine", "another one", do, inventory))
     address = str(own.get("ansible_host") or own.get("ansible_ssh_host") or name)
     user = str(own.get("ansible_user") or own.get("ansible_ssh_user") or "")
     identity = str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or "")
@@ -138,17 +146,25 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     for word, value in (("ansible_host", address), ("ansible_user", user)):
         # A word that begins with - would be an option of ssh's.
         if value.startswith("-") or "{{" in value or any(letter.isspace() for letter in value):
-            raise DrafthouseError(Problem(f"{word}: {value}", "a plain word", "write it out", where))
+            raise DrafthouseError(Problem("invalid-setting", f"{word}: {value}", "a plain word", "write it out", where))
     for word, value in (("ansible_ssh_private_key_file", identity), ("ansible_ssh_common_args", more)):
         if "{{" in value:
             raise DrafthouseError(
-                Problem(f"{word}: {value}", "no template: only Ansible reads those", "write it out", where)
+                Problem(
+                    "invalid-setting",
+                    f"{word}: {value}",
+                    "no template: only Ansible reads those",
+                    "write it out",
+                    where,
+                )
             )
     try:
         arguments = shlex.split(more)
     except ValueError as error:
         found = f"ansible_ssh_common_args: {more} ({error})"
-        raise DrafthouseError(Problem(found, "words as a shell reads them", "close the quote", where)) from error
+        raise DrafthouseError(
+            Problem("invalid-setting", found, "words as a shell reads them", "close the quote", where)
+        ) from error
     return Way(
         name=name,
         address=address,
@@ -170,7 +186,13 @@ def _number(value: object, word: str, inventory: str, name: str) -> int | None:
     if str(value).isdigit() and 1 <= int(str(value)) <= _MOST_PORT:
         return int(str(value))
     raise DrafthouseError(
-        Problem(f"{word}: {value}", f"a port from 1 to {_MOST_PORT}", "correct it", f"{inventory}: {name}")
+        Problem(
+            "invalid-setting",
+            f"{word}: {value}",
+            f"a port from 1 to {_MOST_PORT}",
+            "correct it",
+            f"{inventory}: {name}",
+        )
     )
 
 
@@ -219,7 +241,7 @@ def check_port(port: int) -> None:
     except (OSError, OverflowError) as error:
         words = getattr(error, "strerror", None) or str(error)
         do = f"make tunnel PORT={_free_port(port)}, or end what listens there"
-        problem = Problem(f"port {port} of this machine: {words}", f"a free port on {LOOPBACK}", do)
+        problem = Problem("port-taken", f"port {port} of this machine: {words}", f"a free port on {LOOPBACK}", do)
         raise DrafthouseError(problem) from error
 
 
@@ -277,7 +299,9 @@ def _started(words: Sequence[str], target: Any) -> subprocess.Popen[bytes]:
             preexec_fn=_ends_with_us,  # noqa: PLW1509 (one call into the kernel, which takes no lock)
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise DrafthouseError(Problem("no ssh", "OpenSSH's client", "apt-get install openssh-client")) from error
+        raise DrafthouseError(
+            Problem("program-missing", "no ssh", "OpenSSH's client", "apt-get install openssh-client")
+        ) from error
 
 
 # Looked up here: between fork and exec as little as possible is to happen.
@@ -322,7 +346,9 @@ def _until_open(
             pass
         if clock() > until:
             do = "try again, or see by hand: " + shlex.join(way.ssh())
-            raise DrafthouseError(Problem(f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do))
+            raise DrafthouseError(
+                Problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
+            )
         sleep(_LOOK_EVERY_S)
 
 
@@ -333,18 +359,26 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
     by_hand = shlex.join(way.ssh())
     where = f"{way.name} ({way.ssh()[-1]}" + (f", port {way.ssh_port})" if way.ssh_port else ")")
     if stood:
-        return Problem(f"the tunnel broke: {last}", "a box that stays", "see whether it still runs, then again", where)
+        return Problem(
+            "tunnel-failed",
+            f"the tunnel broke: {last}",
+            "a box that stays",
+            "see whether it still runs, then again",
+            where,
+        )
     if "IDENTIFICATION HAS CHANGED" in said or "Host key verification failed" in said:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: somebody may stand in between. If the box was made anew: {forget}"
-        return Problem("another host key than the last time", "the box that was there before", do, where)
+        return Problem(
+            "ssh-host-key-changed", "the SSH host key has changed", "the host key that was seen before", do, where
+        )
     if "Permission denied" in said or "Too many authentication failures" in said:
         do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to see it by hand: {by_hand}"
-        return Problem(last, "a key that the box lets in", do, where)
+        return Problem("ssh-login-refused", last, "a key that the box lets in", do, where)
     if "listen" in said and "port" in said:
-        return Problem(last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
+        return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
     do = f"see whether the box runs, and whether address and port are still right; by hand: {by_hand}"
-    return Problem(last, "a box that answers on its SSH port", do, where)
+    return Problem("box-unreachable", last, "a box that answers on its SSH port", do, where)
 
 
 def answers(port: int, timeout_s: float = 10) -> bool:

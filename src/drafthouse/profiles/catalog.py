@@ -73,7 +73,7 @@ def load_house(root: Path) -> House:
         where = str(path.relative_to(root) if path.is_relative_to(root) else path)
         profile, found = _read(root, where, PROFILE)
         if not PROFILE_NAME.fits(name):
-            found.append(Problem("the file's name", PROFILE_NAME.needed, "rename it", where))
+            found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", where))
         if found:
             house.broken[name] = found
         house.profiles[name] = profile
@@ -85,6 +85,7 @@ def _require_clone(root: Path) -> None:
     if not (root / "profiles").is_dir():
         raise DrafthouseError(
             Problem(
+                "clone-required",
                 "the collection without a clone of Drafthouse",
                 "a clone: catalogue, profiles and templates are no part of the collection",
                 "clone Drafthouse, and run ansible-playbook in its folder",
@@ -97,7 +98,15 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
     files = {path.stem: f"{ENGINE_FOLDER}/{path.name}" for path in sorted((root / ENGINE_FOLDER).glob("*.yml"))}
     if not files:
-        return {}, [Problem("no engine", "a file for each", "restore it: git checkout -- profiles", ENGINE_FOLDER)]
+        return {}, [
+            Problem(
+                "catalogue-incomplete",
+                "no engine",
+                "a file for each",
+                "restore it: git checkout -- profiles",
+                ENGINE_FOLDER,
+            )
+        ]
     read = {name: _document(root, file) for name, file in files.items()}
     entries = {name: data for name, (data, problems) in read.items() if not problems}
     found = [problem for _, problems in read.values() for problem in problems]
@@ -106,7 +115,7 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
         engines[name] = _like(entry, entries)
         found += _checked(engines[name], ENGINE, files[name], versions=True)
         if not NAME.fits(name):
-            found.append(Problem("the file's name", NAME.needed, "rename it", files[name]))
+            found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
     return engines, found
 
 
@@ -117,7 +126,7 @@ def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
         return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
     except OSError as error:
         found, do = error.strerror or str(error), f"restore it: git checkout -- {relative}"
-        return {}, [Problem(found, "the hashes of what the catalogue pins", do, relative)]
+        return {}, [Problem("catalogue-incomplete", found, "the hashes of what the catalogue pins", do, relative)]
 
 
 def _dangling(house: House) -> list[Problem]:
@@ -128,7 +137,13 @@ def _dangling(house: House) -> list[Problem]:
         known = sorted(words)
         if word not in known:
             one = Findings(f"profiles/catalog/{file}.yml")
-            one.add(path, f"{word!r}, which is not there", f"one of: {', '.join(known)}", did_you_mean(word, known))
+            one.add(
+                "unknown-value",
+                path,
+                f"{word!r}, which is not there",
+                f"one of: {', '.join(known)}",
+                did_you_mean(word, known),
+            )
             findings.append(one)
 
     for key, model in house.models.items():
@@ -138,7 +153,7 @@ def _dangling(house: House) -> list[Problem]:
         program = next(iter(engine["launch"]["command"]), "")
         if not PROGRAM.fits(program):
             one = Findings(f"{ENGINE_FOLDER}/{key}.yml")
-            one.add("launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
+            one.add("wrong-format", "launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
             findings.append(one)
         if config := engine["launch"].get("config"):
             for arm in ("baseline", "speculative", "stock"):
@@ -163,7 +178,9 @@ def load_gpus(root: Path) -> Gpus:
         for path, generation in named:
             if generation not in gpus["generations"]:
                 found = f"the unknown generation '{generation}'"
-                findings.add(path, found, "one of generations", did_you_mean(generation, gpus["generations"]))
+                findings.add(
+                    "unknown-value", path, found, "one of generations", did_you_mean(generation, gpus["generations"])
+                )
         problems = findings.problems
     if problems:
         raise DrafthouseError(problems)
@@ -185,7 +202,7 @@ def _document(root: Path, relative: str) -> tuple[Any, list[Problem]]:
         "correct it" if Path(relative).is_absolute() else f"correct it, or restore it: git checkout -- {relative}",
     )
     if not (root / relative).is_file():
-        findings.add("", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
+        findings.add("no-such-file", "", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
         return {}, findings.problems
     try:
         return _without_ends(read_yaml(root / relative, needed, do, where=relative)), []
@@ -225,7 +242,7 @@ def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
         asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
         for version in asked:
             if not is_version(str(version)):
-                findings.add(below, repr(version), "a version, like 0.33.0", "correct it")
+                findings.add("wrong-format", below, repr(version), "a version, like 0.33.0", "correct it")
         _check_versions(value, findings, below)
 
 

@@ -43,6 +43,7 @@ def _head(
     elif made_for != target["id"]:
         heads = [key for key, model in models.items() if model.get("head_for") == target["id"]]
         findings.add(
+            "draft-of-another-target",
             _PATH,
             f"'{draft['id']}', a head made for '{made_for}'",
             f"a head made for '{target['id']}': it reads that model's hidden states",
@@ -50,6 +51,7 @@ def _head(
         )
     if draft.get("head_method") != method["id"]:
         findings.add(
+            "draft-of-another-method",
             "speculation.method",
             f"'{method['id']}' with '{draft['id']}', a head for '{draft.get('head_method')}'",
             f"'{draft.get('head_method')}'",
@@ -62,6 +64,7 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
     match = method.get("match", {})
     if match.get("tokenizer") and draft["tokenizer"] != target["tokenizer"]:
         findings.add(
+            "draft-vocabulary-differs",
             _PATH,
             f"'{draft['id']}' with the vocabulary of {draft['tokenizer']}",
             f"the target's vocabulary ({target['tokenizer']}): a drafted token must mean the same to both",
@@ -69,6 +72,7 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
         )
     elif abs(draft["vocab"] - target["vocab"]) > match.get("vocab_difference", 0):
         findings.add(
+            "draft-vocabulary-differs",
             _PATH,
             f"'{draft['id']}' with a vocabulary of {draft['vocab']} entries",
             f"{target['vocab']} entries, at most {match.get('vocab_difference', 0)} apart",
@@ -77,7 +81,7 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
     ratio = draft["parameters"] / target["parameters"]
     told = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
     if ratio >= 1:
-        findings.add(_PATH, told, "a draft smaller than its target", "choose a smaller draft")
+        findings.add("draft-too-large", _PATH, told, "a draft smaller than its target", "choose a smaller draft")
     elif ratio >= 1 / 3:
         return [f"{told}: a draft of a third or more seldom pays"]
     return []
@@ -88,6 +92,7 @@ def check_tokens(findings: Findings, tokens: int, draft: CatalogModel | None, me
     most = draft.get("max_speculative_tokens") if draft else None
     if draft and most is not None and method.get("all_heads") and tokens != most:
         findings.add(
+            "draft-length",
             "speculation.num_speculative_tokens",
             f"{tokens}",
             f"{most}: '{method['id']}' drafts a token with every head of '{draft['id']}'",
@@ -95,6 +100,7 @@ def check_tokens(findings: Findings, tokens: int, draft: CatalogModel | None, me
         )
     elif draft and most is not None and tokens > most:
         findings.add(
+            "draft-length",
             "speculation.num_speculative_tokens",
             f"{tokens}",
             f"{most} or fewer: '{draft['id']}' drafts no more in one step",
@@ -113,7 +119,11 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
     whole = [row for row in rows if isinstance(row, list) and len(row) == 3 and all(type(n) is int for n in row)]
     if not rows or len(whole) != len(rows):
         findings.add(
-            where, f"{schedule!r}", "a list of [first batch size, last, K]", "write it as [[1, 4, 3], [5, 64, 0]]"
+            "draft-length-schedule",
+            where,
+            f"{schedule!r}",
+            "a list of [first batch size, last, K]",
+            "write it as [[1, 4, 3], [5, 64, 0]]",
         )
         return False
     last = 0
@@ -121,8 +131,16 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
         row = f"{where}[{number}]"
         if (number == 0 and first != 1) or first <= last or final < first:
             needed = "1 as the first batch size" if number == 0 else f"a first batch size above {last}, and a last one"
-            findings.add(row, f"{[first, final, drafted]}", needed, "let the rows follow each other from 1 upwards")
+            findings.add(
+                "draft-length-schedule",
+                row,
+                f"{[first, final, drafted]}",
+                needed,
+                "let the rows follow each other from 1 upwards",
+            )
         if not 0 <= drafted <= tokens:
-            findings.add(row, f"K={drafted}", f"0 to {tokens} (num_speculative_tokens)", "correct K")
+            findings.add(
+                "draft-length-schedule", row, f"K={drafted}", f"0 to {tokens} (num_speculative_tokens)", "correct K"
+            )
         last = max(last, final)
     return len(findings.problems) == before

@@ -34,13 +34,14 @@ class OptionCheck:
         """Return those of the ``given`` options that are as they should be."""
         right: Options = {}
         if not isinstance(given, Mapping):
-            self.findings.add(path, repr(given), "keys with values", "write it as a YAML mapping")
+            self.findings.add("wrong-type", path, repr(given), "keys with values", "write it as a YAML mapping")
             return {}
         for key, value in given.items():
             where = f"{path}.{key}"
             option = options.get(key)
             if option is None:
                 self.findings.add(
+                    "unknown-key",
                     where,
                     f"the unknown key '{key}'",
                     f"one of: {', '.join(sorted(options))}",
@@ -73,6 +74,7 @@ class OptionCheck:
         if refused and value in refused["values"]:
             fitting = [word for word in choices if word not in refused["values"]]
             self.findings.add(
+                "option-not-on-gpu",
                 where,
                 f"{value} on {self.hardware['name']} (compute capability {capability})",
                 f"one of: {', '.join(fitting)}: {refused['reason']}",
@@ -88,6 +90,7 @@ class OptionCheck:
             bounds += f"{', ' if bounds else ''}not {entry['except']['since']} to {entry['except']['until']}"
         have = having(self.releases, entry)
         self.findings.add(
+            "option-not-in-version",
             where,
             f"{self.engine} {self.version}, which does not have {what}{f' ({reason})' if reason else ''}",
             f"a version that has it ({bounds}): {ranges(have, self.releases) or 'none of the catalogue'}",

@@ -62,6 +62,7 @@ def choose_engine(
             runtime = runtimes[0]
         elif runtimes and runtime not in runtimes:
             findings.add(
+                "runtime-unavailable",
                 "site.runtime",
                 f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
                 f"a runtime of this profile: {', '.join(runtimes)}",
@@ -81,6 +82,7 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
     nightly = profile.get("channel") == NIGHTLY
     if nightly and "nightly" not in engine:
         findings.add(
+            "no-nightly-builds",
             "channel",
             f"nightly, which {engine['name']} does not have here",
             "an engine whose entry in the catalogue has nightly builds",
@@ -89,6 +91,7 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
         return ""
     if nightly and "engine_version" in profile:
         findings.add(
+            "conflicting-keys",
             "engine_version",
             f"{profile['engine_version']} and channel: nightly",
             "one of the two: a nightly build has no version of its own",
@@ -105,7 +108,7 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
     )
     do = did_you_mean(version, all_releases) if is_version(version) else f"use one of: {', '.join(all_releases)}"
     what = "which its plugin does not patch" if plugin else "which does not exist"
-    findings.add("engine_version", f"{engine['name']} {version}, {what}", needed, do)
+    findings.add("unknown-engine-version", "engine_version", f"{engine['name']} {version}, {what}", needed, do)
     return ""
 
 
@@ -119,11 +122,18 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
     plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
     if plugin is None:
         if wanted is not None:
-            findings.add("plugin_version", f"{wanted}", f"nothing: {engine['name']} has no plugin", "remove the key")
+            findings.add(
+                "plugin-version",
+                "plugin_version",
+                f"{wanted}",
+                f"nothing: {engine['name']} has no plugin",
+                "remove the key",
+            )
         return None
     pair: str | None = plugin["versions"].get(version)
     if version and wanted is not None and str(wanted) != pair:
         findings.add(
+            "plugin-version",
             "plugin_version",
             f"{plugin['package']} {wanted} with {engine['name']} {version}",
             f"a pair that works: {pairs(plugin)} ({plugin['reason']})",
@@ -190,6 +200,7 @@ def _runtimes(
     if not there:
         fitting = [release for release in all_releases if kind in _installs(engine, release)]
         findings.add(
+            "hardware-unsupported",
             "hardware",
             f"{hardware['name']} ({kind})",
             f"hardware that {engine['name']} {version} is installed for: "
@@ -201,6 +212,7 @@ def _runtimes(
     for number, name in enumerate(stated):
         if name not in there:
             findings.add(
+                "runtime-unavailable",
                 f"runtimes[{number}]",
                 f"{name}, for {engine['name']} {version} on {kind}",
                 f"what the catalogue has for it: {', '.join(there)}",

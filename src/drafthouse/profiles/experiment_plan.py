@@ -23,6 +23,7 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
             available += suites[suite]
         else:
             findings.add(
+                "no-such-suite",
                 f"experiment.suites[{number}]",
                 f"no suite '{suite}'",
                 f"one of: {', '.join(sorted(suites))}",
@@ -31,6 +32,7 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
     for number, suite in enumerate(experiment.get("once", [])):
         if suite not in experiment["suites"]:
             findings.add(
+                "no-such-suite",
                 f"experiment.once[{number}]",
                 f"'{suite}'",
                 f"one of experiment.suites: {', '.join(experiment['suites'])}",
@@ -46,10 +48,11 @@ def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
     try:
         parse_budget(experiment.get("budget", DEFAULT_BUDGET))
     except ValueError:
-        findings.add("experiment.budget", f"{experiment['budget']!r}", NEEDED, "correct the value")
+        findings.add("wrong-format", "experiment.budget", f"{experiment['budget']!r}", NEEDED, "correct the value")
     rounds, most = experiment.get("rounds", 2), experiment.get("most_rounds", MOST_ROUNDS)
     if "most_rounds" in experiment and most < rounds:
         findings.add(
+            "out-of-range",
             "experiment.most_rounds",
             f"{most} rounds at most, and {rounds} to begin with (experiment.rounds)",
             f"{rounds} or more",

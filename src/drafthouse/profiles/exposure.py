@@ -74,7 +74,7 @@ def reach(site: Site) -> str:
     allowed = site.get("allow_cidrs") or ()
     if site.get("gateway") or (near(str(site["host"])) and not allowed):
         return NOBODY
-    if site["box_kind"] != "workstation" or not allowed or any(_everybody(text) for text in allowed):
+    if not site["manage_host"] or not allowed or any(_everybody(text) for text in allowed):
         return ANYBODY
     return NAMED
 
@@ -114,6 +114,7 @@ def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     close = "" if near(host) else "set drafthouse_host: 127.0.0.1, and "
     return [
         Problem(
+            "server-exposed",
             f"{opened}, with no gateway, and {guards}: open would be {told(routes)}",
             "the gateway, which asks for the key before every path, or an engine that nobody else reaches",
             f"{close}set drafthouse_gateway: true (docs/gateway.md);"

@@ -36,6 +36,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if site["host"] not in ("127.0.0.1", "localhost"):
         problems.append(
             Problem(
+                "server-exposed",
                 f"drafthouse_host is {site['host']}, and a gateway is asked for",
                 "an engine on loopback, which nobody reaches past the gateway",
                 "set drafthouse_host: 127.0.0.1, or leave drafthouse_gateway out",
@@ -45,6 +46,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if wished["port"] in set(ports):
         problems.append(
             Problem(
+                "port-used-twice",
                 f"port {wished['port']}, which is the engine's",
                 "a port of the gateway's own",
                 "set drafthouse_gateway_port (8443 unless said otherwise) or drafthouse_port",
@@ -60,6 +62,7 @@ def name_problems(name: str, where: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "invalid-setting",
             f"'{name}'",
             "a DNS name in small letters that leads to this box, such as llm.example.org",
             "correct it, or leave it empty: then a certificate is made on the box",

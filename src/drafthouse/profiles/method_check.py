@@ -31,6 +31,7 @@ def check_method(
     method = methods.get(spec["method"])
     if method is None and ("," in spec["method"] or "+" in spec["method"]):
         check.findings.add(
+            "several-methods",
             "speculation.method",
             f"'{spec['method']}', more than one method",
             f"one of: {', '.join(sorted(methods))}: a report must say which of them paid",
@@ -39,6 +40,7 @@ def check_method(
         return None, {}
     if method is None:
         check.findings.add(
+            "method-unsupported",
             "speculation.method",
             f"'{spec['method']}', which {engine['name']} cannot do",
             f"one of its methods: {', '.join(sorted(methods))}",
@@ -50,6 +52,7 @@ def check_method(
     for key, needed in ((required.get("serve") if required else None) or {}).items():
         if serve.get(key, needed) != needed:
             check.findings.add(
+                "method-needs-option",
                 f"serve.{key}",
                 f"{serve[key]}",
                 f"{needed}: {spec['method']} needs it ({required['reason'] if required else ''})",
@@ -58,6 +61,7 @@ def check_method(
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
     if method["draft"] == "lookup" and draft:
         check.findings.add(
+            "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}'",
             f"no draft: '{spec['method']}' looks its tokens up in the text",
@@ -66,6 +70,7 @@ def check_method(
     elif method["draft"] != "lookup" and not draft:
         fitting = [key for key, model in models.items() if model["kind"] == method["draft"]]
         check.findings.add(
+            "draft-missing",
             "speculation.draft",
             "nothing",
             f"a {method['draft']} for '{spec['method']}'",
@@ -73,6 +78,7 @@ def check_method(
         )
     elif draft and draft["kind"] != method["draft"]:
         check.findings.add(
+            "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}', which is a {draft['kind']}",
             f"a {method['draft']}: that is what '{spec['method']}' drafts with",

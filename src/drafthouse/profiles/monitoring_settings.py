@@ -62,7 +62,7 @@ def monitoring_of(
     ports = {name: int(wished.get("port", _PORT)) + at for at, name in enumerate(PROGRAMS)}
     grafana = bool(wished.get("grafana", docker))
     # A rental's node exporter would show the memory and processors of the machine that others use too.
-    node = site["box_kind"] == "workstation"
+    node = site["manage_host"]
     opened = ["prometheus", *(["grafana"] if grafana else [])] if not _is_loopback(listen) else []
     return {
         "ports": ports,
@@ -110,6 +110,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if taken:
         problems.append(
             Problem(
+                "port-used-twice",
                 f"port {taken[0]}, which is the engine's or the gateway's",
                 f"{len(PROGRAMS)} ports in a row of the monitoring's own, from {first} on",
                 f"set port: of drafthouse_monitoring ({_PORT} unless said otherwise)",
@@ -120,16 +121,18 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if not _is_address(listen):
         problems.append(
             Problem(
+                "invalid-setting",
                 f"'{listen}'",
                 "an address of the box, or 0.0.0.0 for all of them",
                 "correct it, or leave it out: loopback",
                 "site.monitoring.listen",
             )
         )
-    elif not _is_loopback(listen) and site["box_kind"] != "workstation":
+    elif not _is_loopback(listen) and not site["manage_host"]:
         problems.append(
             Problem(
-                f"'{listen}' on a rental, where no firewall of ours stands",
+                "server-exposed",
+                f"'{listen}' where no firewall of ours is in front (drafthouse_manage_host: false)",
                 "loopback: Prometheus asks nobody for a key",
                 f"leave it out, and look through SSH: ssh -L {first}:127.0.0.1:{first} ...",
                 "site.monitoring.listen",
@@ -138,6 +141,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     if wished.get("grafana") and site["runtime"] != "docker":
         problems.append(
             Problem(
+                "runtime-unavailable",
                 "true in the process runtime",
                 "the docker runtime: Debian has no Grafana",
                 "leave it out; a Grafana elsewhere reads the dashboard's file (docs/monitoring.md)",

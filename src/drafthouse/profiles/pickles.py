@@ -47,6 +47,7 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
     )
     raise DrafthouseError(
         Problem(
+            "pickled-weights",
             f"pickled weights: {_listed(found)}",
             "safetensors: a pickle runs its maker's code when it is loaded",
             f"{instead}; or name them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"

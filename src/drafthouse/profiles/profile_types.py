@@ -166,7 +166,7 @@ class MonitoringWishes(TypedDict):
 class Site(TypedDict):
     """What the inventory says: its `drafthouse_*`."""
 
-    box_kind: Literal["workstation", "rental"]
+    manage_host: bool
     runtime: Runtime
     runtime_asked: NotRequired[bool]
     home: str

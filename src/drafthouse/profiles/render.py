@@ -17,6 +17,7 @@ import yaml
 from ..core.errors import DrafthouseError, Problem
 from ..core.plain_text import printable
 from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
+from .container import arm_container, compose_service
 from .forms import VARIABLE
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def environment(templates: Path) -> jinja2.Environment:
     env.filters["in_double_quotes"] = inside_double_quotes
     env.filters["in_single_quotes"] = inside_single_quotes
     env.filters["variable"] = variable
-    env.filters["compose"] = compose
     return env
 
 
@@ -62,12 +62,9 @@ def variable(name: str) -> str:
     """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
     if VARIABLE.fits(name):
         return name
-    raise DrafthouseError(Problem(repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines"))
-
-
-def compose(data: object) -> str:
-    """Return ``data`` as one line of JSON in which docker compose fills nothing in."""
-    return compact_json(data).replace("$", "$$")
+    raise DrafthouseError(
+        Problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
+    )
 
 
 def comment_lines(text: str) -> str:
@@ -118,11 +115,29 @@ def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
     for name, arm in arms.items():
         data = {**_common(resolved), **arm, "arm": name}
         if arm["container"]:
-            files.append(render_file(templates, "compose.yaml.j2", f"{name}/compose.yaml", "0644", data))
+            files.append(_compose_file(templates, resolved, name))
         offline = resolved["engine"]["offline_template"]
         if offline:
             files.append(render_file(templates, offline, f"{name}/offline.py", "0755", data))
     return files
+
+
+class _Indented(yaml.SafeDumper):
+    """Lists stand deeper than their key, as people write a compose.yaml."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _compose_file(templates: Path, resolved: ResolvedProfile, arm: str) -> File:
+    service = dict(compose_service(arm_container(resolved, arm)))
+    if resolved["derived_image"]:
+        service["build"] = {"context": "..", "dockerfile": CONTAINERFILE}
+    text = yaml.dump(
+        {"services": {"engine": service}}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=1000
+    )
+    data = {**_common(resolved), "services": text}
+    return render_file(templates, "compose.yaml.j2", f"{arm}/compose.yaml", "0644", data)
 
 
 def _common(resolved: ResolvedProfile) -> Context:
@@ -146,7 +161,13 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Cont
         found = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
         raise DrafthouseError(
-            Problem(f"no template {template!r}", "a file of templates/", "correct the name", "profiles/catalog/engines")
+            Problem(
+                "no-such-file",
+                f"no template {template!r}",
+                "a file of templates/",
+                "correct the name",
+                "profiles/catalog/engines",
+            )
         ) from error
     content = found.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}

@@ -29,7 +29,7 @@ def site_of_vm(resolved: ResolvedProfile, box: VmSigns, variables: Unchecked) ->
     """
     site = resolved["site"]
     asked = variables.get("drafthouse_is_vm") or variables.get("drafthouse_recognise_vm")
-    if not asked or site["box_kind"] != "rental" or not (box["has_systemd"] and box["has_docker"] and box["is_root"]):
+    if not asked or site["manage_host"] or not (box["has_systemd"] and box["has_docker"] and box["is_root"]):
         return None
     runtime = "docker" if "docker" in resolved["engine"]["runtimes"] else site["runtime"]
-    return {**site, "box_kind": "workstation", "runtime": runtime}
+    return {**site, "manage_host": True, "runtime": runtime}

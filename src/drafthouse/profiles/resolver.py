@@ -66,6 +66,7 @@ def resolve(
     if name not in house.profiles:
         raise DrafthouseError(
             Problem(
+                "no-such-profile",
                 f"no profile '{name}'",
                 f"one of: {', '.join(sorted(house.profiles))}",
                 did_you_mean(name, house.profiles) + " (drafthouse profiles shows them all)",
@@ -162,7 +163,9 @@ class _Join:
 
     def _look_up(self, path: str, table: Collection[str], key: str) -> None:
         if key not in table:
-            self.findings.add(path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table))
+            self.findings.add(
+                "unknown-value", path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table)
+            )
 
     def _model(self, key: str) -> CatalogModel:
         return {"id": key, **self.house.models[key]}
@@ -176,6 +179,7 @@ class _Join:
                 self.check.version_has(path, model["name"], {"since": model["since"][family]})
         if self.target["kind"] != "model":
             self.findings.add(
+                "target-is-a-draft",
                 "target",
                 f"'{self.target['id']}', which is a {self.target['kind']}",
                 "a model",
@@ -186,6 +190,7 @@ class _Join:
                 check_pickles(self.findings, path, model)
             if model and model["format"] not in self.engine["formats"]:
                 self.findings.add(
+                    "weights-format",
                     path,
                     f"weights in the format {model['format']} ('{model['id']}')",
                     f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",

@@ -9,7 +9,8 @@ from .forms import FOLDER, GPU, HOST, IMAGE
 
 SITE = Map(
     {
-        "box_kind": Value(str, required=True, choices=("workstation", "rental")),
+        # Whether driver, container engine and firewall of the box are ours to install.
+        "manage_host": Value(bool, required=True),
         "runtime": Value(str, required=True, choices=("process", "docker")),
         # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
         "runtime_asked": Value(bool),

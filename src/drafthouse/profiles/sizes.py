@@ -77,6 +77,7 @@ class Sizes:
         where = f"serve.{self.engine['context_option']}"
         if context > self.target["context"]:
             findings.add(
+                "context-too-long",
                 where,
                 f"{context} tokens",
                 f"{self.target['context']} or fewer: the model was made for no more",
@@ -85,6 +86,7 @@ class Sizes:
         devices = self.devices
         if devices > self.hardware["devices"]:
             findings.add(
+                "too-many-gpus",
                 f"serve.{self.engine['devices_option']}",
                 f"{devices} devices",
                 f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
@@ -95,6 +97,7 @@ class Sizes:
         if fit["left"] < 0:
             drafted = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
+                "gpu-memory-too-small",
                 "target",
                 f"{arm} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
@@ -111,6 +114,7 @@ class Sizes:
         where = f"serve.{self.engine.get('devices_option')}"
         if devices < 1 or self.target["heads"] % devices:
             findings.add(
+                "tensor-parallel-size",
                 where,
                 f"{devices} devices for {self.target['heads']} attention heads",
                 "a number that divides them",
@@ -119,6 +123,7 @@ class Sizes:
         drafting = self.method_options.get("draft_tensor_parallel_size")
         if drafting is not None and drafting not in (1, devices):
             findings.add(
+                "tensor-parallel-size",
                 "speculation.options.draft_tensor_parallel_size",
                 f"{drafting}",
                 f"1, or the target's own {devices}: {self.engine['name']} takes nothing else" if devices > 1 else "1",

@@ -22,6 +22,7 @@ def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
     wanted, allowed = (hub.get("allow") or () if hub else ()), (pickle["files"] if pickle else ())
     for pattern in pickles([*wanted, model.get("file") or ""], allowed):
         findings.add(
+            "pickled-weights",
             path,
             f"pickled weights: {pattern} of '{model['id']}'",
             "safetensors: a pickle runs its maker's code when it is loaded",
@@ -42,6 +43,7 @@ def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -
             continue  # a file of ours, or made here: no repository has code for it
         if hub and not is_commit(hub["revision"]):
             findings.add(
+                "remote-code-not-pinned",
                 "serve.trust_remote_code",
                 f"true, and {hub['repo']} ({path}) at {hub['revision']}, which may be another code tomorrow",
                 "a commit: the code that runs is then the code that somebody has read",

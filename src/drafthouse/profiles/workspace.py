@@ -47,11 +47,14 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
             value = str(root / value)  # an absolute path replaces the root
         elif key in ("port", "gateway_port"):
             value = _whole_number(value)
+        elif key in ("gateway", "manage_host"):
+            value = {"true": True, "false": False}.get(str(value).lower(), value)
         elif key == "gpus" and not (value := _words(value)):
             continue
-        elif key == "gateway":
-            value = {"true": True, "false": False}.get(str(value).lower(), value)
         site[key] = value
+    # What inventories said before: a rental's host is its provider's to manage.
+    if kind := variables.get("drafthouse_box_kind"):
+        site.setdefault("manage_host", {"workstation": True, "rental": False}.get(str(kind), kind))
     return cast("Site", site)
 
 
@@ -182,6 +185,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
         known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
         raise DrafthouseError(
             Problem(
+                "no-such-inventory",
                 f"no inventory '{inventory}'",
                 f"one of: {', '.join(known)}",
                 "name one of them",

@@ -86,16 +86,22 @@ def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
         if check(tool, _TOOL, findings, place):
             name = tool["function"]["name"]
             if name in names:
-                findings.add(f"{place}.function.name", f"'{name}' again", "each tool once", "rename or remove one")
+                findings.add(
+                    "duplicate-name",
+                    f"{place}.function.name",
+                    f"'{name}' again",
+                    "each tool once",
+                    "rename or remove one",
+                )
             names.append(name)
             _check_object(tool["function"].get("parameters", {}), findings, f"{place}.function.parameters")
     if "tools" in entry and not entry["tools"]:
-        findings.add(f"{path}.tools", "an empty list", "one tool or more", "add one, or remove the key")
+        findings.add("empty-value", f"{path}.tools", "an empty list", "one tool or more", "add one, or remove the key")
     form = entry.get("response_format")
     if form is not None and check(form, _FORMAT, findings, f"{path}.response_format"):
         if form["type"] == "json_schema" and "json_schema" not in form:
             place = f"{path}.response_format.json_schema"
-            findings.add(place, "nothing", "{name: ..., schema: {...}}", "add the schema")
+            findings.add("missing-key", place, "nothing", "{name: ..., schema: {...}}", "add the schema")
         elif "json_schema" in form:
             place = f"{path}.response_format.json_schema.schema"
             _check_object(form["json_schema"]["schema"], findings, place)
@@ -106,12 +112,13 @@ def _check_request(request: object, findings: Findings, path: str) -> None:
     if request is None:
         return
     if not isinstance(request, Mapping):
-        findings.add(path, f"{request!r}", "fields of a chat request", "write it as a mapping")
+        findings.add("wrong-type", path, f"{request!r}", "fields of a chat request", "write it as a mapping")
         return
     check_keys(request, findings, path)
     for name in request:
         if name in RESERVED:
             findings.add(
+                "reserved-name",
                 f"{path}.{name}",
                 f"the key '{name}'",
                 "a field that neither the experiment nor another key of the suite sets",
@@ -121,7 +128,7 @@ def _check_request(request: object, findings: Findings, path: str) -> None:
 
 def _check_object(value: object, findings: Findings, path: str) -> None:
     if not isinstance(value, Mapping):
-        findings.add(path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
+        findings.add("wrong-type", path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
     check_keys(value, findings, path)
 
 
@@ -131,6 +138,7 @@ def check_expect(asked: Ask, findings: Findings, path: str) -> None:
     tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if _is_tool(tool)]
     if "tool" in expect and expect["tool"] not in tools:
         findings.add(
+            "unknown-value",
             f"{path}.expect.tool",
             f"'{expect['tool']}'",
             f"one of the prompt's tools: {', '.join(tools) or '(none)'}",
@@ -138,13 +146,14 @@ def check_expect(asked: Ask, findings: Findings, path: str) -> None:
         )
     if "contains" in expect and (asked.get("tools") or wants_json(asked)):
         findings.add(
+            "conflicting-keys",
             f"{path}.expect.contains",
             "words expected of an answer that is JSON or a call",
             "a prompt without tools and response_format",
             "remove the key, or make it a prompt of its own",
         )
     if "contains" in expect and not expect["contains"].strip():
-        findings.add(f"{path}.expect.contains", "no words", "what the answer must hold", "write it")
+        findings.add("empty-value", f"{path}.expect.contains", "no words", "what the answer must hold", "write it")
 
 
 def _is_tool(tool: object) -> bool:

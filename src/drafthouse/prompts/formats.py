@@ -102,11 +102,17 @@ class _Reading:
         """Count something that the user must be told once."""
         self.left_out[words] = self.left_out.get(words, 0) + 1
 
+    def wrong(self, path: str, value: object, needed: str, do: str) -> None:
+        """Record a value of the wrong type."""
+        self.findings.add("wrong-type", path, _short(value), needed, do)
+
     def suite(self, name: str) -> Suite:
         """Return what was read. Raises DrafthouseError with the first problems."""
         if not self.kinds and not self.findings.problems:
             told = ", ".join(words.format(count) for words, count in self.left_out.items())
-            self.findings.add("", f"no prompts{f' ({told})' if told else ''}", "one or more", "look into the file")
+            self.findings.add(
+                "no-prompts", "", f"no prompts{f' ({told})' if told else ''}", "one or more", "look into the file"
+            )
         if self.findings.problems:
             raise DrafthouseError(first_few(self.findings.problems, self.findings.file))
         suite: Suite = {"name": name, "description": f"from {self.findings.file}", "kinds": self.kinds}
@@ -127,7 +133,8 @@ def json_lines(text: str, findings: Findings) -> list[Entry]:
         try:
             entries.append(Entry(f"line {number}", number, json_of(line)))
         except BadDocument as error:
-            findings.add(f"line {number}", f"no JSON ({error.why})", "one JSON object", "correct the line")
+            found = f"no JSON ({error.why})"
+            findings.add("file-malformed", f"line {number}", found, "one JSON object", "correct the line")
     return entries
 
 
@@ -142,9 +149,8 @@ def _json_entries(text: str, findings: Findings) -> list[Entry]:
     try:
         data = json_of(text)
     except BadDocument as error:
-        findings.add(
-            "", f"no JSON ({error.why})", "a list of objects, or one object a line", "correct it at that place"
-        )
+        needed, do = "a list of objects, or one object a line", "correct it at that place"
+        findings.add("file-malformed", "", f"no JSON ({error.why})", needed, do)
         return []
     items = data if isinstance(data, list) else [data]
     return [Entry(f"entry {number}", number, item) for number, item in enumerate(items, start=1)]
@@ -203,6 +209,7 @@ def _unknown(entries: list[Entry], findings: Findings) -> None:
     data = entries[0].data
     keys = ", ".join(f"'{str(key)[:40]}'" for key in list(data)[:5]) if isinstance(data, Mapping) else "no object"
     findings.add(
+        "prompt-format",
         entries[0].place,
         f"JSON of no known format: {keys or 'no keys'}",
         _ASKED,
@@ -218,7 +225,7 @@ def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
     if isinstance(data, Mapping) and key in data:
         _READERS[form](entry, data, reading)
     else:
-        reading.findings.add(entry.place, f"no key '{key}'", f"an entry of the format {form}", "add it")
+        reading.findings.add("missing-key", entry.place, f"no key '{key}'", f"an entry of the format {form}", "add it")
 
 
 def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
@@ -227,16 +234,14 @@ def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
     other = None if isinstance(data, Mapping) and _FORMAT_KEYS[form] in data else _form_of(data)
     if other:
         advice = "one format in a file", "move the entries of the other format to a file of their own"
-        findings.add(entry.place, f"an entry of the format {other} in a file of {form}", *advice)
+        findings.add("prompt-format", entry.place, f"an entry of the format {other} in a file of {form}", *advice)
     return other is not None
 
 
 def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
     tokens = data.get("output_tokens")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        reading.findings.add(
-            f"{entry.place}.output_tokens", _short(tokens), "a whole number above 0", "correct it, or remove the key"
-        )
+        reading.wrong(f"{entry.place}.output_tokens", tokens, "a whole number above 0", "correct it, or remove the key")
         return
     if _is_text(data["prompt"], f"{entry.place}.prompt", reading):
         reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _said(data["prompt"]), tokens)
@@ -245,7 +250,7 @@ def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
 def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns = data["conversations"]
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        reading.findings.add(f"{entry.place}.conversations", _short(turns), "a list of turns", "correct the entry")
+        reading.wrong(f"{entry.place}.conversations", turns, "a list of turns", "correct the entry")
         return
     messages: list[Message] = []
     for place, turn in enumerate(turns):
@@ -265,11 +270,11 @@ def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
 def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
     turns, kind = data["turns"], data.get("category", DEFAULT_KIND)
     if not isinstance(turns, list) or not turns:
-        reading.findings.add(f"{entry.place}.turns", _short(turns), "a list with one turn or more", "correct the entry")
+        reading.wrong(f"{entry.place}.turns", turns, "a list with one turn or more", "correct the entry")
         return
     if not isinstance(kind, str) or not kind.isprintable() or not 0 < len(kind) <= _LONGEST_KIND:
         needed = f"a name of {_LONGEST_KIND} characters at most"
-        reading.findings.add(f"{entry.place}.category", _short(kind), needed, "correct it, or remove the key")
+        reading.wrong(f"{entry.place}.category", kind, needed, "correct it, or remove the key")
         return
     if not _is_text(turns[0], f"{entry.place}.turns[0]", reading):
         return
@@ -294,12 +299,9 @@ def _read_text(text: str, reading: _Reading, *, told: bool) -> None:
         if not stripped:
             continue
         if told and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
-            reading.findings.add(
-                f"line {number}",
-                "a line of JSON in a file that begins with plain text",
-                "one format in a file",
-                "move it to a file of its own, or pass --dataset-format text to send it as it is",
-            )
+            found = "a line of JSON in a file that begins with plain text"
+            do = "move it to a file of its own, or pass --dataset-format text to send it as it is"
+            reading.findings.add("prompt-format", f"line {number}", found, "one format in a file", do)
             continue
         reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _said(stripped))
 
@@ -314,7 +316,7 @@ def _json_or_none(text: str) -> object:
 def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
     if isinstance(value, str) and value.strip():
         return True
-    reading.findings.add(path, _short(value), "the text of the prompt", "correct the entry, or remove it")
+    reading.wrong(path, value, "the text of the prompt", "correct the entry, or remove it")
     return False
 
 
@@ -371,7 +373,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
     if before_all:
         findings.problems.sort(key=lambda one: _line_of(one.where))
     if not kinds and not findings.problems:
-        findings.add("", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
+        findings.add("no-prompts", "", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:
         raise DrafthouseError(first_few(findings.problems, where))
     return check_suite({"name": name, "description": f"from {where}", "kinds": kinds}, where)
@@ -387,6 +389,8 @@ def _check_line(data: Line, findings: Findings, path: str) -> None:
     check_id(data.get("id", ""), findings, path)
     check_ask(data, findings, path)
     if "tool_choice" in data and not data.get("tools"):
-        findings.add(f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key")
+        findings.add(
+            "missing-key", f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key"
+        )
     if len(findings.problems) == before:
         check_expect(data, findings, path)

@@ -113,6 +113,7 @@ def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available:
     for number, kind in enumerate(kinds):
         if available and kind not in available:
             findings.add(
+                "no-such-category",
                 f"{where}[{number}]",
                 f"'{kind}', which no suite of this profile has",
                 f"one of: {', '.join(sorted(set(available)))}",
@@ -126,13 +127,14 @@ def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: in
     given = [key for key in _ONE_OF if key in ladder]
     if len(given) != 1:
         found = f"{len(given)} of them ({', '.join(given) or 'none'})"
-        findings.add(where, found, f"exactly one of: {', '.join(_ONE_OF)}", "keep one")
+        findings.add("conflicting-keys", where, found, f"exactly one of: {', '.join(_ONE_OF)}", "keep one")
     else:
         _check_order(findings, f"{where}.{given[0]}", ladder[given[0]])
     check_kinds(findings, f"{where}.kinds", ladder.get("kinds", []), available)
     rounds = ladder.get("rounds", ROUNDS)
     if rounds > experiment_rounds:
         findings.add(
+            "out-of-range",
             f"{where}.rounds",
             f"{rounds}",
             f"{experiment_rounds} or fewer: the ladder is measured in the rounds of the experiment",
@@ -144,12 +146,14 @@ def _check_order(findings: Findings, where: str, asked: object) -> None:
     if not isinstance(asked, list):
         return
     if not asked:
-        findings.add(where, "an empty list", "one level or more", "write it like [1, 2, 4, 8]")
+        findings.add("empty-value", where, "an empty list", "one level or more", "write it like [1, 2, 4, 8]")
         return
     try:
         _ascending(asked)
     except ValueError as error:
-        findings.add(where, str(error), "levels in ascending order, each once", "put them in order")
+        findings.add(
+            "levels-not-ascending", where, str(error), "levels in ascending order, each once", "put them in order"
+        )
 
 
 def check_room(findings: Findings, ladder: LadderWishes | None, option: str, room: int | None) -> None:
@@ -164,6 +168,7 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
     highest = max(levels_of(ladder)[1], default=0)
     if room is None or room < highest:
         findings.add(
+            "too-few-sequences",
             f"serve.{option}",
             "nothing" if room is None else f"{room}",
             f"{highest} or more: the ladder sends so many requests at once",

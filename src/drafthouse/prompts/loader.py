@@ -53,20 +53,28 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
         known = sorted(one.stem for one in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
         raise DrafthouseError(
-            Problem("no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}")
+            Problem(
+                "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
+            )
         ) from None
     except OSError as error:
-        raise DrafthouseError(Problem(str(error), "a readable file", "look at its rights", str(path))) from error
+        raise DrafthouseError(
+            Problem("file-unreadable", str(error), "a readable file", "look at its rights", str(path))
+        ) from error
     except BadDocument as error:
         do = "correct the path, or convert the file: iconv -f ENCODING -t UTF-8 FILE"
         raise DrafthouseError(error.problem(str(path), "a file of text in UTF-8", do)) from error
     if text.count("\n") > MOST_LINES:
         found = f"a file of more than {MOST_LINES:,} lines"
         raise DrafthouseError(
-            Problem(found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path))
+            Problem(
+                "too-many-prompts", found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path)
+            )
         )
     if not text.strip():
-        raise DrafthouseError(Problem("an empty file", "a suite, or prompts", "correct the path", str(path)))
+        raise DrafthouseError(
+            Problem("no-prompts", "an empty file", "a suite, or prompts", "correct the path", str(path))
+        )
     return text
 
 
@@ -79,6 +87,7 @@ def _is_yaml(text: str, path: Path, form: str | None) -> bool:
     if path.suffix in _JSON and not is_json(text):
         raise DrafthouseError(
             Problem(
+                "file-malformed",
                 f"no JSON, in a file called {path.suffix}",
                 "one JSON object a line, or a list of them",
                 "correct the file, or pass --dataset-format text if each line is a prompt",
@@ -94,7 +103,9 @@ def _from_yaml(text: str, path: Path) -> Suite:
     except BadDocument as error:
         where = f"{path}: {error.place}" if error.place else str(path)
         raise DrafthouseError(
-            Problem(f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where)
+            Problem(
+                "file-malformed", f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where
+            )
         ) from error
     return check_suite(data, str(path))
 
@@ -109,6 +120,6 @@ def _check_schemas(suite: Suite, where: str) -> None:
             for path, schema in schemas_of(asked):
                 problem = schema_problem(schema)
                 if problem:
-                    findings.add(f"{place}.{path}", problem, "a JSON schema", "correct it")
+                    findings.add("json-schema-invalid", f"{place}.{path}", problem, "a JSON schema", "correct it")
     if findings.problems:
         raise DrafthouseError(findings.problems)

@@ -245,23 +245,43 @@ def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
     long = prompt.get("long")
     if long is None:
         if marks:
-            findings.add(f"{path}.messages", f"{MARK} without a text", "the key 'long'", "add 'long:' to the prompt")
+            findings.add(
+                "missing-key",
+                f"{path}.messages",
+                f"{MARK} without a text",
+                "the key 'long'",
+                "add 'long:' to the prompt",
+            )
         return
     if marks != 1:
         findings.add(
-            f"{path}.messages", f"{MARK} {marks} times in the last message", "once", f"write {MARK} where the text goes"
+            "long-prompt-inconsistent",
+            f"{path}.messages",
+            f"{MARK} {marks} times in the last message",
+            "once",
+            f"write {MARK} where the text goes",
         )
     wanted = (prompt.get("expect") or {}).get("contains", "")
     if "needle" in long and wanted.casefold() not in long["needle"].casefold():
         findings.add(
-            f"{path}.expect.contains", f"'{wanted}'", "words of the needle", "what is expected must stand in the text"
+            "long-prompt-inconsistent",
+            f"{path}.expect.contains",
+            f"'{wanted}'",
+            "words of the needle",
+            "what is expected must stand in the text",
         )
     elif wanted and any(wanted.casefold() in day.casefold() for day, _ in zip(days(0), range(50), strict=False)):
         findings.add(
-            f"{path}.expect.contains", f"'{wanted}'", "words that only the needle has", "choose a number or a name"
+            "long-prompt-inconsistent",
+            f"{path}.expect.contains",
+            f"'{wanted}'",
+            "words that only the needle has",
+            "choose a number or a name",
         )
     if "depth" in long and "needle" not in long:
-        findings.add(f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key")
+        findings.add(
+            "missing-key", f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key"
+        )
 
 
 def fill(suite: Suite, context: int | None = None) -> Suite:
@@ -296,6 +316,7 @@ def _filled(
         if room < FEWEST_TOKENS:
             problems.append(
                 Problem(
+                    "context-too-short",
                     f"a context of {context} tokens: room for a text of {max(room, 0)}",
                     f"room for {FEWEST_TOKENS} or more",
                     "give the profile a longer context, or leave this suite out",

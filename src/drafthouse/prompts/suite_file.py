@@ -40,7 +40,9 @@ def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
             suites: dict[str, Suite] = json.loads(text)
             return [suites[name] for name in names]
         found = "prompts that were changed"
-    raise DrafthouseError(Problem(found, "the prompts of this run", "run it again: they are laid down anew", path))
+    raise DrafthouseError(
+        Problem("prompts-changed", found, "the prompts of this run", "run it again: they are laid down anew", path)
+    )
 
 
 def _hash(text: str) -> str:

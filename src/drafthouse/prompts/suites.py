@@ -98,7 +98,7 @@ def check_suite(data: object, where: str) -> Suite:
     if check(data, _SUITE, findings):
         suite = cast("Suite", data)
         if not suite["kinds"]:
-            findings.add("kinds", "no kinds", "one kind of work or more", "add one with its prompts")
+            findings.add("no-prompts", "kinds", "no kinds", "one kind of work or more", "add one with its prompts")
         before = len(findings.problems)
         kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in suite["kinds"].items()}
         for kind, entry in kinds.items():
@@ -115,16 +115,24 @@ def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
     """Return a kind with its prompts: its own, or those that are made for it."""
     path = f"kinds.{kind}"
     if "made" in entry and "prompts" in entry:
-        findings.add(f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds")
+        findings.add(
+            "conflicting-keys", f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds"
+        )
     elif "made" in entry:
         made = made_prompts(kind, entry["made"], findings, f"{path}.made")
         whole: Kind = {"more": entry["made"]["form"], **entry, "prompts": made}
         del whole["made"]
         return whole
     elif "prompts" not in entry:
-        findings.add(f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
+        findings.add("missing-key", f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
     elif not entry["prompts"]:
-        findings.add(f"{path}.prompts", "an empty list", "one prompt or more", "add a prompt with an id and messages")
+        findings.add(
+            "empty-value",
+            f"{path}.prompts",
+            "an empty list",
+            "one prompt or more",
+            "add a prompt with an id and messages",
+        )
     return {"prompts": [], **entry}
 
 
@@ -146,14 +154,18 @@ def check_id(prompt_id: str, findings: Findings, path: str) -> None:
     if REPEAT in prompt_id:
         plain = prompt_id.replace(REPEAT, "-")
         findings.add(
-            f"{path}.id", f"'{prompt_id}'", f"an id without '{REPEAT}', which marks repeats", f"write '{plain}'"
+            "reserved-name",
+            f"{path}.id",
+            f"'{prompt_id}'",
+            f"an id without '{REPEAT}', which marks repeats",
+            f"write '{plain}'",
         )
 
 
 def check_messages(messages: Sequence[Message], path: str, findings: Findings) -> None:
     """Add a problem for each message that has neither text, nor parts, nor calls, and one where there is none."""
     if not messages:
-        findings.add(path, "an empty list", "one message or more", "add {role: user, content: ...}")
+        findings.add("empty-value", path, "an empty list", "one message or more", "add {role: user, content: ...}")
     for number, message in enumerate(messages):
         content = message["content"]
         check_keys(content, findings, f"{path}[{number}].content")
@@ -162,7 +174,9 @@ def check_messages(messages: Sequence[Message], path: str, findings: Findings) -
         if message.get("tool_calls") and content is None:
             continue
         if not isinstance(content, (str, list)) or not content:
-            findings.add(f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text")
+            findings.add(
+                "wrong-type", f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text"
+            )
 
 
 def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
@@ -173,6 +187,7 @@ def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
             path = f"kinds.{kind}.prompts[{number}]"
             if prompt["id"] in ids:
                 findings.add(
+                    "duplicate-name",
                     f"{path}.id",
                     f"'{prompt['id']}' again",
                     f"another id than {ids[prompt['id']]}",
@@ -182,6 +197,7 @@ def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
             text = json.dumps(prompt["messages"], sort_keys=True, default=str)
             if text in texts:
                 findings.add(
+                    "duplicate-prompt",
                     f"{path}.messages",
                     f"the same messages as {texts[text]}",
                     "prompts that differ",
@@ -260,6 +276,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
         more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
         raise DrafthouseError(
             Problem(
+                "too-few-prompts",
                 f"{number} prompts asked for",
                 f"{have} or fewer, {more}: repeated prompts flatter some engines",
                 "ask for fewer or for more rounds, or bring a suite with more prompts",
@@ -301,7 +318,12 @@ def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
 def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
     """Return the suite with these kinds alone; raises DrafthouseError for a kind that it has not."""
     problems = [
-        Problem(f"no kind '{name}'", f"one of: {', '.join(suite['kinds'])}", did_you_mean(name, suite["kinds"]))
+        Problem(
+            "no-such-category",
+            f"no kind '{name}'",
+            f"one of: {', '.join(suite['kinds'])}",
+            did_you_mean(name, suite["kinds"]),
+        )
         for name in names
         if name not in suite["kinds"]
     ]

@@ -118,7 +118,7 @@ def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[P
         texts[form(choose, tries)] = None
         tries += 1
     if len(texts) < made["number"]:
-        findings.add(f"{path}.number", f"{made['number']}", f"{len(texts)} or fewer", "lower it")
+        findings.add("too-few-prompts", f"{path}.number", f"{made['number']}", f"{len(texts)} or fewer", "lower it")
     return [
         {"id": f"{kind.replace(REPEAT, '-')}-{number:03d}", "messages": [{"role": "user", "content": text}]}
         for number, text in enumerate(texts, start=1)

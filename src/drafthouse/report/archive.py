@@ -77,17 +77,29 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if not kept or not steps.isdigit():
         known = sorted({folder.parent.name for folder in folders(reports)})
         advice = did_you_mean(name, known) if known else "measure a profile first"
-        raise DrafthouseError(Problem(f"no report '{what}' in {reports}", HOW, advice, where))
+        raise DrafthouseError(Problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where))
     chosen = [folder for folder in kept if folder.name.startswith(start)]
     if start and len(chosen) != 1:
         names = [folder.name for folder in (chosen or kept)]
         shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
         raise DrafthouseError(
-            Problem(f"{len(chosen)} reports of {name} begin with '{start}'", "one", f"write one of: {shown}", where)
+            Problem(
+                "ambiguous-report",
+                f"{len(chosen)} reports of {name} begin with '{start}'",
+                "one",
+                f"write one of: {shown}",
+                where,
+            )
         )
     if int(steps) >= len(chosen):
         raise DrafthouseError(
-            Problem(f"{len(chosen)} reports of {name}", f"{int(steps) + 1} for '{what}'", "measure it again", where)
+            Problem(
+                "no-such-report",
+                f"{len(chosen)} reports of {name}",
+                f"{int(steps) + 1} for '{what}'",
+                "measure it again",
+                where,
+            )
         )
     return chosen[int(steps)]
 
@@ -121,6 +133,7 @@ def read_kept(folder: Path) -> Kept:
     if report.get("schema") != REPORT_SCHEMA:
         raise DrafthouseError(
             Problem(
+                "unknown-schema",
                 f"the schema {report.get('schema')!r}",
                 f"{REPORT_SCHEMA!r}",
                 "make the report again: drafthouse report --again FOLDER",
@@ -137,7 +150,9 @@ def _read(path: Path) -> dict[str, Any]:
     needed = "a file of a report, as drafthouse report writes it"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
-        raise DrafthouseError(Problem(f"a {type(data).__name__}", needed, "name another report", str(path)))
+        raise DrafthouseError(
+            Problem("file-malformed", f"a {type(data).__name__}", needed, "name another report", str(path))
+        )
     return data
 
 

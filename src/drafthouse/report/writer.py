@@ -96,7 +96,9 @@ def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
         path = place / f"{arm}.json"
         if path.is_file() and read_json(path, "a kept result", "name another folder: --reports") != result:
             found = "a report of the same time, from other results"
-            raise DrafthouseError(Problem(found, "a place of its own", "name another folder: --reports", str(place)))
+            raise DrafthouseError(
+                Problem("file-exists", found, "a place of its own", "name another folder: --reports", str(place))
+            )
 
 
 def write_files(

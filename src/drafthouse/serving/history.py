@@ -195,6 +195,7 @@ def with_room(home: str | Path, write: Callable[[], None]) -> None:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "file-unwritable",
                 error.strerror or str(error),
                 "a folder that can be written, for what this box serves",
                 "free some space, or connect as the user that set this box up",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..core.locks import take
 from ..core.procfs import command_of, is_gone, parent_of
-from .container_recreate import remove_of
+from .containers import remove_of
 from .promote import end
 from .releases import current
 from .restore import drift, shown

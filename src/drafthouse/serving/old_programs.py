@@ -17,6 +17,11 @@ _TREES = {"served/program": "/served/program/", "watchdog/program": " drafthouse
 _STARTERS = ("served/start.sh", "watchdog/serve.sh")
 
 
+def programs(home: Path) -> list[str]:
+    """Return the names of what lies there of this release and of earlier ones."""
+    return sorted(file.name for file in [*home.glob(_ARCHIVES), *(home / tree for tree in _TREES)] if file.exists())
+
+
 def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
     """Remove all programs but the archive ``keep`` that no script of ours and no process names; return their paths.
 

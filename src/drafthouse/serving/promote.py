@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import age_of
-from .container_recreate import record
+from .containers import record
 from .first_request import REQUEST_S
 from .history import ENDED, SERVED, add_event, facts_of, put_ballast
 from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
@@ -22,7 +22,7 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from ..core.progress import Tell
     from ..profiles.resolved_types import ResolvedProfile
-    from .container_recreate import Running
+    from .containers import Running
     from .history import ServerFacts
 
 # How long a server must live before it replaces another one.
@@ -93,6 +93,7 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
         if not state.running or not is_same_start(state, first):
             raise DrafthouseError(
                 Problem(
+                    "engine-died",
                     f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
                     + runtime.tail(arm, _LAST_LINES),
                     f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",
@@ -119,5 +120,5 @@ def end(home: str | Path, why: str) -> ServerFacts | None:
 def _running(home: Path, resolved: ResolvedProfile, arm: str) -> Running:
     """Return what holds an arm running at this moment, for `put_back`."""
     if resolved["site"]["runtime"] == "docker":
-        return record(arm)
+        return record(resolved, arm)
     return {"configuration": Supervisor(home / "supervisor").written()}

@@ -102,6 +102,7 @@ def wait_until_ready(
         if time.monotonic() > since_s + timeout_s:
             raise DrafthouseError(
                 Problem(
+                    "engine-not-ready",
                     f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
                     + runtime.tail(name, _LAST_LINES),
                     f"an answer from {base_url}{health}",
@@ -165,6 +166,7 @@ def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Pro
     why = why_it_died(state.why, kills)
     more = f"{OUT_OF_MEMORY_DO}; then " if is_out_of_memory(why) else ""
     return Problem(
+        "engine-died",
         f"the {name} arm died ({why}); its last lines:\n{runtime.tail(name, _LAST_LINES)}",
         "an engine that stays up and answers",
         f"{more}read {runtime.log_name(name)}; run its serve.sh by hand to see the same error",
@@ -187,6 +189,7 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
     except urllib.error.HTTPError as error:
         raise DrafthouseError(
             Problem(
+                "another-server-answers",
                 f"{base_url}/v1/models answered {error.code}",
                 "200 with the key that we gave the engine",
                 f"see whether another server listens on that port, and read {log}",
@@ -197,5 +200,10 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
     if model in listed:
         return True
     raise DrafthouseError(
-        Problem(f"a server that serves {listed}", f"the model '{model}'", f"end the other server at {base_url}")
+        Problem(
+            "another-server-answers",
+            f"a server that serves {listed}",
+            f"the model '{model}'",
+            f"end the other server at {base_url}",
+        )
     )

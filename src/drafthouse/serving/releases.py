@@ -38,7 +38,7 @@ from .history import (
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import ResolvedProfile
-    from .container_recreate import Running
+    from .containers import Running
     from .history import ServerFacts, Serving
 
 # The release that serves and the four before it.
@@ -71,7 +71,13 @@ def damage(home: str | Path) -> list[Problem]:
     """Return what of history and releases cannot be read, each by its file."""
     path = history_file(home)
     found = [
-        Problem("a line that is no event", "one JSON object with 'at' and 'event'", "remove it", f"{path}: line {line}")
+        Problem(
+            "file-malformed",
+            "a line that is no event",
+            "one JSON object with 'at' and 'event'",
+            "remove it",
+            f"{path}: line {line}",
+        )
         for line, event in numbered_events(home)
         if event is None
     ]
@@ -164,7 +170,7 @@ def _read(path: Path, shape: Map) -> Any:
     ]
     if not isinstance(data, dict) or missing:
         found = f"no {', '.join(missing)}" if missing else f"a {type(data).__name__}"
-        raise DrafthouseError(Problem(found, needed, do, str(path)))
+        raise DrafthouseError(Problem("file-malformed", found, needed, do, str(path)))
     findings = Findings(str(path))
     if not check(data, shape, findings):
         raise DrafthouseError([replace(problem, do=do) for problem in findings.problems])

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import lay_out
 from ..core.locks import only_one
-from .container_recreate import drifted as container_drifted
-from .container_recreate import for_arm as container_for_arm
-from .container_recreate import look_for_image, ours, remove_of, run_alone
+from .containers import drifted as container_drifted
+from .containers import look_for_image, of_image, ours, remove_of, run_alone
 from .first_request import REQUEST_S
 from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, facts_of, make_room, read_history
 from .readiness import ready_file, wait_until_ready
@@ -31,7 +30,7 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from ..core.progress import Event, Tell
     from ..profiles.resolved_types import ResolvedProfile
-    from .container_recreate import Running
+    from .containers import Running
     from .history import ServerFacts
 
 
@@ -98,7 +97,9 @@ def put_back(
     resolved = kept.resolved
     if arm not in resolved["arms"]:
         known = ", ".join(resolved["arms"])
-        raise DrafthouseError(Problem(f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm"))
+        raise DrafthouseError(
+            Problem("no-such-release", f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm")
+        )
     _check(kept, arm)
     if shutil.disk_usage(home).free < BALLAST_BYTES:
         make_room(home)
@@ -115,6 +116,7 @@ def put_back(
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "server-not-restored",
                 error.strerror or str(error),
                 "a box on which the last good server can be started",
                 "free some space, and see that our home can be written",
@@ -135,7 +137,9 @@ def _check(release: Release, arm: str) -> None:
     if gone:
         do = f"run make {resolved['profile']}, which puts it in place again"
         found = f"release {release.id} needs what is gone: {', '.join(gone)}"
-        raise DrafthouseError(Problem(found, "weights, engine and key as they were when it served", do, "rollback"))
+        raise DrafthouseError(
+            Problem("release-incomplete", found, "weights, engine and key as they were when it served", do, "rollback")
+        )
     if resolved["site"]["runtime"] == "docker":
         look_for_image(_container_of(release, arm))
 
@@ -152,7 +156,7 @@ def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
 
 def _container_of(release: Release, arm: str) -> Running:
     kept = release.running.get(arm)
-    return kept if kept else container_for_arm(_one_of(release), release.resolved, arm)
+    return kept if kept else of_image(_one_of(release)["Image"], release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
@@ -167,7 +171,11 @@ def _configuration_of(home: Path, release: Release, arm: str) -> str:
 def _one_of(release: Release) -> Running:
     if not release.running:
         found = f"release {release.id} does not say what held it running"
-        raise DrafthouseError(Problem(found, "a running-ARM.json in its folder", "serve its profile anew", release.id))
+        raise DrafthouseError(
+            Problem(
+                "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile anew", release.id
+            )
+        )
     return next(iter(release.running.values()))
 
 
@@ -232,7 +240,9 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
     now = current(home)
     if now is None:
         raise DrafthouseError(
-            Problem("nothing that should serve", "a server whose arm can be changed", "make NAME", "arm")
+            Problem(
+                "nothing-served", "nothing that should serve", "a server whose arm can be changed", "make NAME", "arm"
+            )
         )
     return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
 
@@ -259,11 +269,16 @@ def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
         back = put_back_current(home, tell)
     except DrafthouseError as error:
         first = error.problems[0]
-        return Problem(f"the last good server did not come back: {first.found}", first.needed, first.do, first.where)
+        return Problem(
+            first.code, f"the last good server did not come back: {first.found}", first.needed, first.do, first.where
+        )
     if back is None:
-        return Problem("nothing served before", "a server that answers", "mend the reason above, and run again")
+        return Problem(
+            "nothing-served", "nothing served before", "a server that answers", "mend the reason above, and run again"
+        )
     facts, seconds = back
     return Problem(
+        "last-server-restored",
         f"the last good server is back: {shown(facts)}; it answers again after {seconds:.1f} s",
         "the change itself, which was refused",
         "mend the reason above, and run again; make history shows both",
@@ -284,12 +299,14 @@ def _target(home: str | Path, to: str) -> str:
         if number in known:
             return number
         found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
-        raise DrafthouseError(Problem(found, needed, "name one of them (make history shows when each served)", "TO"))
+        raise DrafthouseError(
+            Problem("no-such-release", found, needed, "name one of them (make history shows when each served)", "TO")
+        )
     before = earlier(home)
     if before is None:
         found = "no earlier release" if known else "no release at all: nothing has served here yet"
         do = "name another profile: make NAME" if known else "serve one first: make NAME"
-        raise DrafthouseError(Problem(found, "one that served before this one", do, "rollback"))
+        raise DrafthouseError(Problem("no-earlier-release", found, "one that served before this one", do, "rollback"))
     return before
 
 

@@ -1,30 +1,29 @@
 """How an arm runs on the box: a program of our supervisord, or a container. One face for both.
 
-What starts and stops arms is Ansible's work (`drafthouse.core.supervised`, `community.docker`); what looks at them
-while they run is here.
+What makes the arms run is `supervisor.py` and `containers.py`; what looks at them while they run is here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import subprocess
+import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
+from ..core.docker_api import DockerApi, EngineError
 from ..core.errors import DrafthouseError, Problem
+from ..profiles.container import PREFIX
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from .supervisor import ProgramInfo
 
-# Containers of ours are found by this label, and named `<prefix><arm>`.
-LABEL = "drafthouse.arm"
-PREFIX = "drafthouse-"
-_DOCKER_S = 60
-_SOCKET = Path("/var/run/docker.sock")
+_DOCKER_S = 60.0
+_EVENTS_S = 3600  # how far back a death is looked for
 _TAIL_BYTES = 20_000
 
 
@@ -134,7 +133,7 @@ class ProcessRuntime:
 
 
 class _ContainerState(TypedDict, total=False):
-    """The state of a container, as `docker inspect` tells it."""
+    """The state of a container, as Docker's API tells it."""
 
     Status: str
     StartedAt: str
@@ -145,15 +144,14 @@ class _ContainerState(TypedDict, total=False):
 
 
 class ContainerRuntime:
-    """Arms in containers, asked through the docker program: the modules on a box need no library for that."""
+    """Arms in containers, asked over Docker's socket. Where Docker says nothing, there is no container."""
 
     def state(self, arm: str) -> State:
-        """Return the container's state as the engine of containers tells it."""
-        found = self._docker("inspect", "--type", "container", f"{PREFIX}{arm}")
-        try:
-            info: _ContainerState = json.loads(found)[0]["State"]
-        except (ValueError, LookupError, TypeError):
+        """Return the container's state as Docker tells it."""
+        found = self._asked("GET", f"/containers/{PREFIX}{arm}/json")
+        if not found:
             return State(False, None, "there is no such container")
+        info: _ContainerState = found["State"]
         oom = " (OOMKilled)" if info.get("OOMKilled") else ""
         why = info.get("Error") or f"exit status {info.get('ExitCode')}{oom}"
         # Docker starts an engine that died again and again: `Restarting` is no sign of life.
@@ -165,9 +163,11 @@ class ContainerRuntime:
         state = self.state(arm)
         if not state.running:
             return state.why
-        filters = ("--filter", f"container={PREFIX}{arm}", "--filter", "event=die", "--filter", "event=oom")
-        told = self._docker("events", "--since", "1h", "--until", "0s", *filters, "--format", "{{json .}}")
-        events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        now, found = time.time(), self._asked("GET", f"/containers/{PREFIX}{arm}/json")
+        # By its id: an earlier container of this name has died too.
+        filters = json.dumps({"container": [found["Id"] if found else ""], "event": ["die", "oom"]})
+        told = self._asked("GET", "/events", since=f"{now - _EVENTS_S:.0f}", until=f"{now:.6f}", filters=filters) or []
+        events = told if isinstance(told, list) else [told]
         codes = [str(one["Actor"]["Attributes"].get("exitCode")) for one in events if one.get("Action") == "die"]
         oom = " (OOMKilled)" if any(one.get("Action") == "oom" for one in events) else ""
         return f"exit status {codes[-1]}{oom}" if codes else ""
@@ -177,24 +177,25 @@ class ContainerRuntime:
         return f"`docker logs {PREFIX}{arm}`"
 
     def mark(self, arm: str) -> str:
-        """Return the time, which is what `docker logs --since` takes."""
-        return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """Return the time in epoch seconds, which is what Docker takes for the beginning of a log."""
+        return f"{time.time():.6f}"
 
     def printed(self, arm: str, since: str = "") -> str:
         """Return the container's log behind ``since``."""
-        return self._docker("logs", *(["--since", since] if since else []), f"{PREFIX}{arm}")
+        return self._log(arm, **({"since": since} if since else {}))
 
     def tail(self, arm: str, lines: int) -> str:
         """Return the end of the container's log."""
-        return self._docker("logs", "--tail", str(lines), f"{PREFIX}{arm}").rstrip("\n")
+        return self._log(arm, tail=str(lines)).rstrip("\n")
 
     def start(self, arm: str) -> None:
         """Start the container, where its restart policy has not done so. Raises DrafthouseError."""
-        self._docker("start", f"{PREFIX}{arm}")
+        self._asked("POST", f"/containers/{PREFIX}{arm}/start")
         state = self.state(arm)
         if not state.running:
             raise DrafthouseError(
                 Problem(
+                    "arm-does-not-start",
                     f"the container {PREFIX}{arm} does not start: {state.why}",
                     "an arm that runs",
                     f"look at {self.log_name(arm)}",
@@ -203,41 +204,26 @@ class ContainerRuntime:
 
     def stop(self, arm: str) -> None:
         """Stop the container. Raises DrafthouseError."""
-        self._docker("stop", f"{PREFIX}{arm}")
+        self._asked("POST", f"/containers/{PREFIX}{arm}/stop")
         if self.state(arm).running:
             raise DrafthouseError(
                 Problem(
+                    "arm-does-not-stop",
                     f"the container {PREFIX}{arm} does not stop",
                     "an arm that can be started anew",
                     f"look at {self.log_name(arm)}",
                 )
             )
 
-    def _docker(self, *words: str) -> str:
-        try:
-            done = subprocess.run(
-                ["docker", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if words[0] == "logs" else subprocess.DEVNULL,
-                timeout=_DOCKER_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    def _log(self, arm: str, **query: str) -> str:
+        with contextlib.suppress(OSError, EngineError):
+            return DockerApi(timeout_s=_DOCKER_S).log(f"{PREFIX}{arm}", **query)
+        return ""
 
-
-def published_ports() -> set[int]:
-    """Return the ports of the box that containers of ours publish; none where no engine answers."""
-    if not _SOCKET.exists():
-        return set()  # a rental: Docker's program, where it is there at all, would have nobody to ask
-    words = ["docker", "ps", "--filter", f"label={LABEL}", "--format", "{{.Ports}}"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return set()
-    return {int(port) for port in re.findall(r":(\d+)->", done.stdout)}
+    def _asked(self, method: str, path: str, **query: str) -> Any:
+        with contextlib.suppress(OSError, EngineError):
+            return DockerApi(timeout_s=_DOCKER_S).call(method, path, **query)
+        return None
 
 
 def runtime_of(runtime: str, home: str | Path) -> Runtime:

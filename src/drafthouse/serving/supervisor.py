@@ -216,6 +216,7 @@ class Supervisor:
             if name not in self.running():  # supervisord itself may have been quicker
                 raise DrafthouseError(
                     Problem(
+                        "arm-does-not-start",
                         f"supervisord cannot start {name}: {fault.faultString}",
                         "an arm that runs",
                         f"look at {self.home}/supervisord.log",
@@ -223,7 +224,12 @@ class Supervisor:
                 ) from fault
         except OSError as error:
             raise DrafthouseError(
-                Problem(f"supervisord does not answer: {error}", "a supervisor that runs", "run the experiment again")
+                Problem(
+                    "supervisor-failed",
+                    f"supervisord does not answer: {error}",
+                    "a supervisor that runs",
+                    "run the experiment again",
+                )
             ) from error
 
     def stop(self, name: str) -> None:
@@ -234,6 +240,7 @@ class Supervisor:
         except (OSError, xmlrpc.client.Fault) as error:
             raise DrafthouseError(
                 Problem(
+                    "arm-does-not-stop",
                     f"supervisord cannot end {name}: {error}",
                     "an arm that can be started anew",
                     f"look at {self.home}/supervisord.log",
@@ -252,6 +259,7 @@ class Supervisor:
             except xmlrpc.client.Error as error:
                 raise DrafthouseError(
                     Problem(
+                        "supervisor-failed",
                         f"supervisord refuses what it is told: {error}",
                         f"{', '.join(names)} running",
                         f"look at {self.home}/supervisord.log, then run again",
@@ -312,6 +320,7 @@ class Supervisor:
         if done.returncode:
             raise DrafthouseError(
                 Problem(
+                    "supervisor-failed",
                     f"supervisord did not start: {done.stdout.strip()}",
                     "a supervisor for the engine",
                     f"look at {self.home}/supervisord.log",
@@ -363,6 +372,7 @@ def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> No
     if not _happens(true, seconds):
         raise DrafthouseError(
             Problem(
+                "supervisor-failed",
                 f"waited {seconds:.0f} s in vain for {what}",
                 "an answer",
                 f"look at {home}/supervisord.log",

@@ -123,6 +123,7 @@ def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
         for name, rule in table[part].items():
             if (rule["kind"] == "renamed") != ("became" in rule):
                 findings.add(
+                    "conflicting-keys",
                     f"{part}.{name}",
                     f"kind: {rule['kind']} {'with' if 'became' in rule else 'without'} 'became'",
                     "the new name where it was renamed, and only there",

@@ -88,7 +88,12 @@ def read_paste(text: str) -> Paste:
     text = plain_text(text)
     if not text.strip():
         raise DrafthouseError(
-            Problem("nothing", "a serve command, as one argument or on standard input", f"paste one of: {FORMS}")
+            Problem(
+                "no-command",
+                "nothing",
+                "a serve command, as one argument or on standard input",
+                f"paste one of: {FORMS}",
+            )
         )
     files, rest = _take_files(text)
     commands: list[Words] = []
@@ -235,6 +240,7 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
         column = start - text.rfind("\n", 0, start)
         raise DrafthouseError(
             Problem(
+                "unclosed-quote",
                 f"a quote ({quote}) that is opened and never closed",
                 "the same quote again behind the value",
                 "close it, or paste the whole command",
@@ -258,6 +264,7 @@ def _take_files(text: str) -> tuple[dict[str, str], str]:
             line = text.count("\n", 0, match.start()) + 1
             raise DrafthouseError(
                 Problem(
+                    "unclosed-quote",
                     f"a file that begins with <<{match['end']} and has no end",
                     f"a line with {match['end']} alone",
                     "paste the file to its end",

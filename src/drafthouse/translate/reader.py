@@ -173,7 +173,9 @@ class Reading:
         named = [entry for entry in given if entry.name in ("model", "hf-repo") and isinstance(entry.value, str)]
         bare = [entry for entry in given if entry.name == ""]
         if not named and not bare:
-            raise DrafthouseError(Problem("no model", "the model that is served", "write it behind the program's name"))
+            raise DrafthouseError(
+                Problem("no-model", "no model", "the model that is served", "write it behind the program's name")
+            )
         chosen = named[-1] if named else bare[0]
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))

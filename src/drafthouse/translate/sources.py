@@ -60,13 +60,14 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
 def _nothing(text: str, waiting: list[Words]) -> Problem:
     if waiting:
         return Problem(
+            "no-serve-command",
             f"a container of {waiting[0].image or 'some image'} that starts no engine",
             f"a serve command behind it: {FORMS}",
             "paste the command that is typed into it too",
         )
     other = re.search(r"\b(sglang\.launch_server|sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
     seen = f"no engine that is known here ({other.group(1)} is none)" if other else "no serve command"
-    return Problem(seen, f"one of: {FORMS}", "paste the whole command, from its first word")
+    return Problem("no-serve-command", seen, f"one of: {FORMS}", "paste the whole command, from its first word")
 
 
 # --- containers -----------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def _python(text: str) -> list[Words]:
         line = text.count("\n", 0, match.start()) + 1
         for package, needed, do in others:
             if package in text:
-                raise DrafthouseError(Problem(f"{_CALL} of {package}", needed, do, f"line {line}"))
+                raise DrafthouseError(Problem("no-serve-command", f"{_CALL} of {package}", needed, do, f"line {line}"))
         call = _call(text, match.end() - 1, line)
         words = [str(_literal(call.args[0], text, line))] if call.args else []
         for keyword in call.keywords:
@@ -189,7 +190,13 @@ def _call(text: str, opening: int, line: int) -> ast.Call:
         if isinstance(tree, ast.Call):
             return tree
     raise DrafthouseError(
-        Problem("LLM(...) that is not Python", "LLM(model=..., ...)", "paste it to its last )", f"line {line}")
+        Problem(
+            "python-not-read",
+            "LLM(...) that is not Python",
+            "LLM(model=..., ...)",
+            "paste it to its last )",
+            f"line {line}",
+        )
     )
 
 
@@ -204,6 +211,7 @@ def _literal(node: ast.expr, text: str, line: int) -> Any:
     except (ValueError, TypeError, SyntaxError, MemoryError):
         raise DrafthouseError(
             Problem(
+                "python-not-read",
                 f"{ast.unparse(node)} in LLM(...)",
                 "values that are written out: nothing is run here",
                 "write its value in its place",

@@ -83,7 +83,7 @@ def translate(
         except DrafthouseError as error:
             where = f"line {words.line}, {words.program}"
             problems += [
-                Problem(one.found, one.needed, one.do, f"{where}: {one.where}" if one.where else where)
+                Problem(one.code, one.found, one.needed, one.do, f"{where}: {one.where}" if one.where else where)
                 for one in error.problems
             ]
     if problems:

@@ -48,7 +48,7 @@ def typed(given: Given, kind: str) -> Any:
 
 def _wrong(given: Given, needed: str) -> DrafthouseError:
     found = "nothing" if given.value is True else f"{given.value!r}"
-    return DrafthouseError(Problem(found, needed, "correct the value", given.spelled))
+    return DrafthouseError(Problem("wrong-type", found, needed, "correct the value", given.spelled))
 
 
 def printed(given: Given) -> Flag:
@@ -82,13 +82,25 @@ def read_yaml(text: str, name: str) -> Settings:
     except BadDocument as error:
         place = f" ({error.place})" if error.place else ""
         raise DrafthouseError(
-            Problem(f"text that is not YAML{place}: {error.why}", "keys with values", "correct that line", name)
+            Problem(
+                "file-malformed",
+                f"text that is not YAML{place}: {error.why}",
+                "keys with values",
+                "correct that line",
+                name,
+            )
         ) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise DrafthouseError(
-            Problem(f"YAML that is one {type(data).__name__}", "keys with values", "write it as `key: value`", name)
+            Problem(
+                "file-malformed",
+                f"YAML that is one {type(data).__name__}",
+                "keys with values",
+                "write it as `key: value`",
+                name,
+            )
         )
     return {str(key): value for key, value in data.items()}
 

@@ -197,7 +197,13 @@ def _held(path: Path) -> IO[str]:
     if not take(file, 0):
         file.close()
         raise DrafthouseError(
-            Problem("another tuner at work on the same profile", "one at a time", "let it end, or end it", str(path))
+            Problem(
+                "already-running",
+                "another tuner at work on the same profile",
+                "one at a time",
+                "let it end, or end it",
+                str(path),
+            )
         )
     return file
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.places import phases
 from ..core.procfs import command_of
 from ..profiles.workspace import ROOT
 from .prompt_split import TuneAsk, TunePrompts
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..profiles.profile_types import Unchecked
 
 #: What makes a box ready for a candidate, as site.yml does it.
-PREPARE = ("playbooks/preflight.yml", "playbooks/host.yml", "playbooks/weights.yml")
+PREPARE = phases("preflight", "host", "weights")
 TRIAL = ("playbooks/tune.yml",)
 #: What served before comes back; where nothing did, what the trials started is stopped.
 STOP = ("playbooks/tuned.yml",)
@@ -165,7 +166,7 @@ class _Why:
         word, _, rest = line.rstrip("\n").partition(": ")
         if word == "found" and not self._found:
             self._found, self._open = [rest], True
-        elif word in ("needed", "do", "where"):
+        elif word in ("needed", "do", "code", "where"):
             self._open = False
         elif self._open and line.strip():
             self._found.append(line.strip())
@@ -283,6 +284,7 @@ class BoxTrial:
         if len(found) > 1:
             raise DrafthouseError(
                 Problem(
+                    "several-hosts",
                     f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
                     "one box: what is best differs from box to box",
                     "name it: make tune ... ARGS='--limit NAME'",
@@ -298,6 +300,7 @@ class BoxTrial:
             return
         raise DrafthouseError(
             Problem(
+                "box-unreachable",
                 f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
                 "one that answers as long as the search runs",
                 "bring it back, or correct the inventory; the same command goes on where it was",

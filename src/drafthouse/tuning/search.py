@@ -91,6 +91,7 @@ class _Search(Tries):
         if own.out:
             raise DrafthouseError(
                 Problem(
+                    "no-candidate-runs",
                     f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
                     "a profile that runs, and a budget in which it starts and answers",
                     "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
@@ -103,6 +104,7 @@ class _Search(Tries):
         if needed_s > self.budget_s:
             raise DrafthouseError(
                 Problem(
+                    "budget-too-small",
                     f"a budget of {self.budget_s:.0f} s, of which the profile as it stands took {self.spent_s:.0f} s",
                     f"{needed_s:.0f} s or more: another candidate, and three arms measured again at the end",
                     f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
@@ -278,6 +280,7 @@ class _Search(Tries):
             return
         raise DrafthouseError(
             Problem(
+                "no-candidate-runs",
                 f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
                 f"the last one with: {others[-1].out}",
                 "one candidate at least that runs",

@@ -169,7 +169,11 @@ class _Reach:
         for path, key, known in named:
             if key not in known:
                 findings.add(
-                    f"tunable.{path}", f"'{key}'", f"one of: {', '.join(sorted(known))}", did_you_mean(key, known)
+                    "unknown-value",
+                    f"tunable.{path}",
+                    f"'{key}'",
+                    f"one of: {', '.join(sorted(known))}",
+                    did_you_mean(key, known),
                 )
         if not findings.problems:
             for path, values in self._options():
@@ -177,7 +181,11 @@ class _Reach:
                     problem = self._wrong(laid_over(self.base, at_path(path, value)))
                     if problem:
                         findings.add(
-                            f"tunable: {path}", problem, "a value with which the profile resolves", "correct it"
+                            "tunable-value-refused",
+                            f"tunable: {path}",
+                            problem,
+                            "a value with which the profile resolves",
+                            "correct it",
                         )
         if findings.problems:
             raise DrafthouseError(findings.problems)

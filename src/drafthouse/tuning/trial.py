@@ -18,7 +18,7 @@ import aiohttp
 
 from ..bench.client import OK as REQUEST_OK
 from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, raw_request
-from ..bench.machine_state import between, read_machine
+from ..bench.machine_state import between, read_cpu
 from ..bench.own_processes import own_pids
 from ..bench.results import acceptance_of
 from ..bench.spec_metrics import read_counters
@@ -71,6 +71,7 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise DrafthouseError(
             Problem(
+                "api-key-unreadable",
                 f"a key file that cannot be read: {why}",
                 "the key with which the server was started",
                 "serve once more, which writes it anew: make with the profile's name",
@@ -125,7 +126,7 @@ class _Trial:
     async def measure(self, session: aiohttp.ClientSession) -> TrialResult:
         end = time.monotonic() + self.options.seconds
         await self.warm_up(session)
-        state = await asyncio.to_thread(read_machine)
+        state = await asyncio.to_thread(read_cpu)
         before = await read_counters(session, self.endpoint)
         begun_s = time.perf_counter()
         answers = closed_loop(
@@ -138,7 +139,7 @@ class _Trial:
             status = TOO_LATE
         measured_s = time.perf_counter() - begun_s
         after = await read_counters(session, self.endpoint)
-        later = await asyncio.to_thread(read_machine)
+        later = await asyncio.to_thread(read_cpu)
         own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
         busy = between(state, later, own)["other_cpu_percent"]
         return self.told(STOPPED if self.why else status, measured_s, before, after, busy)
@@ -157,6 +158,7 @@ class _Trial:
             error = str(warmed["error"])
         raise DrafthouseError(
             Problem(
+                "request-failed",
                 error,
                 "a server that answers chat requests",
                 "look at the engine's last log lines",

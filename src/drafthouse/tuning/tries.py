@@ -143,6 +143,7 @@ class Tries:
         own = self.tried[self.space.own.id]
         return DrafthouseError(
             Problem(
+                "no-candidate-runs",
                 f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
                 "a box on which what ran before runs again",
                 f"look at the log; {ANEW}",

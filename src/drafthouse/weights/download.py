@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -141,6 +141,7 @@ class _Fetch:
         said = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
         raise DrafthouseError(
             Problem(
+                "download-broke-off",
                 f"{self.file.path}: {said}{long}; {_tries(failed)} brought nothing"
                 f" ({self.have:,} of {self.file.size:,} bytes are there)",
                 "a connection that brings the rest",
@@ -317,14 +318,28 @@ def _opened(part: Path, file: RemoteFile) -> Iterator[int]:
 
 
 _ON_DISK = {
-    errno.ENOSPC: ("no space left (or no inode)", "room for the rest", "free some, or set drafthouse_models_dir"),
-    errno.EDQUOT: ("the quota is used up", "room for the rest", "raise it, or set drafthouse_models_dir"),
-    errno.EROFS: ("a file system that is read-only", "one that can be written", "mount it rw, or set another folder"),
-    errno.EACCES: ("no permission to write", "a folder that may be written", "correct its owner or mode"),
-    errno.EPERM: ("no permission to write", "a folder that may be written", "correct its owner, mode or attributes"),
-    errno.EFBIG: ("a file system (or limit) for smaller files", "one that holds it", "use another file system"),
-    errno.ELOOP: ("a symbolic link", "a file or nothing", "remove the link: nothing is written through one"),
-    errno.EIO: ("the disk reports an error", "a disk that works", "look into dmesg, then use another disk"),
+    errno.ENOSPC: Problem(
+        "disk-full", "no space left (or no inode)", "room for the rest", "free some, or set drafthouse_models_dir"
+    ),
+    errno.EDQUOT: Problem(
+        "disk-full", "the quota is used up", "room for the rest", "raise it, or set drafthouse_models_dir"
+    ),
+    errno.EROFS: Problem(
+        "file-unwritable", "a read-only file system", "a writable one", "mount it rw, or set another folder"
+    ),
+    errno.EACCES: Problem(
+        "file-unwritable", "no permission to write", "a writable folder", "correct its owner or mode"
+    ),
+    errno.EPERM: Problem(
+        "file-unwritable", "no permission to write", "a writable folder", "correct its owner, mode or attributes"
+    ),
+    errno.EFBIG: Problem(
+        "file-unwritable", "a file system (or limit) for smaller files", "one that holds it", "use another one"
+    ),
+    errno.ELOOP: Problem(
+        "file-unwritable", "a symbolic link", "a file or nothing", "remove it: nothing is written through a link"
+    ),
+    errno.EIO: Problem("disk-failing", "the disk reports an error", "a disk that works", "read dmesg, then replace it"),
 }
 
 
@@ -334,8 +349,9 @@ def disk_trouble(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        other = (str(error.strerror or error), "a folder that can be written", "see what is wrong with it")
-        found, needed, do = _ON_DISK.get(error.errno or 0, other)
-        raise DrafthouseError(
-            Problem(found, needed, f"{do}, then run again: it goes on with what is there", str(path))
-        ) from error
+        other = Problem(
+            "file-unwritable", str(error.strerror or error), "a writable folder", "see what is wrong with it"
+        )
+        problem = _ON_DISK.get(error.errno or 0, other)
+        do = f"{problem.do}, then run again: it goes on with what is there"
+        raise DrafthouseError(replace(problem, do=do, where=str(path))) from error

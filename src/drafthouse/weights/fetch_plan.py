@@ -145,6 +145,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     if wish.one_file and wish.path.name not in names:
         raise DrafthouseError(
             Problem(
+                "no-weights",
                 f"no {wish.path.name} among the files of {wish.repo} that were chosen",
                 "the file itself",
                 "correct the model's file, or source.hub.allow",
@@ -160,9 +161,10 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     if gone:
         raise DrafthouseError(
             Problem(
+                "weights-not-offline",
                 f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
                 "all files of the revision",
-                "run once with the hub in reach, or bring them from elsewhere",
+                "run once with access to the Hugging Face hub, or bring them from elsewhere",
                 str(layout.folder),
             )
         )
@@ -212,9 +214,10 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
     if wish.offline:
         raise DrafthouseError(
             Problem(
+                "weights-not-offline",
                 f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
                 "weights that an earlier run put there and verified",
-                "run once with the hub in reach (what is there is read, not fetched), or bring them from elsewhere",
+                "run once online (what is there is read, not fetched), or bring them from elsewhere",
                 wish.item or wish.repo,
             )
         )

@@ -48,9 +48,9 @@ def check_gguf(path: Path) -> list[Problem]:
         head = read_gguf(path)
         size = path.stat().st_size
     except (ValueError, struct.error) as error:
-        return [Problem(str(error), "a GGUF file, version 2 or 3", again, str(path))]
+        return [Problem("weights-damaged", str(error), "a GGUF file, version 2 or 3", again, str(path))]
     except OSError as error:
-        return [Problem(error.strerror or str(error), "a file that can be read", again, str(path))]
+        return [Problem("weights-damaged", error.strerror or str(error), "a file that can be read", again, str(path))]
     for name, (kind, shape, offset) in head.tensors.items():
         values = 1
         for length in shape:
@@ -59,7 +59,7 @@ def check_gguf(path: Path) -> list[Problem]:
         end = head.data + offset + values // per_block * block_bytes
         if end > size:
             found = f"tensor '{name}' up to byte {end} in a file of {size}: it was cut short"
-            return [Problem(found, "every tensor inside the file", again, str(path))]
+            return [Problem("weights-damaged", found, "every tensor inside the file", again, str(path))]
     return []
 
 

@@ -56,7 +56,7 @@ def read_header(path: Path) -> Header:
     header = Header()
 
     def wrong(found: str, needed: str) -> None:
-        header.problems.append(Problem(found, needed, AGAIN, str(path)))
+        header.problems.append(Problem("weights-damaged", found, needed, AGAIN, str(path)))
 
     try:
         size = path.stat().st_size

@@ -122,6 +122,7 @@ def look_up(
     if not kept:
         raise DrafthouseError(
             Problem(
+                "no-weights",
                 f"none of the {len(listed)} files of {repo} at {commit[:12]}",
                 f"some that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
                 "correct source.hub.allow and source.hub.ignore",
@@ -155,6 +156,7 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
     if not right:
         raise DrafthouseError(
             Problem(
+                "hub-answer-malformed",
                 f"a file in the listing of {repo} with size {size!r} and hash {sha256 or git_sha1!r}",
                 "a size, and a sha256 (large files) or a git blob id",
                 _DAMAGED,
@@ -186,7 +188,9 @@ def _check_names(names: Sequence[str], where: str) -> None:
         else:
             seen.add(name)
             continue
-        raise DrafthouseError(Problem(f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where))
+        raise DrafthouseError(
+            Problem("hub-answer-malformed", f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where)
+        )
 
 
 # --- asking -----------------------------------------------------------------------------------------------
@@ -209,7 +213,7 @@ class _Asking:
         if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
             return commit
         found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
-        raise DrafthouseError(Problem(found, "a commit of 40 hex digits", _DAMAGED, self.root))
+        raise DrafthouseError(Problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root))
 
     def json(self, path: str) -> dict[str, Any]:
         data = self._get(self.root + path).json()
@@ -269,8 +273,9 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
     """Return what is said when the hub did not answer ``tries`` times."""
     times = f", {tries} times in a row" if tries > 1 else ""
     return Problem(
+        "hub-unreachable",
         f"no answer about {repo} from {root}: {reason}{times}",
-        "the hub in reach",
+        "access to the Hugging Face hub",
         "check the network (HF_ENDPOINT names a mirror), then run again: it goes on with what is there",
         repo,
     )
@@ -278,6 +283,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
 
 def _offline(repo: str) -> Problem:
     return Problem(
+        "weights-not-offline",
         f"{repo} is to be fetched, and HF_HUB_OFFLINE is set",
         "the hub, or the weights in place",
         "unset it, or put the weights in place",
@@ -303,11 +309,14 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
         (isinstance(error, RepositoryNotFoundError), lambda: _no_repository(repo)),
         (
             isinstance(error, DisabledRepoError),
-            lambda: Problem(f"{repo} is disabled on the hub", "one that can be read", "choose other weights", repo),
+            lambda: Problem(
+                "hub-refused", f"{repo} is disabled on the hub", "one that can be read", "choose other weights", repo
+            ),
         ),
         (
             400 <= status < 500 and status not in PASSING,
             lambda: Problem(
+                "hub-refused",
                 f"{root} refuses {repo} at {revision}: HTTP {status} {said}".rstrip(),
                 "an answer",
                 "correct source.hub, or give a token that may read it (HF_TOKEN)",
@@ -320,6 +329,7 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
 
 def _gated(repo: str, root: str) -> Problem:
     return Problem(
+        "hub-gated",
         f"{repo} is gated, and the token given (or none) may not read it",
         "an account that accepted its licence",
         f"accept it at {root}/{repo}, then export HF_TOKEN=... with a token of that account and run again",
@@ -329,6 +339,7 @@ def _gated(repo: str, root: str) -> Problem:
 
 def _no_revision(repo: str, revision: str) -> Problem:
     return Problem(
+        "no-such-revision",
         f"could not fetch {repo} at {revision}: the repository is there, the revision is not",
         "a commit, a branch or a tag of it",
         "correct source.hub.revision, then run again",
@@ -338,6 +349,7 @@ def _no_revision(repo: str, revision: str) -> Problem:
 
 def _bad_token(repo: str, said: str) -> Problem:
     return Problem(
+        "hub-token-invalid",
         f"the hub does not know the token that was given, or that a login left on the box{': ' + said if said else ''}",
         "a token that is valid, or none where the repository is open",
         "make one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
@@ -347,6 +359,7 @@ def _bad_token(repo: str, said: str) -> Problem:
 
 def _no_repository(repo: str) -> Problem:
     return Problem(
+        "no-such-repository",
         f"no repository {repo} for this token",
         "one that can be read",
         "correct source.hub.repo, or give HF_TOKEN",

@@ -34,7 +34,7 @@ def check_model(path: Path) -> list[Problem]:
     if path.is_dir():
         return _Folder(path).problems()
     if not path.is_file():
-        return [Problem("nothing", "a model's folder or file", "put it there", str(path))]
+        return [Problem("no-weights", "nothing", "a model's folder or file", "put it there", str(path))]
     if path.suffix == ".safetensors":
         return read_header(path).problems
     return check_gguf(path) if path.suffix == ".gguf" else []
@@ -59,7 +59,7 @@ def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
             return _check_draft(vocabulary_of(target), vocabulary_of(draft), draft, int(method["vocab_difference"]))
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         found = f"a tokenizer or configuration that can't be read: {error}"
-        return [Problem(found, "files that can be compared", AGAIN, f"{draft}, {target}")]
+        return [Problem("weights-damaged", found, "files that can be compared", AGAIN, f"{draft}, {target}")]
     return []
 
 
@@ -80,7 +80,11 @@ class _Folder:
         if self._index.is_file():
             return found + self._check_index()
         if not self.headers and not self._other_weights():
-            found.append(Problem("no *.safetensors", "weights", "correct source.hub.allow, ignore", str(self._path)))
+            found.append(
+                Problem(
+                    "no-weights", "no *.safetensors", "weights", "correct source.hub.allow, ignore", str(self._path)
+                )
+            )
         return found
 
     def remarks(self) -> list[str]:
@@ -106,17 +110,25 @@ class _Folder:
         where = str(self._index)
         names = self._read_index().get("weight_map")
         if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
-            return [Problem("no weight_map", "JSON that names the shard of every tensor", AGAIN, where)]
+            return [
+                Problem("weights-damaged", "no weight_map", "JSON that names the shard of every tensor", AGAIN, where)
+            ]
         problems = []
         for shard in sorted(set(names.values())):
             header = self.headers.get(shard)
             if header is None:
-                problems.append(Problem(f"shard {shard}, which is not there", "every shard", AGAIN, where))
+                problems.append(
+                    Problem("weights-damaged", f"shard {shard}, which is not there", "every shard", AGAIN, where)
+                )
             elif not header.problems:  # its own faults have been told of
                 lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
                 if lost:
                     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-                    problems.append(Problem(f"{shard} without '{lost[0]}'{more}", "what the index says", AGAIN, where))
+                    problems.append(
+                        Problem(
+                            "weights-damaged", f"{shard} without '{lost[0]}'{more}", "what the index says", AGAIN, where
+                        )
+                    )
         return problems
 
 
@@ -124,7 +136,10 @@ class _Folder:
 
 
 def _check_draft(target: Vocabulary, draft: Vocabulary, where: Path, difference: int) -> list[Problem]:
-    return [Problem(found, needed, CHOOSE, str(where)) for found, needed in _unlike(target, draft, difference)]
+    return [
+        Problem("draft-vocabulary-differs", found, needed, CHOOSE, str(where))
+        for found, needed in _unlike(target, draft, difference)
+    ]
 
 
 def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[tuple[str, str]]:
@@ -174,7 +189,8 @@ def _check_head(target: Path, draft: Path) -> list[Problem]:
     elif table is None and isinstance(own, int) and own > size:
         problems.append((f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"))
     return [
-        Problem(found, needed, "choose a head that was made for this target", str(draft)) for found, needed in problems
+        Problem("draft-vocabulary-differs", found, needed, "choose a head that was made for this target", str(draft))
+        for found, needed in problems
     ]
 
 

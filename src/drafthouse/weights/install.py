@@ -143,6 +143,7 @@ def _link(path: Path, wish: Wish, result: Placed) -> None:
     if path.exists() and not path.is_symlink():
         raise DrafthouseError(
             Problem(
+                "folder-not-ours",
                 f"files at {path}, and weights_hub_cache is set",
                 "a link into the hub's cache, or nothing",
                 "move them away, or unset weights_hub_cache",

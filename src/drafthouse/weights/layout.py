@@ -109,6 +109,7 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
         found = "a symbolic link" if stat.S_ISLNK(mode) else "something else"
         raise DrafthouseError(
             Problem(
+                "folder-not-ours",
                 f"{found} where {word} is to be written",
                 f"{word}, or nothing: nothing is written through a link",
                 "see what it is and who made it, remove it, then run again",
@@ -152,6 +153,7 @@ def _hold(folder: Path) -> int:
             os.close(handle)
             raise DrafthouseError(
                 Problem(
+                    "already-running",
                     "another run fetches into the same folder",
                     "one at a time",
                     "let it end, or end it, then run again",
@@ -228,6 +230,7 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
         if missing and missing + margin > free:
             problems.append(
                 Problem(
+                    "disk-full",
                     f"{shown_bytes(free)} free at {where}",
                     f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to stay free",
                     "free some space, or set drafthouse_models_dir to a larger disk",
@@ -238,6 +241,7 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
         if disk.f_files and files > disk.f_favail:
             problems.append(
                 Problem(
+                    "disk-full",
                     f"{disk.f_favail} free inodes at {where}",
                     f"{files} for {what}: each file takes one",
                     "remove small files there (df -i), or set drafthouse_models_dir to another disk",

@@ -103,7 +103,7 @@ class Place:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some, then run again: it goes on with what is there"
-                raise DrafthouseError(Problem(f"{error.strerror} at {part.parent}", needed, do)) from error
+                raise DrafthouseError(Problem("disk-full", f"{error.strerror} at {part.parent}", needed, do)) from error
             self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; the hub is asked")
             return False
 

@@ -243,6 +243,7 @@ class _Job:
             self.counts.lies(file.path, 0)
         raise DrafthouseError(
             Problem(
+                "weights-checksum",
                 f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
                 f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
                 f"find out who changes bytes on the way (a proxy, a mirror); what came lies in {aside.name}",
@@ -262,9 +263,10 @@ class _Job:
             if self.wish.offline:
                 raise DrafthouseError(
                     Problem(
+                        "weights-not-offline",
                         f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
                         f"{_kind(file)} {file.key}",
-                        "run once with the hub in reach, or bring it from elsewhere",
+                        "run once with access to the Hugging Face hub, or bring it from elsewhere",
                         str(self._final(file)),
                     )
                 )

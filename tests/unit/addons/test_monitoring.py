@@ -236,7 +236,7 @@ def test_the_supervisor_has_no_units(tmp_path: Path) -> None:
 def test_containers_are_grafana_and_dcgm_where_there_is_a_gpu(tmp_path: Path) -> None:
     one = settings(tmp_path)
     dcgm, grafana = made(one)["containers"]
-    assert (dcgm["name"], dcgm["gpus"]) == ("drafthouse-dcgm", True)
+    assert (dcgm["name"], dcgm["gpus"]) == ("drafthouse-dcgm", ["all"])
     assert dcgm["environment"]["DCGM_EXPORTER_LISTEN"] == "127.0.0.1:9493"
     fields = contents(one)["dcgm.csv"]
     # The exporter ends where a line has other than three.
@@ -406,8 +406,8 @@ def test_it_waits_until_everything_is_read() -> None:
     ("answers", "found", "do"),
     [
         (Answers(ready=1000), "Prometheus at http://p: 503", "read the log"),
-        (Answers(engine="down"), "nothing can be read from the engine: 401 Unauthorized", "run playbooks/report.yml"),
-        (Answers(), "nothing can be read from the engine: no such target", "run playbooks/report.yml"),
+        (Answers(engine="down"), "nothing can be read from the engine: 401 Unauthorized", "run site.yml --tags report"),
+        (Answers(), "nothing can be read from the engine: no such target", "run site.yml --tags report"),
     ],
 )
 def test_what_it_cannot_see_is_said(answers: Answers, found: str, do: str) -> None:

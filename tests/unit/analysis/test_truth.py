@@ -131,6 +131,39 @@ def test_a_gpu_that_was_throttled_beside_one_arm_leaves_nothing_to_say() -> None
     assert judge(*make_pair({"copy-edit": 3.0}), make_resolved())["word"] == PAYS
 
 
+def throttled_gpu(index: int, share: float | None) -> dict[str, Any]:
+    """Return what a GPU did that was throttled in this share of an arm's time; None: nobody looked."""
+    return {
+        "index": index, "uuid": f"GPU-{index}", "name": "GPU", "samples": 0 if share is None else 100,
+        "sm_clock_median_mhz": 1980.0, "sm_clock_min_mhz": 900.0, "memory_clock_median_mhz": None,
+        "temperature_max_c": None, "power_median_w": None, "utilization_median_percent": None,
+        "memory_used_max_bytes": None, "throttled_share": share,
+        "reasons": {"power cap": 1.0, "power brake": share} if share else {}, "error": None,
+    }  # fmt: skip
+
+
+def test_how_long_a_gpu_was_throttled_counts_and_not_how_it_was_at_the_end() -> None:
+    def word(share: float | None) -> str:
+        base, spec = make_pair({"copy-edit": 1.5})
+        for result in (base, spec):
+            for group in result["machine"]["groups"]:
+                group["after"] = {"gpus": [{"index": 0, "throttled_by": ["power brake"] if result is base else []}]}
+        cool, warm = (throttled_gpu(index, one) for index, one in ((0, 0.0), (1, share)))
+        base["gpus"] = [
+            {"round": group["round"], "group": group["group"], "gpus": [cool, warm] if share is not None else [warm]}
+            for group in base["machine"]["groups"]
+        ]
+        verdict = judge(base, spec, make_resolved())
+        told = (
+            "baseline: GPU 1 (GPU) was throttled in 90.0 % of the time (power brake), and its SM clock fell to 900 MHz"
+        )
+        assert any(one.startswith(told) for one in verdict["warnings"]) == (share == 0.9)
+        return str(verdict["word"])
+
+    assert (word(0.04), word(0.9)) == (PAYS, CANNOT_SAY)
+    assert word(None) == CANNOT_SAY  # no sample: the group was too short
+
+
 # --- when to stop ------------------------------------------------------------------------------------
 
 

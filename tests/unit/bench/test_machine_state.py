@@ -16,10 +16,6 @@ from drafthouse.bench.machine_state import (
     Process,
     between,
     engine_pids,
-    parse_gpu_processes,
-    parse_gpus,
-    parse_throttling,
-    read_gpus,
     read_machine,
 )
 
@@ -145,77 +141,3 @@ def test_the_process_behind_a_port_and_its_children(family: socket.AddressFamily
         engine.communicate("\n")
     assert found == {engine.pid, child}
     assert nobody == set()
-
-
-# As nvidia-smi of branch 580 writes with --format=csv,noheader,nounits.
-GPUS = """\
-0, NVIDIA RTX PRO 6000 Blackwell, GPU-1f0a, 580.95.05, P0, 31, 106.25, 600.00, 2617, 3090, 14001, 20, 97887, 0
-1, NVIDIA GB10, GPU-2b, 580.95.05, P8, 40, [N/A], [N/A], 208, 3003, [N/A], [N/A], [N/A], 3
-"""
-APPS = """\
-GPU-1f0a, 5635, /usr/bin/odd, name, 8
-GPU-1f0a, 812, VLLM::EngineCore, 88120
-GPU-2b, 99, python3, [N/A]
-"""
-
-
-def test_gpus() -> None:
-    first, second = parse_gpus(GPUS)
-    assert first == {
-        "index": 0,
-        "name": "NVIDIA RTX PRO 6000 Blackwell",
-        "uuid": "GPU-1f0a",
-        "driver_version": "580.95.05",
-        "performance_state": "P0",
-        "temperature_c": 31,
-        "power_w": 106.25,
-        "power_limit_w": 600,
-        "sm_clock_mhz": 2617,
-        "sm_clock_max_mhz": 3090,
-        "memory_clock_mhz": 14001,
-        "memory_used_bytes": 20 * 1024 * 1024,
-        "memory_total_bytes": 97887 * 1024 * 1024,
-        "utilization_percent": 0,
-    }
-    assert second["power_w"] is second["memory_total_bytes"] is None
-    assert parse_gpus("No devices were found\n") == []
-
-
-def test_what_throttles_a_gpu_is_told_and_its_power_limit_is_none_of_it() -> None:
-    told = "0, 0x0000000000000004\n1, 0x0000000000000060\n2, [N/A]\n3, 0x0000000000000001\nno devices\n"
-    assert parse_throttling(told) == {0: [], 1: ["software thermal slowdown", "hardware thermal slowdown"], 3: []}
-
-
-def test_gpu_processes() -> None:
-    assert [(one["pid"], one["name"], one["memory_used_bytes"]) for one in parse_gpu_processes(APPS)] == [
-        (5635, "/usr/bin/odd, name", 8 * 1024 * 1024),
-        (812, "VLLM::EngineCore", 88120 * 1024 * 1024),
-        (99, "python3", None),
-    ]
-
-
-def tool(folder: Path, text: str) -> None:
-    path = folder / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
-def test_nvidia_smi_is_asked_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gpus").write_text(GPUS)
-    (tmp_path / "apps").write_text(APPS)
-    tool(tmp_path, f'case "$1" in --query-gpu=index,*) cat {tmp_path}/gpus;; *) cat {tmp_path}/apps;; esac')
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    gpus, processes = read_gpus()
-    assert [gpu["index"] for gpu in gpus] == [0, 1]
-    assert len(processes) == 3
-
-
-def test_a_broken_nvidia_smi_gives_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool(tmp_path, "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    monkeypatch.setenv("PATH", str(tmp_path) + ":/usr/bin:/bin")
-    assert read_gpus() == ([], [])
-
-
-def test_no_nvidia_smi_gives_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert read_gpus() == ([], [])

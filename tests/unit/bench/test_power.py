@@ -1,9 +1,7 @@
-"""Energy: NVIDIA's library spoken to (one made here), nvidia-smi's lines, the CPU's counter, and the sums."""
+"""Energy: what NVIDIA's library counts (one made here), the CPU's counter, and the sums."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,38 +9,27 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench import step as measure
+from drafthouse.bench import instruments
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
+from drafthouse.bench.nvml import Nvml, Unreadable, open_nvml
 from drafthouse.bench.power import Meter, PowerBeside, Reading, Tally, open_meter, power_of, spent
-from drafthouse.bench.power_sources import Unreadable
 from drafthouse.bench.results import assemble
 from drafthouse.bench.step import measure_step
 from tests.fakes.clock_server import clock_server
 
 pytestmark = pytest.mark.processes
 
-FAKE = Path(__file__).resolve().parents[2] / "fakes" / "nvml.c"
-NONE = {"library": "libno-such-thing.so", "program": "no-such-smi"}
 Open = Callable[..., Meter]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("NVML's calls: no C compiler here to make a library that answers them")
-    made = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(FAKE)], check=True)
-    return str(made)
+NO_GPU = Nvml(why="no GPU here")
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
     meters: list[Meter] = []
 
-    def make(**sources: Any) -> Meter:
-        meters.append(open_meter(**{"root": tmp_path, **NONE, **sources}))
+    def make(nvml: Nvml | None = None) -> Meter:
+        meters.append(open_meter(nvml or open_nvml(), tmp_path))
         return meters[-1]
 
     yield make
@@ -62,56 +49,60 @@ def watts(meter: Meter, seconds: float = 0.25) -> float:
 # --- sources ------------------------------------------------------------------------------------------
 
 
-def test_the_counters_of_all_gpus_are_read(library: str, opened: Open) -> None:
-    meter = opened(library=library)
+@pytest.mark.usefixtures("driver")
+def test_the_counters_of_the_gpus_are_read(opened: Open) -> None:
+    meter = opened()
     assert meter.source == "NVML's energy counter"
     assert meter.facts()["devices"] == ["NVIDIA Fake 1", "NVIDIA Fake 2"]
     assert watts(meter) == pytest.approx(300, rel=0.01)
     meter.measure_idle(0.1)
     assert meter.idle_w == pytest.approx(300, rel=0.02)
+    one = opened(open_nvml(["1"]))
+    assert one.facts()["devices"] == ["NVIDIA Fake 2"]
+    assert watts(one) == pytest.approx(200, rel=0.01)
 
 
-def test_power_is_added_up_where_there_is_no_counter(
-    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("driver")
+def test_power_is_added_up_where_there_is_no_counter(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML", "no-counter")
-    meter = opened(library=library)
+    meter = opened()
     assert meter.source == "NVML's power, added up"
     assert watts(meter) == pytest.approx(300, rel=0.02)
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     ("state", "gpus", "why"),
     [
-        ("no-driver", "2", "nvmlInit_v2 failed with NVML's code 9"),
-        ("no-power", "2", "nvmlDeviceGetPowerUsage failed with NVML's code 3"),
-        ("", "0", "the NVIDIA driver shows no GPU"),
+        ("no-driver", "2", "NVML: Driver Not Loaded"),
+        ("no-power", "2", "nvmlDeviceGetPowerUsage of GPU 0: Not Supported"),
+        ("", "0", "the NVIDIA driver does not show the GPUs of this run"),
     ],
 )
 def test_what_a_gpu_does_not_tell_is_said(
-    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch, state: str, gpus: str, why: str
+    opened: Open, monkeypatch: pytest.MonkeyPatch, state: str, gpus: str, why: str
 ) -> None:
     monkeypatch.setenv("FAKE_NVML", state)
     monkeypatch.setenv("FAKE_GPUS", gpus)
-    meter = opened(library=library)
+    meter = opened()
     assert meter.source is None
     assert meter.why is not None and why in meter.why
     assert meter.read() is None
 
 
-def test_a_counter_that_stands_still_is_none(library: str, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("driver")
+def test_a_counter_that_stands_still_is_none(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML", "still")
-    meter = opened(library=library)
+    meter = opened()
     meter.measure_idle(0.05)
     assert (meter.source, meter.idle_w) == (None, None)
     assert meter.why == "NVML's energy counter does not move"
 
 
-def test_a_gpu_that_is_lost_meanwhile_raises_nothing(
-    library: str, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("driver")
+def test_a_gpu_that_is_lost_meanwhile_raises_nothing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML", "half-way")
-    meter = opened(library=library)
+    meter = opened()
     tally = Tally(meter)
     for _ in range(3):
         with tally:
@@ -119,41 +110,7 @@ def test_a_gpu_that_is_lost_meanwhile_raises_nothing(
     assert tally.total() is None
     power = power_of([tally.total()], meter.facts())
     assert power["energy_j"] is power["mean_w"] is None
-    assert "code 15" in (power["why"] or "")
-
-
-def smi(folder: Path, lines: str, then: str = "sleep 0.05") -> str:
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\nwhile true; do\nprintf '{lines}'\n{then}\ndone\n")
-    program.chmod(0o755)
-    return str(program)
-
-
-def test_nvidia_smi_is_followed(tmp_path: Path, opened: Open) -> None:
-    program = smi(tmp_path, r"0, NVIDIA A, big one, 250.00\n1, NVIDIA B, [N/A]\n2, NVIDIA C, 50.5\n")
-    meter = opened(program=program)
-    assert meter.source == "nvidia-smi's power, added up"
-    assert meter.facts()["devices"] == ["NVIDIA A, big one", "NVIDIA C"]
-    assert watts(meter) == pytest.approx(300.5, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("lines", "then"), [(r"0, NVIDIA A, [N/A]\n", "sleep 0.02"), (r"No devices were found\n", "exit 6"), ("", "exit 9")]
-)
-def test_an_nvidia_smi_that_tells_nothing(tmp_path: Path, opened: Open, lines: str, then: str) -> None:
-    began = time.monotonic()
-    meter = opened(program=smi(tmp_path, lines, then))
-    assert meter.source is None
-    assert meter.why is not None and "nvidia-smi tells no power" in meter.why
-    assert time.monotonic() - began < 3
-
-
-def test_an_nvidia_smi_that_dies(tmp_path: Path, opened: Open) -> None:
-    meter = opened(program=smi(tmp_path, r"0, A, 10\n0, A, 10\n", "sleep 0.2; exit 1"))
-    assert meter.source
-    time.sleep(0.5)
-    assert meter.read() is None
-    assert meter.why == "nvidia-smi ended"
+    assert power["why"] == "nvmlDeviceGetTotalEnergyConsumption of GPU 0: GPU is lost"
 
 
 def rapl(root: Path, *microjoules: int, span: int = 1_000_000) -> None:
@@ -167,7 +124,7 @@ def rapl(root: Path, *microjoules: int, span: int = 1_000_000) -> None:
 
 def test_the_cpus_counter_begins_anew_at_its_range(tmp_path: Path, opened: Open) -> None:
     rapl(tmp_path, 100_000, 900_000)
-    meter = opened()
+    meter = opened(NO_GPU)
     assert meter.facts()["devices"] == ["package-0", "package-1"]
     before = meter.read()
     rapl(tmp_path, 600_000, 100_000)
@@ -179,20 +136,17 @@ def test_the_cpus_counter_begins_anew_at_its_range(tmp_path: Path, opened: Open)
 def test_a_counter_that_this_user_may_not_read(tmp_path: Path, opened: Open) -> None:
     rapl(tmp_path, 1)
     (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("")
-    assert "may be read by root alone" in str(opened().why)
+    assert "may be read by root alone" in str(opened(NO_GPU).why)
 
 
 def test_a_machine_without_any_source_says_all_the_reasons(opened: Open) -> None:
-    meter = opened()
+    meter = opened(NO_GPU)
     meter.measure_idle(60)  # does not sleep
-    assert meter.why == (
-        "no NVIDIA driver's library (libno-such-thing.so); no nvidia-smi; "
-        "no energy counter of the CPU (/sys/class/powercap)"
-    )
+    assert meter.why == "no GPU here; no energy counter of the CPU (/sys/class/powercap)"
     power = power_of([None], meter.facts())
     assert power["why"] == meter.why
     assert {name for name, value in power.items() if value is None} == {
-        "source", "seconds", "energy_j", "mean_w", "idle_w", "energy_above_idle_j",
+        "source", "seconds", "energy_j", "mean_w", "idle_w", "energy_above_idle_j", "j_per_output_token",
     }  # fmt: skip
 
 
@@ -255,10 +209,11 @@ def test_watts_joules_and_what_is_above_idle() -> None:
             {"seconds": 30.0, "energy_j": 8000.0, "idle_j": 2700.0},
         ],
         facts,
+        output_tokens=2400,
     )
     assert power == {
         "source": "x", "why": None, "devices": ["a", "b"], "gpus": 2, "seconds": 40.0, "energy_j": 12000.0,
-        "mean_w": 300.0, "idle_w": 85.0, "energy_above_idle_j": 8600.0,
+        "mean_w": 300.0, "idle_w": 85.0, "energy_above_idle_j": 8600.0, "j_per_output_token": 5.0,
     }  # fmt: skip
 
 
@@ -284,7 +239,7 @@ async def test_each_arm_has_its_energy_in_the_result(
     monkeypatch: pytest.MonkeyPatch, concurrency: int, rounds: int
 ) -> None:
     meter = Meter(Steady(50.0))
-    monkeypatch.setattr(measure, "shared_meter", lambda: meter)
+    monkeypatch.setattr(instruments, "open_meter", lambda nvml: meter)
     monkeypatch.setattr(meter, "measure_idle", lambda: setattr(meter, "idle_w", 20.0))
     with clock_server(ttft_ms=20, interval_ms=5, tokens=30) as one, clock_server(ttft_ms=20, tokens=30) as two:
         endpoints = [Endpoint("baseline", one.base_url, "clock"), Endpoint("speculative", two.base_url, "clock")]
@@ -298,11 +253,12 @@ async def test_each_arm_has_its_energy_in_the_result(
         assert power["energy_above_idle_j"] == pytest.approx(power["energy_j"] * 0.6, rel=0.001)
         # The time of its own requests (and of connecting): the other arm's turns lie between them.
         assert power["seconds"] == pytest.approx(result["duration"], rel=0.4)
-        assert result["groups"]["k"]["power"]["energy_j"] == pytest.approx(power["energy_j"])
+        assert power["j_per_output_token"] == pytest.approx(power["energy_j"] / (8 * 30 * rounds))
+        assert result["groups"]["k"]["power"] == power
 
 
 async def test_without_a_meter_a_result_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "shared_meter", lambda: Meter(None, "no device of any kind"))
+    monkeypatch.setattr(instruments, "open_meter", lambda nvml: Meter(None, "no device of any kind"))
     with clock_server(ttft_ms=5, interval_ms=2, tokens=30) as server:
         step: Any = await measure_step([Endpoint("single", server.base_url, "clock")], [suite(2)], StepOptions())
     power = assemble([step], "single")["power"]
@@ -335,3 +291,19 @@ async def test_beside_a_step_of_the_ladder() -> None:
     await nothing.begin(nobody, nobody)
     await nothing.end(nobody, nobody)
     assert nothing.report([], 0)["power"]["why"] == "no GPU"
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(
+    ("address", "gpus", "why"),
+    [
+        ("http://localhost:8000", 2, None),
+        ("http://[::1]:8000", 2, None),
+        ("http://192.0.2.1:8000", 0, "the server runs on another machine"),
+        ("http://no-such-name.invalid", 0, "the server runs on another machine"),
+    ],
+)
+def test_a_server_elsewhere_uses_nothing_of_this_machine(address: str, gpus: int, why: str | None) -> None:
+    with instruments.instruments([Endpoint("single", address, "m")]) as held:
+        assert (len(held.nvml.gpus), held.meter.why) == (gpus, why)
+        assert (held.meter.read() is None) == (why is not None)

@@ -1,4 +1,4 @@
-"""drafthouse bench as a person uses it: in a process of its own, against a real server."""
+"""drafthouse bench as a person uses it, against a real server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from aiohttp import web
@@ -16,6 +17,7 @@ from aiohttp import web
 from drafthouse.core.exit_codes import FAILED, WARNED
 from tests.fakes.clock_server import clock_server
 from tests.fakes.in_thread import in_thread
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
@@ -24,22 +26,24 @@ QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 60}
 KEY = "sk-very-secret"
 
 
-def bench(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
-    return subprocess.run(
-        [sys.executable, str(BENCH), *argv],
-        capture_output=True,
-        text=True,
-        env=environment | env,
-        timeout=120,
-        check=False,
-    )
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+
+
+def program(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCH), *argv]
+    return subprocess.run(command, capture_output=True, text=True, env=environment() | env, timeout=120, check=False)
+
+
+def bench(*argv: str) -> subprocess.CompletedProcess[str]:
+    with mock.patch.dict(os.environ, environment(), clear=True):
+        return called("bench", *argv)
 
 
 def test_the_example_of_its_help(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     with clock_server(ttft_ms=50, interval_ms=10, tokens=120, metrics="vllm", drafted=4) as server:
-        done = bench(
+        done = program(
             "--base-url", server.base_url, "--model", "clock", "--num-prompts", "10",
             "--max-concurrency", "4", "--output-tokens", "120", "--result", str(out),
         )  # fmt: skip
@@ -192,11 +196,11 @@ def test_the_key_comes_from_the_environment_or_a_file_and_goes_nowhere(tmp_path:
             "--result",
             str(out),
         )
-        from_env = bench(*common, OPENAI_API_KEY=KEY)
-        from_file = bench(*common, "--api-key-file", str(file))
-        without = bench(*common)
-        wrong = bench(*common, OPENAI_API_KEY="sk-wrong")
-        no_file = bench(*common, "--api-key-file", str(tmp_path / "none"))
+        from_env = program(*common, OPENAI_API_KEY=KEY)
+        from_file = program(*common, "--api-key-file", str(file))
+        without = program(*common)
+        wrong = program(*common, OPENAI_API_KEY="sk-wrong")
+        no_file = program(*common, "--api-key-file", str(tmp_path / "none"))
     for done in (from_env, from_file):
         assert done.returncode == 0, done.stderr
         assert KEY not in done.stdout + done.stderr + out.read_text()
@@ -221,7 +225,7 @@ def test_problems_are_found_needed_do(argv: list[str], found: str) -> None:
     done = bench("--model", "clock", *argv)
     assert done.returncode == FAILED
     assert found in done.stderr
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()][-3:] == ["found", "needed", "do"]
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()][-4:] == ["found", "needed", "do", "code"]
     assert "Traceback" not in done.stderr
 
 

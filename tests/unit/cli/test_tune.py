@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,13 +22,13 @@ from drafthouse.tuning.runner import BoxTrial, Played, Plays
 from drafthouse.tuning.search import tune as search
 from drafthouse.tuning.tries import KILL_S
 from tests.fakes.known_box import KnownBox, peak
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "tune", *words]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    return called("tune", *words, folder="/")
 
 
 def test_a_list_of_what_would_be_tried() -> None:

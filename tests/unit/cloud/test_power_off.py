@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -21,6 +22,7 @@ from drafthouse.cloud.vast.client import VastClient
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
 from tests.fakes.vast_server import ALWAYS, Fault, Running, vast_server
 from tests.support.deadline_box import Box, loaded, written
+from tests.support.docker_socket import docker_socket
 
 pytestmark = pytest.mark.processes
 
@@ -201,27 +203,27 @@ def test_it_ends_the_engine_with_its_workers_and_leaves_the_rest(tmp_path: Path,
     start = home / "served" / "start.sh"
     start.write_text("#!/bin/sh\nsleep 600\n")
     bringing = subprocess.Popen(["/bin/sh", str(start), "--guard"])
-    docker = tmp_path / "bin" / "docker"
-    docker.parent.mkdir()
-    docker.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/docked\n[ "$1" = ps ] && echo c0ffee\nexit 0\n')
-    docker.chmod(0o700)
     folder = tmp_path / "watch"
     folder.mkdir()
     (folder / "arm.json").write_text(json.dumps({"home": str(home)}))
+    answers = {
+        "/containers/json": (200, "application/json", b'[{"Id": "c0ffee"}]'),
+        "/containers/c0ffee/stop": (204, "", b""),
+    }
     try:
-        done = subprocess.run(
-            [sys.executable, power_off.__file__, str(folder)], capture_output=True, text=True, check=False,
-            env={**os.environ, "PATH": f"{docker.parent}:{os.environ['PATH']}"}, timeout=60,
-        )  # fmt: skip
+        with docker_socket(answers) as (path, asked):
+            done = subprocess.run(
+                [sys.executable, power_off.__file__, str(folder)], capture_output=True, text=True, check=False,
+                env={**os.environ, "DOCKER_HOST": f"unix://{path}"}, timeout=60,
+            )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
-        assert "containers; this box is billed: make destroy" in done.stdout
+        assert "1 containers; this box is billed: make destroy" in done.stdout
+        assert [unquote(one) for one in asked] == [
+            'GET /containers/json?filters={"name":["^/drafthouse-"]}', "POST /containers/c0ffee/stop",
+        ]  # fmt: skip
         assert not any(map(alive, (engine, worker)))
         assert bringing.wait(5) < 0
         assert copying.poll() is None
-        assert (tmp_path / "docked").read_text().splitlines() == [
-            "ps --quiet --filter name=^drafthouse-",
-            "stop c0ffee",
-        ]
     finally:
         for process in (copying, bringing):
             process.kill()

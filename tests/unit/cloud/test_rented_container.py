@@ -255,7 +255,7 @@ def test_a_vm_is_a_workstation(box: Any, variables: dict[str, bool], recognised:
     site = site_of_vm(resolved, signs, variables)
     assert bool(site) == recognised
     if site:
-        assert (site["box_kind"], site["runtime"], site["home"]) == ("workstation", "docker", resolved["site"]["home"])
+        assert (site["manage_host"], site["runtime"], site["home"]) == (True, "docker", resolved["site"]["home"])
         assert resolved_profile("h100-llama33-draft3b", site)["engine"]["image"]
 
 

@@ -136,5 +136,5 @@ def test_a_file_is_refused_by_its_name_with_what_to_do(tmp_path: Path) -> None:
         read_yaml(path, "a mapping", "correct it", where="a.yml")
     assert str(caught.value) == (
         "where: a.yml: line 2, column 4\nfound: the byte 0xff, which UTF-8 can't decode\n"
-        "needed: a mapping\ndo: correct it"
+        "needed: a mapping\ndo: correct it\ncode: file-malformed"
     )

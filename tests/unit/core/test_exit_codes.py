@@ -16,7 +16,7 @@ from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, MEANINGS, NOT_H
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.report.data.build import exit_code_of
 
-PROBLEM = Problem("this", "that", "mend it")
+PROBLEM = Problem("unknown-value", "this", "that", "mend it")
 SCRIPTS = sorted(
     path for folder in ("scripts", "src/drafthouse/cli") for path in (ROOT / folder).glob("*.py") if path.stem[0] != "_"
 )

@@ -18,6 +18,7 @@ from drafthouse.core.redact import GONE, known_secrets, redactor
 from drafthouse.core.secret_forms import Forms
 from drafthouse.core.vendor_tokens import OURS, compiled
 from drafthouse.profiles.workspace import ROOT
+from tests.support.rendered import PROFILES, rendered
 from tests.support.secret_corpus import FORMS, KNOWN, LEFT, PLACES, VENDORS, undone
 
 REDACT = redactor()
@@ -161,13 +162,11 @@ def test_what_a_supporter_reads_stays(line: str) -> None:
 
 
 def test_what_we_render_stays() -> None:
-    """Plans, serve scripts, engine configurations, containers of all profiles: the golden files."""
-    files = [
-        path for path in (ROOT / "tests" / "golden").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
-    ]
-    assert len(files) > 100
+    """Plans, serve scripts, engine configurations, containers of all profiles."""
     redact = redactor([KNOWN])
-    changed = [str(path) for path in files if redact(path.read_text()) != path.read_text()]
+    files = {f"{name}: {path}": text for name in PROFILES for path, text in rendered(name).items()}
+    assert len(files) > 100
+    changed = [path for path, text in files.items() if redact(text) != text]
     assert changed == []
 
 

@@ -11,16 +11,16 @@ import pytest
 from aiohttp import web
 
 from drafthouse.addons.gateway_ready import asked, trust_of
+from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.doctor.paths import ask_gateway_paths, ask_paths
 from drafthouse.operate.doctor.probe import ask_gateway
-from drafthouse.operate.preflight import preflight_problems
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.exposure import ANYBODY, NAMED, NOBODY, exposed, exposure_problems, open_paths, reach
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.fakes.in_thread import in_thread
 from tests.fakes.stepping_server import stepping_server
 from tests.support.gateway import KEY, real_caddy, settings_for, started
-from tests.unit.operate.test_preflight import box
+from tests.unit.operate.checks.test_preflight import box
 
 pytestmark = pytest.mark.processes
 
@@ -83,12 +83,12 @@ def test_every_engine_says_what_is_open_in_every_version() -> None:
         ({"allow_cidrs": ["192.168.1.0/24", "::/0"]}, ANYBODY),
         ({"allow_cidrs": ["0.0.0.0/0"], "gateway": True}, NOBODY),
         # No firewall of ours makes the list hold there.
-        ({"box_kind": "rental", **LAN}, ANYBODY),
+        ({"manage_host": False, **LAN}, ANYBODY),
     ],
     ids=str,
 )
 def test_who_reaches_the_engine(site: Any, who: str) -> None:
-    whole: Any = {"box_kind": "workstation", "host": "127.0.0.1", **site}
+    whole: Any = {"manage_host": True, "host": "127.0.0.1", **site}
     assert reach(whole) == who
 
 
@@ -107,7 +107,7 @@ def test_who_reaches_the_engine(site: Any, who: str) -> None:
 )
 def test_an_engine_with_open_paths_is_refused_where_others_reach_it(profile: str, site: Any, words: list[str]) -> None:
     data = resolved(profile, **site)
-    (problem,) = [one for one in preflight_problems(data, box()) if "open would be" in one.found]
+    (problem,) = [one for one in preflight_problems(data, box()) if one.code == "server-exposed"]
     for word in words:
         assert word in problem.found
     assert "drafthouse_gateway: true" in problem.do

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.host.box_facts import nvidia_smi, read_box
+from drafthouse.host.box_facts import listed_gpus, read_box
 from drafthouse.host.box_types import BoxFacts
 
 pytestmark = pytest.mark.processes
@@ -52,7 +52,7 @@ def test_what_is_chosen(asked: list[str], ids: list[str], monkeypatch: pytest.Mo
     assert again["gpu_choice"] == {**found["gpu_choice"], "by": "CUDA_VISIBLE_DEVICES"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert box(*asked)["gpus"] == found["gpus"]
-    assert len(nvidia_smi()) == 3  # whoever asks about the driver is told of all
+    assert len(listed_gpus()) == 3  # whoever asks about the driver is told of all
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.processes
 
-DIED = Problem("the baseline arm died (exit status 1)", "an engine that stays up", "read the log", "box")
+DIED = Problem("engine-died", "the baseline arm died (exit status 1)", "an engine that stays up", "read the log", "box")
 RESOLVED: Any = {"profile": "small", "engine": {"id": "vllm", "version": "0.33.0"}}
 BACK: Any = {
     "release": {"release": "0001", "profile": "small", "arm": "speculative", "engine": "vllm", "version": "0.32.0"},
@@ -66,7 +66,9 @@ def test_a_run_that_failed_names_both_reasons() -> None:
 
 
 def test_a_last_good_server_that_stays_away_is_the_second_reason() -> None:
-    gone = failed(Problem("release 0001 needs what is gone: /m", "weights", "make small", "rollback"))
+    gone = failed(
+        Problem("release-incomplete", "release 0001 needs what is gone: /m", "weights", "make small", "rollback")
+    )
     refused, back = both(DIED, "", RESOLVED, gone)
     assert refused.where == "box"
     assert back.found == "nor is what served before it: release 0001 needs what is gone: /m"

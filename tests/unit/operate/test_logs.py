@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from drafthouse.operate.doctor.check import FAIL, OK
+from drafthouse.operate.checks.finding import FAIL, OK
+from drafthouse.operate.checks.registry import diagnose
 from drafthouse.operate.doctor.collect import read
-from drafthouse.operate.doctor.runtime import runtime_checks
 from drafthouse.operate.logs import Wish, script, source
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
-from tests.support.doctors import CPU_PROFILE, wanted
+from tests.support.doctors import CPU_PROFILE, asked, wanted
 from tests.support.sshd import Sshd, running_sshd
 
 pytestmark = pytest.mark.processes
@@ -225,10 +225,10 @@ def test_the_doctor_sees_a_log_that_nothing_bounds(supervised: tuple[Supervisor,
         "prove_container": False,
         "firewall": True,
     }
-    asked = wanted(CPU_PROFILE, "local", home=str(home))
+    resolved = wanted(CPU_PROFILE, "local", home=str(home))
 
     def rotation() -> str:
-        checks = {check.name: check for check in runtime_checks(asked, read(asked, given))}
+        checks = {check.name: check for check in diagnose(resolved, read(asked(resolved), given), ["runtime"])}
         return checks["log rotation"].status
 
     assert rotation() == OK

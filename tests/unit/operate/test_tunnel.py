@@ -26,6 +26,7 @@ from tests.fakes.vast_server import KEY as VAST_KEY
 from tests.fakes.vast_server import vast_server
 from tests.support.ports import free_port
 from tests.support.programs import needs
+from tests.support.refusals import refuses
 from tests.support.sshd import Sshd, children, real_sshd, running_sshd, start
 
 pytestmark = [pytest.mark.processes, needs("ssh", "ssh-keygen")]
@@ -181,7 +182,7 @@ def test_a_box_that_goes_away_is_said(script: Callable[..., subprocess.Popen[str
     sshd.end()
     _, err = process.communicate(timeout=15)
     assert process.returncode == 2
-    assert "found: the tunnel broke" in err
+    assert "code: tunnel-failed" in err
 
 
 def test_a_port_that_is_taken(script: Callable[..., subprocess.Popen[str]]) -> None:
@@ -219,7 +220,7 @@ def test_another_host_key_is_refused_with_the_command_that_forgets_it(sshd: Sshd
     sshd.end()
     _, sshd.process = start(real_sshd(), sshd.folder, sshd.user, sshd.port, "other_host")
     error = said_by(way(sshd), free_port(), known)
-    assert error.problems[0].found == "another host key than the last time"
+    assert error.problems[0].code == "ssh-host-key-changed"
     # Another name is another box, at the same address: as rented ones are.
     with tunnel(way(sshd, alias="drafthouse-other"), free_port(), known):
         pass
@@ -231,7 +232,7 @@ def test_another_host_key_is_refused_with_the_command_that_forgets_it(sshd: Sshd
 
 @pytest.mark.parametrize("port", [-1, 0, 0x10000])
 def test_a_port_that_is_none(port: int) -> None:
-    with pytest.raises(DrafthouseError, match="a free port"):
+    with refuses("port-taken"):
         check_port(port)
 
 
@@ -310,5 +311,5 @@ def test_a_rented_box_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_without_ansible_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DrafthouseError, match="no ansible-inventory"):
+    with refuses("program-missing"):
         hosts_of(tmp_path)

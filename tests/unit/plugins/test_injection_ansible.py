@@ -125,7 +125,7 @@ def test_no_text_of_a_profile_or_of_a_box_is_a_template(tmp_path: Path) -> None:
     launch["environment"] = everywhere(launch["environment"], EVIL)
     (tmp_path / "evil").write_text(EVIL)
     (tmp_path / "out").mkdir()
-    site = {"box_kind": "rental", "runtime": "process", "home": str(tmp_path / "home"),
+    site = {"manage_host": False, "runtime": "process", "home": str(tmp_path / "home"),
             "models_dir": str(tmp_path / "models"), "host": "127.0.0.1", "port": 8000}  # fmt: skip
     wanted = clone.resolved({**whole, "site": site})
     said = play(

@@ -15,6 +15,7 @@ from drafthouse.host.firewall import rules as firewall
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_from, site_of_inventory
 from tests.support.gateway import real_caddy
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.processes
 
@@ -92,7 +93,7 @@ def test_the_gateways_port_is_opened_and_the_engines_is_closed() -> None:
     for port in (8000, 8001, 8443):
         assert f"-A DRAFTHOUSE-INPUT -p tcp -m tcp --dport {port} -j DROP" in rules
         assert f"-A DRAFTHOUSE-INPUT -i lo -p tcp -m tcp --dport {port} -j ACCEPT" in rules
-    with pytest.raises(DrafthouseError, match="lock you out"):
+    with refuses("firewall-would-lock-out"):
         firewall.wishes([8443], [], [], [22], [22])
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.plugins.filter.core import combine
-from jinja2.nativetypes import NativeEnvironment
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
+from drafthouse.profiles.container import arm_container, engine_words
+from drafthouse.profiles.workspace import resolved_profile, site_from, site_of_inventory
 
 PROFILE, LLAMACPP, UUID = "rtx6000-qwen-eagle3", "rtx4090-llama32-llamacpp-draft1b", "GPU-8932f937-d72c-4106"
 
@@ -32,15 +31,9 @@ def devices(found: Any) -> set[str]:
     return {repr(one) for one in asked}
 
 
-def requested(container: Any) -> Any:
-    """What the role asks of Docker for a container."""
-    tasks = yaml.safe_load((ROOT / "roles/serve/tasks/container.yml").read_text())
-    (task,) = [task for task in tasks if task["name"] == "Run the arms"]
-    environment = NativeEnvironment()
-    environment.filters["combine"] = combine
-    gpus = environment.from_string(task["vars"]["gpus"]).render(container=container)
-    words = task["community.docker.docker_container"]["device_requests"]
-    return environment.from_string(words).render(container=container, gpus=gpus, omit="omitted")
+def requested(found: Any, arm: str = "baseline") -> Any:
+    """What is asked of Docker for an arm's container."""
+    return engine_words(arm_container(found, arm))["HostConfig"]["DeviceRequests"]
 
 
 @pytest.mark.parametrize(
@@ -50,10 +43,10 @@ def requested(container: Any) -> Any:
 def test_a_container_gets_these_and_no_others(given: object, ids: list[str]) -> None:
     found = resolved(given)
     assert found["site"]["gpus"] == ids
-    for arm in found["arms"].values():
+    for name, arm in found["arms"].items():
         assert arm["container"]["device_ids"] == ids
-        (asked,) = requested(arm["container"])
-        assert asked == {"driver": "nvidia", "device_ids": ids, "count": 0, "capabilities": [["gpu"]]}
+        (asked,) = requested(found, name)
+        assert asked == {"Driver": "nvidia", "DeviceIDs": ids, "Count": 0, "Capabilities": [["gpu"]]}
     assert devices(found) == {repr([{"driver": "nvidia", "device_ids": ids, "capabilities": ["gpu"]}])}
     # Inside, they are counted from 0.
     assert not [text for text in scripts(found) if "CUDA" in text]
@@ -77,8 +70,8 @@ def test_without_a_choice_nothing_is_said(given: object, runtime: str) -> None:
     assert found == resolved_profile(PROFILE, {**site_of_inventory("workstation"), "runtime": runtime})
     assert "device_ids" not in str(found)
     assert "CUDA_VISIBLE_DEVICES" not in str(found)
-    (asked,) = requested(found["arms"]["baseline"]["container"])
-    assert asked == {"driver": "nvidia", "count": -1, "capabilities": [["gpu"]]}
+    (asked,) = requested(found)
+    assert asked == {"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}
 
 
 def test_a_profile_for_cpus_has_none_to_choose() -> None:

@@ -42,7 +42,7 @@ class Bench:
         """Return a site with all that a site may have."""
         docker = name.startswith("rtx") and "arctic" not in name
         return {
-            "box_kind": "workstation",
+            "manage_host": True,
             "runtime": "docker" if docker else "process",
             "home": str(self.box.folder / "home"),
             "models_dir": str(self.box.folder / "models"),

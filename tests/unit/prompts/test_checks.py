@@ -178,7 +178,7 @@ def test_a_key_that_is_no_text_is_told_as_any_problem() -> None:
     with pytest.raises(DrafthouseError) as caught:
         check_suite(suite(request={"logit_bias": {50256: -100}}), "s.yml")
     where = "s.yml: kinds.k.prompts[0].request.logit_bias.50256"
-    assert caught.value.problems == [Problem("a name that is 50256", "text", "put it in quotes", where)]
+    assert caught.value.problems == [Problem("wrong-type", "a name that is 50256", "text", "put it in quotes", where)]
 
 
 def test_the_nearest_tool_is_named() -> None:

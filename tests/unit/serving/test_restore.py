@@ -21,9 +21,9 @@ from ansible_collections.drafthouse.core.plugins.modules import release as relea
 from drafthouse.core.box_archive import archive, needed_by
 from drafthouse.core.docker_api import EngineError
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.container import LABEL, arm_container, definition, engine_words
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.serving import container_recreate as container_again
-from drafthouse.serving.container_recreate import definition
+from drafthouse.serving import containers
 from drafthouse.serving.history import BALLAST_BYTES
 from drafthouse.serving.promote import accept, end, would_accept
 from drafthouse.serving.releases import release_ids
@@ -36,7 +36,6 @@ from drafthouse.serving.restore import (
     said_of_return,
     switch_arm,
 )
-from drafthouse.serving.runtimes import LABEL
 from tests.support.little_box import Box, little_box
 from tests.support.loosely import current, read_history
 
@@ -347,33 +346,53 @@ class Engine:
         if method == "POST":
             self.containers[words[1]]["state"] = "running" if words[2] == "start" else "exited"
             return None
-        return self.containers[words[1]]
+        if words[1] not in self.containers:
+            raise EngineError(404, f"No such container: {words[1]}")
+        one = self.containers[words[1]]
+        return {**one, "State": {"Running": one["state"] == "running"}}
+
+    def recorded(self, name: str = "drafthouse-speculative") -> Any:
+        """What a release of an older version has: all that was told of the container, but its host's name."""
+        one = json.loads(json.dumps(self.containers[name]))
+        one["Config"].pop("Hostname", None)
+        return {key: one[key] for key in ("Config", "HostConfig", "Image")}
+
+
+def contained(resolved: Any) -> Any:
+    """The same profile, in containers."""
+    for arm, data in resolved["arms"].items():
+        data["container"] = {
+            "image": "engine:1", "entrypoint": ["/bin/bash", arm], "command": [], "published": ["127.0.0.1"],
+            "port": 8000, "gpus": False, "environment": {}, "ipc": None, "ulimits": {}, "cache": None,
+            "mounts": [f"{resolved['site']['home']}/serve/little/{arm}:/s:ro"],
+        }  # fmt: skip
+    return {**resolved, "site": {**resolved["site"], "runtime": "docker"}}
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(container_again, "DockerApi", lambda **_: made)
-    monkeypatch.setattr(container_again, "has_engine", lambda: True)
+    monkeypatch.setattr(containers, "DockerApi", lambda **_: made)
+    monkeypatch.setattr(containers, "has_engine", lambda: True)
     return made
 
 
 def test_a_container_comes_back_as_it_was(engine: Engine) -> None:
     engine.add("speculative")
-    kept = json.loads(json.dumps(container_again.record("speculative")))
-    assert container_again.drifted("speculative", kept) == ""
+    kept = engine.recorded()
+    assert containers.drifted("speculative", kept) == ""
     engine.containers.clear()
     engine.add("baseline")
-    assert container_again.drifted("speculative", kept) == "the container drafthouse-speculative does not run"
-    container_again.run_alone("speculative", kept)
+    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative does not run"
+    containers.run_alone("speculative", kept)
     assert list(engine.containers) == ["drafthouse-speculative"]
-    assert container_again.record("speculative") == kept
-    assert container_again.drifted("speculative", kept) == ""
+    assert engine.recorded() == kept
+    assert containers.drifted("speculative", kept) == ""
     # One that runs as it should is left alone; one that was stopped is started, and not made anew.
     engine.asked.clear()
-    container_again.run_alone("speculative", kept)
+    containers.run_alone("speculative", kept)
     engine.containers["drafthouse-speculative"]["state"] = "exited"
-    container_again.run_alone("speculative", kept)
+    containers.run_alone("speculative", kept)
     assert [one for one in engine.asked if not one.startswith("GET")] == [
         "POST /containers/drafthouse-speculative/start"
     ]
@@ -383,25 +402,42 @@ def test_a_container_comes_back_as_it_was(engine: Engine) -> None:
 def test_another_container_of_the_same_name_is_made_anew(engine: Engine, other: Any) -> None:
     """At another port, too: there an arm is measured beside the other one."""
     engine.add("speculative")
-    kept = json.loads(json.dumps(container_again.record("speculative")))
+    kept = engine.recorded()
     engine.add("speculative", **other)
-    assert container_again.drifted("speculative", kept) == "the container drafthouse-speculative is another one"
-    container_again.run_alone("speculative", kept)
-    assert container_again.record("speculative") == kept
+    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative is another one"
+    containers.run_alone("speculative", kept)
+    assert engine.recorded() == kept
+
+
+@pytest.mark.parametrize("arm", ["speculative", "baseline"])
+def test_what_is_recorded_is_what_is_defined_of_the_image_that_ran(box: Box, engine: Engine, arm: str) -> None:
+    """The arm that served, and the other one of its release."""
+    one = contained(box.resolved("one"))
+    engine.add("speculative")
+    recorded = containers.record(one, "speculative")
+    kept = recorded if arm == "speculative" else containers.of_image(recorded["Image"], one, arm)
+    assert kept["Image"] == "sha256:1"
+    containers.run_alone(arm, kept)
+    assert list(engine.containers) == [f"drafthouse-{arm}"]
+    made, words = engine.containers[f"drafthouse-{arm}"], engine_words(arm_container(one, arm))
+    assert {"Config": made["Config"], "HostConfig": made["HostConfig"]} == words
+    assert containers.drifted(arm, kept) == ""
+    # A run that wants the same finds it as it should be.
+    assert not containers.plan([arm_container(one, arm)], LABEL).changes
 
 
 def test_the_very_image_that_served_is_taken(engine: Engine) -> None:
     engine.add("speculative")
-    kept = container_again.record("speculative")
-    container_again.look_for_image(kept)
+    kept = engine.recorded()
+    containers.look_for_image(kept)
     # The name is another image's by now, and the old one is still there.
     engine.images = {"engine:1": "sha256:2", "old": "sha256:1"}
     engine.containers.clear()
-    container_again.run_alone("speculative", kept)
+    containers.run_alone("speculative", kept)
     assert engine.containers["drafthouse-speculative"]["Image"] == "sha256:1"
     engine.images = {"engine:1": "sha256:2"}
     with pytest.raises(DrafthouseError, match=r"the image engine:1 \(sha256:1\) is gone"):
-        container_again.look_for_image(kept)
+        containers.look_for_image(kept)
 
 
 def test_an_engine_that_is_not_ours_to_ask_is_nothing_to_a_process(
@@ -417,7 +453,7 @@ def test_an_engine_that_is_not_ours_to_ask_is_nothing_to_a_process(
     put_back(box.home, "0001", "speculative")
     assert drift(box.home) == ""
     with pytest.raises(DrafthouseError, match="Permission denied"):
-        container_again.ours()
+        containers.ours()
 
 
 def test_containers_of_this_home_alone_are_in_the_way_of_a_process(box: Box, engine: Engine) -> None:
@@ -433,8 +469,7 @@ def test_containers_of_this_home_alone_are_in_the_way_of_a_process(box: Box, eng
 
 
 def test_an_image_that_is_gone_is_said_before_anything_is_ended(box: Box, engine: Engine) -> None:
-    one = box.resolved("one")
-    one["site"] = {**one["site"], "runtime": "docker"}
+    one = contained(box.resolved("one"))
     engine.add("speculative")
     accept(box.home, one, "speculative", "it pays")
     engine.add("baseline")

@@ -284,11 +284,11 @@ def test_a_fault_in_json_is_told_alike_by_every_python(text: str, at: int, said:
 BAD: list[tuple[str, list[str]]] = [
     ("", ["found: nothing", "needed: a serve command"]),
     (" \n ", ["found: nothing"]),
-    ("hello there", ["found: no serve command", "vllm serve", "trtllm-serve", "llama-server"]),
+    ("hello there", ["code: no-serve-command", "vllm serve", "trtllm-serve", "llama-server"]),
     ("python -m sglang.launch_server --model-path x", ["sglang.launch_server is none", "needed: one of: vllm serve"]),
     ('vllm serve x --served-model-name "abc', ["where: line 1, column 34", 'found: a quote (")']),
     ("vllm serve x\nvllm serve y --api-key 'abc", ["where: line 2, column 24", "found: a quote (')"]),
-    ("vllm serve", ["found: no model"]),
+    ("vllm serve", ["code: no-model"]),
     ("""vllm serve x -sc '{"method": "eagle3",}'""", ["where: line 1, vllm serve: -sc", "line 1, column 21"]),
     ("vllm serve x -sc [1]", ["not JSON (list, not keys with values)"]),
     ("vllm serve x -sc", ["not JSON (bool instead of text)"]),
@@ -313,7 +313,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("docker run -it nvcr.io/nvidia/tensorrt-llm/release:1.2.1 bash", ["that starts no engine"]),
     ("docker run", ["a container of some image that starts no engine"]),
     ("LLM(model=name(), tensor_parallel_size=2)", ["found: name() in LLM(...)"]),
-    ('LLM(model="a", ', ["found: LLM(...) that is not Python"]),
+    ('LLM(model="a", ', ["code: python-not-read"]),
     ("from tensorrt_llm import LLM\nLLM(model='a')", ["LLM(...) of tensorrt_llm", "trtllm-serve MODEL"]),
 ]
 

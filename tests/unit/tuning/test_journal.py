@@ -127,7 +127,7 @@ def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(DrafthouseError) as caught:
             Journal(path, "search")
-        assert "another tuner at work" in caught.value.problems[0].found
+        assert caught.value.problems[0].code == "already-running"
     finally:
         other.communicate()
     Journal(path, "search").close()

@@ -15,6 +15,7 @@ from drafthouse.core.retry import Patience
 from drafthouse.weights.hub_client import RemoteFile, Snapshot, _file, look_up
 from tests.fakes.hub_contents import Zeros, git_sha1_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, RIGHT, STRANGER, Fault, Hub, hub_server
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.processes
 
@@ -168,5 +169,5 @@ def test_no_hub_in_reach() -> None:
 
 def test_no_token_that_lies_on_the_box_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", RIGHT)
-    with hub_server(Hub({"a.gguf": Zeros(10)}, gated=True)) as hub, pytest.raises(DrafthouseError, match="is gated"):
+    with hub_server(Hub({"a.gguf": Zeros(10)}, gated=True)) as hub, refuses("hub-gated"):
         ask(hub)

@@ -78,6 +78,7 @@ def schedule_overrides(resolved: ResolvedProfile, ladder: Ladder | None, overrid
         why = offered["why"] if offered else switch["why"] or no_ladder
         raise DrafthouseError(
             Problem(
+                "no-draft-length-schedule",
                 str(why),
                 "an engine and a method that switch by batch size, and a ladder that crosses",
                 "set drafthouse_watchdog.mode to restart or report",

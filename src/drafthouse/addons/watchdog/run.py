@@ -141,7 +141,7 @@ class Watchdog:
         serving = current(self.home)
         if serving is None:
             self.snapshot = None
-            return Window(seconds, missing="nothing is recorded that should serve: run playbooks/report.yml")
+            return Window(seconds, missing="nothing is recorded that should serve: run site.yml --tags report")
         if is_measured(self.home):
             # Its requests are no traffic of the box's, and its servers come and go.
             self.snapshot = None
@@ -219,7 +219,7 @@ class Watchdog:
             return
         door, late = Door(self.order["door"]), ""
         if self.order["door"] and not door.there:
-            late = "the gateway in front cannot hold requests: run playbooks/gateway.yml"
+            late = "the gateway in front cannot hold requests: run site.yml --tags gateway"
         elif "running" not in (self.read(self.order).get("traffic") or {}):
             # Nobody would know when to open the door again.
             late = "the engine does not say what is under way"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem
 from ...profiles.watchdog_settings import SCHEDULE
-from ...serving import container_recreate as container_again
+from ...serving.containers import of_image
 from ...serving.history import SERVED, add_event
 from ...serving.releases import Release, current, keep_release, read_release
 from ...serving.restore import for_arm, put_back, put_back_current, said_of_return, switch_arm
@@ -28,7 +28,7 @@ from .journal import FOLDER
 
 if TYPE_CHECKING:
     from ...profiles.resolved_types import ResolvedProfile
-    from ...serving.container_recreate import Running
+    from ...serving.containers import Running
     from ...serving.history import Serving
 
 CLOSED, OPEN, SOCKET = "closed", "open", "pass.sock"
@@ -89,7 +89,9 @@ def _serve_scheduled(home: Path, why: str) -> None:
     now = current(home)
     if now is None:
         raise DrafthouseError(
-            Problem("nothing that should serve", "a server that can be changed", "make NAME", "release")
+            Problem(
+                "nothing-served", "nothing that should serve", "a server that can be changed", "make NAME", "release"
+            )
         )
     release = _scheduled_release(home, read_release(home, str(now["release"])))
     try:
@@ -104,7 +106,7 @@ def _scheduled_release(home: Path, before: Release) -> Release:
     resolved: ResolvedProfile = json.loads((home / FOLDER / SCHEDULED).read_text("utf-8"))
     kept = before.running[SPECULATIVE]
     if resolved["site"]["runtime"] == "docker":
-        running: Running = container_again.for_arm(kept, resolved, SPECULATIVE)
+        running: Running = of_image(kept["Image"], resolved, SPECULATIVE)
     else:
         script = next(file for file in resolved["arms"][SPECULATIVE]["files"] if file["path"] == "serve.sh")
         text = for_arm(kept["configuration"], SPECULATIVE, SPECULATIVE, script["content"].encode())

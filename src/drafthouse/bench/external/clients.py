@@ -71,7 +71,13 @@ def tool_named(name: str) -> Tool:
     """Return the tool of that name. Raises DrafthouseError."""
     if name not in TOOLS:
         raise DrafthouseError(
-            Problem(f"no client '{name}'", f"one of: {', '.join(TOOLS)}", did_you_mean(name, TOOLS), "--client")
+            Problem(
+                "invalid-option",
+                f"no client '{name}'",
+                f"one of: {', '.join(TOOLS)}",
+                did_you_mean(name, TOOLS),
+                "--client",
+            )
         )
     return TOOLS[name]
 
@@ -87,6 +93,7 @@ def find_program(tool: Tool, home: Path | None = None) -> Path:
     where = f"{home}/bin" if home else "PATH"
     raise NotHere(
         Problem(
+            "program-missing",
             f"no program '{tool.program}' in {where}",
             f"{tool.name} in an environment of its own",
             f"python3 -m venv ~/{tool.name} && ~/{tool.name}/bin/pip install '{tool.package}', then add "
@@ -129,6 +136,7 @@ def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple
         first = next(iter(why.items()))
         raise DrafthouseError(
             Problem(
+                "no-prompts",
                 f"no prompt that {tool.name} can send ({first[0]}: {first[1]})",
                 "prompts of one user message",
                 "choose another suite or kind, or --client aiperf, which sends any request",
@@ -167,6 +175,7 @@ def run_tool(
             file = call.result.rpartition("/")[2]
             raise DrafthouseError(
                 Problem(
+                    "client-failed",
                     f"{tool.name} ended well and wrote no readable {file} ({str(error) or 'no file'})",
                     "its result as JSON",
                     f"see whether its version is the one of docs/second-opinion.md ({tool.package})",
@@ -177,6 +186,7 @@ def run_tool(
         if not numbers.get("completed"):
             raise DrafthouseError(
                 Problem(
+                    "client-failed",
                     f"{tool.name} completed none of {count(len(work.asks), 'request')}",
                     "a server that answers it as it answers us",
                     "try the same with one prompt; look at the engine's log",
@@ -214,6 +224,7 @@ def _run(words: list[str], folder: Path, call: Call, limit_s: float, endpoint: E
         tail = "\n".join(line.rstrip() for line in output.read().splitlines()[-_TAIL_LINES:])
     raise DrafthouseError(
         Problem(
+            "client-failed",
             f"{name} {'did not end in time' if code is None else f'ended with status {code}'}; its last lines:\n"
             + endpoint.without_key(tail),
             "the tool's result",

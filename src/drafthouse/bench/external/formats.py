@@ -308,7 +308,12 @@ def number_in(value: object) -> float | None:
 
 def _unread(why: str) -> DrafthouseError:
     return DrafthouseError(
-        Problem(f"a result file that is not understood ({why})", "the tool's own JSON", "look which version it is")
+        Problem(
+            "client-failed",
+            f"a result file that is not understood ({why})",
+            "the tool's own JSON",
+            "look which version it is",
+        )
     )
 
 

@@ -13,7 +13,7 @@ from ..stats import Estimated
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..machine_types import Between, Foreign
+    from ..machine_types import Between, Foreign, GpuMeasured
     from ..result_types import CounterPair, Power
     from ..stats import Interval
 
@@ -69,6 +69,7 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     late_ms: float | None
     foreign: Foreign | None
     power: Power | None
+    gpus: list[GpuMeasured]
     machine: Between | None
     counters: CounterPair | None
     notes: list[str]
@@ -80,6 +81,7 @@ class Beside(TypedDict, total=False):
     notes: list[str]
     status: Literal["ok", "polluted"]
     power: Power
+    gpus: list[GpuMeasured]
 
 
 class Control(Estimated):

@@ -92,6 +92,7 @@ class ServerWatch:
             if time.monotonic() - began_s > self._away_s:
                 raise DrafthouseError(
                     Problem(
+                        "server-unreachable",
                         f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
                         "a server that answers",
                         "start it again, then run the same command: it goes on with what is missing",

@@ -20,7 +20,6 @@ from ...bench.client import Ask, Endpoint, Recording, open_session, raw_request
 from ...bench.foreign_traffic import GIVEN_UP, Clocks, clock_jump, foreign, read_clocks, settled
 from ...bench.machine_state import MachineState, between, read_machine
 from ...bench.own_processes import engines_here, own_pids
-from ...bench.power import PowerBeside, shared_meter
 from ...bench.results import acceptance_of, percentile
 from ...bench.spec_metrics import read_counters
 from ...bench.standstill import until_something_stands
@@ -81,12 +80,6 @@ class Look:
     counters: Snapshot
     machine: MachineState
     clocks: Clocks
-
-
-def beside_all() -> tuple[Callable[[], Beside], ...]:
-    """Return what is read beside every step: the GPUs' energy. Without a load now, for their idle power (seconds)."""
-    shared_meter().measure_idle()
-    return (PowerBeside,)
 
 
 def run_ladder(
@@ -241,6 +234,7 @@ class _Ladder:
             "late_ms": late,
             "foreign": None,
             "power": None,
+            "gpus": [],
             "machine": None,
             "counters": None,
             "notes": remarks(requests, run),
@@ -386,6 +380,8 @@ def lay_over(step: LadderStep, more: Laid) -> None:
         step["status"] = POLLUTED
     if "power" in more:
         step["power"] = more["power"]
+    if "gpus" in more:
+        step["gpus"] = more["gpus"]
 
 
 def _drafting(told: Acceptance) -> Drafting:

@@ -55,6 +55,7 @@ class LadderFile:
         if kept.get("key") != head["key"]:
             raise DrafthouseError(
                 Problem(
+                    "ladder-of-other-settings",
                     "a ladder that was measured with other settings",
                     "one of these settings, or no file",
                     "name another file, or remove this one",
@@ -128,7 +129,7 @@ def write_ladder(path: Path, data: Ladder) -> None:
 
 
 def _unreadable(path: Path, found: str) -> Problem:
-    return Problem(found, *_NEEDED, str(path))
+    return Problem("file-malformed", found, *_NEEDED, str(path))
 
 
 def _rung(step: StepPlace) -> Rung:

@@ -69,7 +69,12 @@ class Stray:
         """Return what to say of it where it is left as it is."""
         end = f"make destroy ARGS={self.number} YES=1 ends it"
         do = f"{end}, and so does make destroy with a yes" if self.whose == OURS else f"{end}, if it is yours"
-        return Problem(self.words, "every instance with our label in the ledger", f"{do}; or look at {CONSOLE}")
+        return Problem(
+            "rental-still-billing",
+            self.words,
+            "every instance with our label in the ledger",
+            f"{do}; or look at {CONSOLE}",
+        )
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,15 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
     for rental in book.rentals.values():
         for shown in () if rental.is_open else instances_of(rental, rows, client.account):
             found = f"instance {shown['id']} bills, {price_of(shown)}, and the ledger has it as ended ({rental.state})"
-            undead.append(Problem(found, "nothing of ours billing", f"make destroy ARGS={shown['id']}", rental.label))
+            undead.append(
+                Problem(
+                    "rental-still-billing",
+                    found,
+                    "no rental of ours that bills",
+                    f"make destroy ARGS={shown['id']}",
+                    rental.label,
+                )
+            )
         if not rental.is_open or rental.account not in ("", client.account):
             continue
         if instances_of(rental, rows, client.account):
@@ -120,18 +133,28 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
             asked = client.instance(rental.instance) if rental.instance is not None else None
         except VastError as error:
             found = f"instance {name} may bill: {error.problems[0].found}"
-            unlisted.append(Problem(found, "an answer about it", f"make destroy ARGS={name}", rental.label))
+            unlisted.append(
+                Problem("rental-state-unknown", found, "an answer about it", f"make destroy ARGS={name}", rental.label)
+            )
             continue
         if asked is not None and is_instance_of(rental, asked, client.account):
             found = f"instance {name} bills, {price_of(asked)}, and vast.ai's list does not show it"
-            unlisted.append(Problem(found, "a list with all of ours", f"make destroy ARGS={name}", rental.label))
+            unlisted.append(
+                Problem(
+                    "rental-still-billing", found, "a list with all of ours", f"make destroy ARGS={name}", rental.label
+                )
+            )
         elif asked is not None:
             why = "no checksum vouches for its number, and its label is another"
             found = f"instance {name} may bill, {price_of(asked)}: {why}"
-            unlisted.append(Problem(found, "to know whose it is", f"look at {CONSOLE}", rental.label))
+            unlisted.append(
+                Problem("rental-state-unknown", found, "to know whose it is", f"look at {CONSOLE}", rental.label)
+            )
         else:
             found = f"{name} is open in the ledger ({rental.state}), and not in the account"
-            closed.append(Problem(found, "the ledger to say how it ended", "make destroy closes it", rental.label))
+            closed.append(
+                Problem("rental-gone", found, "the ledger to say how it ended", "make destroy closes it", rental.label)
+            )
     return Compared(book.damage, strays(book, rows, client.account, mark_of(ledger)), unlisted, closed, undead, known)
 
 

@@ -55,6 +55,7 @@ def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, 
     if not rental["image"]:
         raise DrafthouseError(
             Problem(
+                "rental-without-image",
                 f"no image for {resolved['engine']['name']} {resolved['engine']['version']}",
                 "`image` or `rental_image` in the engine's entry",
                 "add one, with Python in it",

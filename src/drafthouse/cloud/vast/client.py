@@ -58,6 +58,7 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
             return checked_key(key, str(file))
     raise DrafthouseError(
         Problem(
+            "no-vast-key",
             "no key of a vast.ai account",
             " or ".join([variable, *map(str, files)]),
             f"make one at {KEYS_PAGE}, then: read -rs {variable} && export {variable}",
@@ -70,7 +71,9 @@ def checked_key(key: str, where: str) -> str:
     if key and key.isascii() and key.isprintable() and " " not in key:
         return key
     raise DrafthouseError(
-        Problem("a key with blanks or odd characters", "one word", f"correct it (see {KEYS_PAGE})", where)
+        Problem(
+            "api-key-invalid", "a key with blanks or odd characters", "one word", f"copy it from {KEYS_PAGE}", where
+        )
     )
 
 
@@ -143,6 +146,7 @@ class VastClient:
                 self._wait(pause, wrong, "/api/v1/instances/")
         raise NotWhole(
             Problem(
+                "vast-answer-malformed",
                 f"{self.url} gave {self._without_key(wrong)}: what bills cannot be told from it",
                 "the whole list of the account's instances",
                 f"run it again in a minute; until then look at {CONSOLE}",
@@ -316,7 +320,10 @@ class VastClient:
         if answer.status < 500 and any(word in said for word in _GONE):
             raise OfferGone(
                 Problem(
-                    f"offer {offer} is gone: somebody else rented it", "an offer that is there", "take the next one"
+                    "offer-gone",
+                    f"offer {offer} is gone: somebody else rented it",
+                    "an offer that is there",
+                    "take the next one",
                 )
             )
         if 300 <= answer.status < 500 and answer.status != 408:
@@ -338,29 +345,33 @@ class VastClient:
         found = f"{self.url} answered HTTP {answer.status}{': ' + said if said else ''}"
         if answer.word("error") == "search_quota_exceeded":
             do = f"come back after {_reset_of(answer)}, or use another account"
-            raise QuotaSpent(Problem("the account's searches of today are spent", "one more", do))
+            raise QuotaSpent(Problem("vast-quota-spent", "the account's searches of today are spent", "one more", do))
         if answer.status in (401, 403):
             do = f"look at {KEYS_PAGE}: the key must be one of this account, with permission for instances"
-            raise KeyRefused(Problem(found, "a key that may do this", do))
+            raise KeyRefused(Problem("vast-key-refused", found, "a key that may do this", do))
         if 300 <= answer.status < 400:
             do = "name the right address as VAST_URL, or unset it: the key is not sent to where this leads"
-            raise VastError(Problem(found, "an answer of the API", do))
-        do = "wait a while" if answer.status == 429 else "read what it says; the account is at https://console.vast.ai"
+            raise VastError(Problem("vast-refused", found, "an answer of the API", do))
         if answer.word("error") == "insufficient_credit":
             do = "add credit at https://console.vast.ai/billing/"
-        raise VastError(Problem(found, "the API to accept it", do))
+            raise VastError(Problem("vast-no-credit", found, "credit on the account", do))
+        do = "wait a while" if answer.status == 429 else "read what it says; the account is at https://console.vast.ai"
+        raise VastError(Problem("vast-refused", found, "the API to accept it", do))
 
     def _malformed(self, what: str) -> Problem:
         do = "try again; if it stays, the API has changed and this version of the house does not know it"
-        return Problem(f"{self.url} gave {self._without_key(what)}", "an answer as the API is known to give it", do)
+        found = f"{self.url} gave {self._without_key(what)}"
+        return Problem("vast-answer-malformed", found, "an answer as the API is known to give it", do)
 
     def _no_answer(self, reason: str, tries: int) -> Problem:
         times = f", {tries} times in a row" if tries > 1 else ""
         found = f"no answer from {self.url}: {self._without_key(reason)}{times}"
-        return Problem(found, "vast.ai in reach", "check the network (and VAST_URL, if it is set), then run again")
+        do = "check the network (and VAST_URL, if it is set), then run again"
+        return Problem("vast-unreachable", found, "a connection to vast.ai", do)
 
     def _unknown(self, offer: int, reason: str) -> Problem:
         return Problem(
+            "rental-state-unknown",
             f"offer {offer} was asked for, and the answer was lost ({self._without_key(reason)}): it may be rented",
             "to know it",
             "look for its label among the instances (make destroy does), and at https://console.vast.ai/instances/",

@@ -121,8 +121,9 @@ def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Prob
     if row and "dph_total" in row:
         priced = row
     return Problem(
+        "rental-still-billing",
         f"instance {number} still bills, {price_of(priced)} ({why})",
-        "nothing of ours billing",
+        "no rental of ours that bills",
         f"make destroy; or end it by hand at {CONSOLE}",
         rental.label,
     )
@@ -139,6 +140,7 @@ def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: C
     if missing:
         raise DrafthouseError(
             Problem(
+                "no-such-rental",
                 f"{', '.join(missing)}, which this ledger did not rent",
                 "an id, a label or an instance number of ours",
                 "make destroy ARGS=--list shows them",
@@ -266,6 +268,7 @@ def _note(ledger: Path, event: str, rental: Rental, ended: Ended, **facts: Any) 
     except NotWritten as error:
         ended.unwritten.append(
             Problem(
+                "ledger-unwritable",
                 f"{rental.label} is ended, and {error.problems[0].found}",
                 "a line of the ledger that says so",
                 "free the disk, then make destroy once more: it finds it gone",
@@ -280,6 +283,7 @@ def _not_there(ledger: Path, rental: Rental, account: str, why: str, ended: Ende
         whose = "rented with another key or at another address" if rental.account else "rented with a key not known"
         ended.elsewhere.append(
             Problem(
+                "rental-of-another-account",
                 f"{whose}, and not in this account ({rental.instance or '?'})",
                 "the key that it was rented with",
                 "set VAST_API_KEY (and VAST_URL) to that one, then make destroy again; it bills until its deadline",

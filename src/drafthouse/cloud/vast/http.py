@@ -76,6 +76,7 @@ def checked_url(url: str) -> str:
         return url.rstrip("/")
     raise DrafthouseError(
         Problem(
+            "invalid-setting",
             f"VAST_URL={parts.scheme}://{host}" if host else "a VAST_URL without a host",
             "https://... (plain http only on this machine or in a private network), without user, query or fragment",
             "unset VAST_URL: the default is vast.ai itself",

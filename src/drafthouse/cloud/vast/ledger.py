@@ -171,6 +171,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
     except OSError as error:
         raise NotWritten(
             Problem(
+                "ledger-unwritable",
                 f"the ledger of rentals cannot be written ({error.strerror or error})",
                 "a line of it on disk before anything is rented: without it a crash would leave a box billing",
                 "free the disk, or set DRAFTHOUSE_STATE to a folder of this user",
@@ -199,6 +200,7 @@ def read(path: Path) -> Book:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "ledger-damaged",
                 f"the ledger of rentals cannot be read ({error.strerror})",
                 "what was rented",
                 f"run this as the user who rented; what bills stands at {CONSOLE} too",
@@ -283,6 +285,7 @@ def _note(line: _Line, found: dict[str, Rental], *, sealed: bool) -> None:
 
 def _damaged(path: Path, number: int, why: str) -> Problem:
     return Problem(
+        "ledger-damaged",
         f"line {number} of the ledger is damaged ({why})",
         "every line as it was written: what this one said of a rental is lost",
         f"see at {CONSOLE} that nothing of yours runs that should not, then remove the line",

@@ -37,6 +37,7 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) ->
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "file-unwritable",
                 f"{error.strerror or error}",
                 "a folder of this user for what is rented, and for its keys",
                 "set DRAFTHOUSE_STATE to one",
@@ -62,6 +63,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                "api-key-unreadable",
                 f"{error.strerror or error}",
                 "a file of this user for the API key",
                 "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
@@ -72,6 +74,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
     if len(key) < _SHORTEST_KEY or not readable or " " in key:
         raise DrafthouseError(
             Problem(
+                "api-key-invalid",
                 f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
                 f"an API key: one line of {_SHORTEST_KEY} or more characters",
                 "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",

@@ -88,6 +88,7 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
     if not rental["vast_names"]:
         raise DrafthouseError(
             Problem(
+                "hardware-not-rentable",
                 f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
                 "hardware with `vast_names` in profiles/catalog/hardware.yml",
                 "choose a profile for a GPU that is rented out, or add the name that the site's search has for it",
@@ -222,7 +223,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     )
     if not offers:
         do = "try again later, or allow more: --download-mbps, --reliability, --unverified, another profile"
-        return DrafthouseError(Problem("no offer at all", needed, do, "vast.ai"))
+        return DrafthouseError(Problem("no-offer-fits", "no offer at all", needed, do, "vast.ai"))
     dear = [offer for offer in offers if len(unfit(offer, resolved, limits)) == 1]
     prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
     too_dear = [price for price in prices if price > limits.max_price]
@@ -233,7 +234,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
         lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})
         found = f"{len(offers)} offers, none of which fits: {'; '.join(lacks[:4])}"
         do = "try again later, or another profile"
-    return DrafthouseError(Problem(found, needed, do, "vast.ai"))
+    return DrafthouseError(Problem("no-offer-fits", found, needed, do, "vast.ai"))
 
 
 def offers_table(found: Sequence[Choice]) -> str:

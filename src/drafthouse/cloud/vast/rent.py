@@ -113,6 +113,7 @@ def rent(
             world.tell(f"offer {choice.number}: {reason}; nothing of it bills")
     raise DrafthouseError(
         Problem(
+            "no-offer-started",
             f"{len(why)} offers tried, and none became a box ({'; '.join(why)})",
             "a box that runs",
             "run it again: other machines may be on offer by then",
@@ -361,8 +362,9 @@ class _Attempt:
     def _may_bill(self, failed: BaseException) -> Problem:
         number = self.number or "(its number was never told)"
         return Problem(
+            "rental-still-billing",
             f"instance {number} may still bill, ${self.choice.price.hour:.3f} an hour ({type(failed).__name__})",
-            "nothing of ours billing",
+            "no rental of ours that bills",
             "make destroy",
             self.label,
         )

@@ -65,6 +65,7 @@ def around(
         except OSError as error:
             raise DrafthouseError(
                 Problem(
+                    "program-missing",
                     f"{command[0]}: {error.strerror or error}",
                     "a command that can be run",
                     "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
@@ -132,6 +133,7 @@ def _lost(world: World, hosts: Collection[str] | None) -> list[Problem]:
 
 def _not_compared(why: str) -> Problem:
     return Problem(
+        "rental-state-unknown",
         f"what else bills is not known: {why}",
         "the list of the account's instances",
         f"make destroy, as soon as vast.ai answers; until then look at {CONSOLE}",
@@ -183,8 +185,9 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
         f"{one.instance or one.label} (${one.facts.get('price_per_hour', '?')} an hour)" for one in left
     )
     return Problem(
+        "rental-still-billing",
         f"by the ledger these may still bill: {numbers or 'none'}",
-        "nothing of ours billing",
+        "no rental of ours that bills",
         f"make destroy, as soon as vast.ai answers; or end them by hand at {CONSOLE}",
         str(ledger),
     )

@@ -112,7 +112,12 @@ class Daemon:
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
             raise DrafthouseError(
-                Problem(f"no {ctk}", "the NVIDIA container toolkit", "install the package nvidia-container-toolkit")
+                Problem(
+                    "nvidia-toolkit-missing",
+                    f"no {ctk}",
+                    "the NVIDIA container toolkit",
+                    "install the package nvidia-container-toolkit",
+                )
             )
         plan = make_plan(text, record, wishes, info.get("LoggingDriver", ""), str(self.path), program)
         done = Done(left=list(plan.left), before=plan.before, after=plan.after)
@@ -168,6 +173,7 @@ class Daemon:
         if busy and not restart_busy:
             problems.append(
                 Problem(
+                    "containers-running",
                     f"{busy} running containers, which a restart of the engine would stop",
                     f"a restart, for the change of {self.path}",
                     "run again with -e container_engine_restart=true when they may stop, or stop them first",
@@ -180,6 +186,7 @@ class Daemon:
         if held and now != then and os.path.realpath(then) != os.path.realpath(root):
             problems.append(
                 Problem(
+                    "docker-data-would-be-hidden",
                     f"{info.get('Containers')} containers and {info.get('Images')} images in {root}",
                     f"the engine's data in {then}, where these would not be seen",
                     f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {then}/`, "
@@ -200,6 +207,7 @@ class Daemon:
         if other and Path(other) != self.path:
             raise DrafthouseError(
                 Problem(
+                    "docker-settings-refused",
                     f"an engine that is started with --config-file {other}",
                     f"one that reads {self.path}",
                     "name that file in container_engine_daemon_json, or start the engine without the flag",
@@ -214,6 +222,7 @@ class Daemon:
             words = last_line(done.stderr or done.stdout).replace(copy.name, self.path.name)
             raise DrafthouseError(
                 Problem(
+                    "docker-settings-refused",
                     f"dockerd refuses the new settings: {words}",
                     "settings that it accepts",
                     f"mend container_engine_settings or {self.path} (it was not changed)",
@@ -259,6 +268,7 @@ class Daemon:
             state = f"the old file is back, and the engine does not start with it either: {again}"
         raise DrafthouseError(
             Problem(
+                "docker-not-answering",
                 f"an engine that does not come back after the change of {self.path}: {reason}",
                 "an engine that answers with the new settings",
                 f"take back what it cannot fulfil (container_engine_settings, container_engine_data_root); {state}",
@@ -272,6 +282,7 @@ class Daemon:
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
             raise DrafthouseError(
                 Problem(
+                    "docker-settings-refused",
                     f"an engine whose data lies in {root}",
                     f"{wishes.data_root}, as {self.path} says",
                     "look for another configuration of the engine: `systemctl cat docker`",
@@ -329,6 +340,7 @@ class Daemon:
 
     def _does_not_start(self, reason: str) -> Problem:
         return Problem(
+            "docker-not-answering",
             f"a container engine that does not start: {reason}",
             "an engine that answers",
             "look with `systemctl status docker` and `journalctl -u docker -n 50`, mend it, and run again",
@@ -355,6 +367,7 @@ class Daemon:
             if not take(lock, _LOCK_WAIT_S):
                 raise DrafthouseError(
                     Problem(
+                        "already-running",
                         f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
                         "to be alone with the container engine",
                         "wait for it, or end it",

@@ -93,6 +93,7 @@ def parse(text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
     except _TwiceError as error:
         raise DrafthouseError(
             Problem(
+                "duplicate-name",
                 f"the key '{error.key}' twice in one object",
                 "each key once: it is not promised which of the two Docker takes",
                 f"remove one of them from {where} (it was not changed)",
@@ -256,6 +257,7 @@ def _finite(word: str) -> float:
 
 def _not_json(what: str, where: str) -> Problem:
     return Problem(
+        "file-malformed",
         f"text that is not JSON: {what}",
         "a file that Docker can read: one JSON object",
         f"mend {where} (it was not changed), or move it away and run again",
@@ -266,6 +268,7 @@ def _not_json(what: str, where: str) -> Problem:
 def _contradicts(found: Keys, keys: Keys, value: Json, where: str) -> Problem:
     name, wanted = ".".join(found), json.dumps(value)
     return Problem(
+        "docker-settings-conflict",
         f"the user's own '{name}'",
         f"{'.'.join(keys)} = {wanted}" if keys[:-1] else f"'{keys[0]}': {wanted}",
         f"take '{name}' out of {where} if nothing else needs it, or take the wish back (it was not changed)",

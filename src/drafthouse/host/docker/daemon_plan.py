@@ -83,6 +83,7 @@ def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str
         if done.returncode != 0:
             raise DrafthouseError(
                 Problem(
+                    "program-failed",
                     f"nvidia-ctk refuses: {last_line(done.stderr or done.stdout)}",
                     "the container engine configured for NVIDIA GPUs",
                     "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",

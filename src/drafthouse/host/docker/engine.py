@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem
-from ...host import box_facts as box
-from ...serving.runtimes import LABEL
+from ...profiles.container import LABEL
+from ..box_facts import listed_gpus
+from ..driver.facts import is_gpu, pci_devices
 
 if TYPE_CHECKING:
-    from ...serving.container_recreate import ListedContainer
+    from ...serving.containers import ListedContainer
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)
@@ -135,6 +136,7 @@ def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...
         names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
         raise DrafthouseError(
             Problem(
+                "containers-running",
                 f"containers that are not ours run: {names}",
                 "none, because they would end with the engine",
                 "stop them, then run again; or leave container_engine=true out, and Docker stays",
@@ -178,8 +180,8 @@ def look(users: Sequence[str] = ()) -> Seen:
         candidates=_candidates(names),
         unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_said("dpkg", "--audit").strip()),
         apparmor_missing=_apparmor_missing(),
-        gpus=len(box.nvidia_smi()),
-        gpu_devices=len(box.read_box((), (), "")["nvidia_pci_devices"]),
+        gpus=len(listed_gpus()),
+        gpu_devices=sum(map(is_gpu, pci_devices())),
         missing_users=tuple(user for user in users if not _said("getent", "passwd", user)),
     )
 
@@ -190,14 +192,9 @@ def look(users: Sequence[str] = ()) -> Seen:
 def _unfit(seen: Seen) -> list[Problem]:
     if seen.systemd:
         return []
-    return [
-        Problem(
-            "a box without systemd, as a rented container is",
-            "systemd, which starts and restarts the engine",
-            "use the process runtime here (drafthouse_box_kind: rental, drafthouse_runtime: process)",
-            "container_engine",
-        )
-    ]
+    do = "use the process runtime here (drafthouse_manage_host: false, drafthouse_runtime: process)"
+    found, needed = "a box without systemd, as a rented container is", "systemd, which starts and restarts Docker"
+    return [Problem("no-systemd", found, needed, do, "container_engine")]
 
 
 def _other_engines(seen: Seen) -> list[Problem]:
@@ -206,6 +203,7 @@ def _other_engines(seen: Seen) -> list[Problem]:
     if seen.snap:
         return [
             Problem(
+                "docker-unsuitable",
                 f"Docker from a snap ({seen.command or '/snap/docker'})",
                 "an engine that sees the whole file system and the NVIDIA toolkit; a snap's own is confined",
                 "save what it holds, then `snap remove docker` and run again; or use the process runtime",
@@ -215,6 +213,7 @@ def _other_engines(seen: Seen) -> list[Problem]:
     if seen.rootless_answer:
         return [
             Problem(
+                "docker-unsuitable",
                 f"a rootless engine behind {SOCKET}",
                 "an engine that runs as root: only that one filters ports and hands out GPUs as the profile expects",
                 f"let the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
@@ -228,6 +227,7 @@ def _other_engines(seen: Seen) -> list[Problem]:
 
 def _podman(found: str) -> Problem:
     return Problem(
+        "docker-unsuitable",
         found,
         "Docker's own engine: Podman answers in its name, and neither daemon.json nor the firewall's rules reach it",
         "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime",
@@ -237,6 +237,7 @@ def _podman(found: str) -> Problem:
 
 def _too_old(version: str) -> Problem:
     return Problem(
+        "docker-unsuitable",
         f"Docker {version}",
         f"{'.'.join(map(str, OLDEST))} or newer",
         "upgrade it when its containers may stop; an engine that works is never replaced by itself",
@@ -246,6 +247,7 @@ def _too_old(version: str) -> Problem:
 
 def _no_such_users(users: Sequence[str]) -> Problem:
     return Problem(
+        "no-such-user",
         f"no user {', '.join(users)} on the box",
         "users that exist: none is made here",
         "make them first, or take them out of container_engine_users",
@@ -258,6 +260,7 @@ def _unknown_release(seen: Seen, source: str) -> list[Problem]:
         return []
     return [
         Problem(
+            "unsupported-system",
             f"{seen.os_id or 'an unknown system'} {seen.version}",
             "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
             "set container_engine_source=distribution, or install an engine yourself: one that works is left alone",

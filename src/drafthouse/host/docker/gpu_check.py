@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.docker_api import DockerApi, EngineError, output_of
+from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
+from ..nvidia_smi import listed
 
 if TYPE_CHECKING:
     from ...core.documents import Json
@@ -44,30 +45,35 @@ class Proof:
     seconds: float
 
 
-def prove(gpu: bool, timeout_s: float = 60.0) -> Proof:
-    """Run the container; DrafthouseError says why it did not run or what it did not see."""
+def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Proof:
+    """Run the container; DrafthouseError says why it did not run or what it did not see.
+
+    ``devices``: the GPUs that it is given, as indices or UUIDs; none means all.
+    """
     begun = time.monotonic()
     api = DockerApi(timeout_s=timeout_s)
     tag = f"{IMAGE}:{os.getpid()}"
     try:
         api.call("POST", "/images/create", _image(), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
         try:
-            status, output = _run(api, tag, gpu)
+            status, output = _run(api, tag, gpu, devices)
         finally:
             api.call("DELETE", f"/images/{tag}", force="true")
     except (OSError, EngineError) as error:
         raise DrafthouseError(_no_container(str(error), gpu)) from error
-    seen = re.findall(r"^GPU \d+: ", output, re.MULTILINE)
+    seen = listed(output)
     if status != 0 or (gpu and not seen) or (not gpu and _WORD not in output):
         raise DrafthouseError(_no_container(f"status {status}: {output.strip() or '(it printed nothing)'}", gpu))
     return Proof(output.strip(), len(seen), round(time.monotonic() - begun, 1))
 
 
-def _run(api: DockerApi, image: str, gpu: bool) -> tuple[int, str]:
+def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple[int, str]:
     """Run the image once; return its status and all that it printed."""
     host: dict[str, Json] = {"NetworkMode": "none"}
     if gpu:
-        host["DeviceRequests"] = [{"Count": -1, "Capabilities": [["gpu", "utility"]]}]  # what `--gpus all` asks for
+        # What `--gpus all` asks for, or `--gpus device=0,1`.
+        which: dict[str, Json] = {"DeviceIDs": list(devices)} if devices else {"Count": -1}
+        host["DeviceRequests"] = [{**which, "Capabilities": [["gpu", "utility"]]}]
     command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]
     made = api.call(
         "POST",
@@ -82,8 +88,7 @@ def _run(api: DockerApi, image: str, gpu: bool) -> tuple[int, str]:
     try:
         api.call("POST", f"/containers/{made}/start")
         ended = api.call("POST", f"/containers/{made}/wait")
-        raw = api.call("GET", f"/containers/{made}/logs", stdout="1", stderr="1")
-        return int(ended["StatusCode"]), output_of(raw if isinstance(raw, bytes) else raw.encode())
+        return int(ended["StatusCode"]), api.log(made)
     finally:
         api.call("DELETE", f"/containers/{made}", force="true")
 
@@ -143,7 +148,8 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
 def _no_container(found: str, gpu: bool) -> Problem:
     if not gpu:
         return Problem(
-            f"a container that does not run: {found}",
+            "docker-runs-no-container",
+            f"the test container does not run: {found}",
             "an engine that runs containers",
             "look with `journalctl -u docker -u containerd -n 50`",
             "container_engine",
@@ -154,5 +160,9 @@ def _no_container(found: str, gpu: bool) -> Problem:
     elif "could not select device driver" in found:
         advice = "the engine knows no NVIDIA runtime: set container_engine_nvidia=always and run again"
     return Problem(
-        f"a container that does not see the GPU: {found}", "`nvidia-smi -L` in a container", advice, "container_engine"
+        "gpu-not-in-container",
+        f"the container does not see the GPU: {found}",
+        "`nvidia-smi -L` in a container",
+        advice,
+        "container_engine",
     )

@@ -108,6 +108,7 @@ def _base(name: str) -> str:
 
 def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
     return Problem(
+        "pin-moved",
         f"{name} is {now} {where}",
         f"{wanted}, which it was when it was first pulled (pins.json)",
         ACCEPT,
@@ -117,4 +118,10 @@ def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
 
 def _no_answer(name: str, words: str) -> Problem:
     do = "look with `systemctl status docker` and `journalctl -u docker -n 50`"
-    return Problem(f"a container engine that does not answer about {name}: {words}", "its answer", do, "image")
+    return Problem(
+        "docker-not-answering",
+        f"a container engine that does not answer about {name}: {words}",
+        "its answer",
+        do,
+        "image",
+    )

@@ -10,9 +10,11 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
+
+from ...core.procfs import open_files
+from ..nvidia_smi import SmiAnswer, query
 
 _VENDOR = "10de"
 _DISPLAY = ("0300", "0302")  # VGA and 3D controllers
@@ -39,14 +41,6 @@ class OsRelease(TypedDict):
 
 PciDevice = TypedDict("PciDevice", {"address": str, "id": str, "class": str, "name": str, "driver": str})
 """A device of NVIDIA's: its id and class as four hex digits, the driver that holds it ('' for none)."""
-
-
-class SmiAnswer(TypedDict):
-    """How nvidia-smi ended and what it wrote; ``status`` is None where there is no such program."""
-
-    status: int | None
-    output: str
-    error: str
 
 
 class LoadedModule(TypedDict, total=False):
@@ -99,15 +93,15 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
     devices = _pci(Path(sys))
     loaded = _loaded(Path(proc))
     return {
-        "os": os_release(_text(Path("/etc/os-release"))),
+        "os": os_release(text_of(Path("/etc/os-release"))),
         "architecture": platform.machine(),
-        "kernel": _text(Path(proc) / "sys/kernel/osrelease").strip() or platform.release(),
-        "pci": [device for device in devices if device["class"] in _DISPLAY],
+        "kernel": text_of(Path(proc) / "sys/kernel/osrelease").strip() or platform.release(),
+        "pci": [device for device in devices if is_gpu(device)],
         "nvswitches": sum(device["class"] == _BRIDGE for device in devices),
-        "smi": _smi(),
+        "smi": query("name", "driver_version"),
         "loaded": loaded,
         "modules": _modules(Path(proc)),
-        "module_on_disk": _said("modinfo", "-F", "version", "nvidia").strip(),
+        "module_on_disk": said("modinfo", "-F", "version", "nvidia").strip(),
         "secure_boot": _secure_boot(Path(sys)),
         "module_key_enrolled": _module_key_enrolled(),
         "packages": _packages(),
@@ -151,44 +145,41 @@ def read_lspci(text: str) -> list[PciDevice]:
 
 def _pci(sys: Path) -> list[PciDevice]:
     """Return NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
-    listed = {device["address"]: device for device in read_lspci(_said("lspci", "-nn", "-D"))}
-    for folder in sorted((sys / "bus/pci/devices").glob("*")):
-        vendor, number, kind = (
-            _text(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
-        )
-        if vendor != _VENDOR:
-            continue
-        driver = folder / "driver"
-        listed[folder.name] = {
-            "address": folder.name,
-            "id": number,
-            "class": kind[:4],
-            "name": listed[folder.name]["name"] if folder.name in listed else "",
-            "driver": driver.readlink().name if driver.is_symlink() else "",
-        }
+    listed = {device["address"]: device for device in read_lspci(said("lspci", "-nn", "-D"))}
+    for device in pci_devices(sys):
+        known = listed.get(device["address"])
+        listed[device["address"]] = {**device, "name": known["name"] if known else ""}
     return [listed[address] for address in sorted(listed)]
 
 
-def _smi() -> SmiAnswer:
-    argv = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    except OSError:
-        return {"status": None, "output": "", "error": ""}
-    except subprocess.TimeoutExpired:
-        return {"status": 124, "output": "", "error": "nvidia-smi did not answer within 60 s"}
-    return {"status": done.returncode, "output": done.stdout[:4000], "error": done.stderr[:4000]}
+def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
+    """Return NVIDIA's devices of every class that sysfs shows, which knows no names; `is_gpu` tells the GPUs."""
+    found: list[PciDevice] = []
+    for folder in sorted((sys / "bus/pci/devices").glob("*")):
+        vendor, number, kind = (
+            text_of(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
+        )
+        driver = folder / "driver"
+        if vendor == _VENDOR:
+            held_by = driver.readlink().name if driver.is_symlink() else ""
+            found.append({"address": folder.name, "id": number, "class": kind[:4], "name": "", "driver": held_by})
+    return found
+
+
+def is_gpu(device: PciDevice) -> bool:
+    """Tell a GPU from its bridges, its sound and its USB."""
+    return device["class"] in _DISPLAY
 
 
 def _loaded(proc: Path) -> LoadedModule:
     """Return the module that the kernel runs."""
-    text = _text(proc / "driver/nvidia/version")
+    text = text_of(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
 
 
 def _modules(proc: Path) -> list[str]:
-    names = {line.split()[0] for line in _text(proc / "modules").splitlines() if line.strip()}
+    names = {line.split()[0] for line in text_of(proc / "modules").splitlines() if line.strip()}
     return sorted(names & {"nouveau", "nvidia", "nvidia_drm", "nvidia_uvm", "nvidia_modeset"})
 
 
@@ -204,7 +195,7 @@ def _secure_boot(sys: Path) -> bool:
 def _module_key_enrolled() -> bool:
     """Return whether a key that DKMS signs with is one of those that the firmware trusts."""
     for path in _MODULE_KEYS:
-        if Path(path).exists() and "already enrolled" in _said("mokutil", "--test-key", path, any_status=True):
+        if Path(path).exists() and "already enrolled" in said("mokutil", "--test-key", path, any_status=True):
             return True
     return False
 
@@ -213,7 +204,7 @@ def _packages() -> dict[str, InstalledPackage]:
     """Return the installed packages that matter here, by name."""
     form = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
     found: dict[str, InstalledPackage] = {}
-    for line in _said("dpkg-query", "-W", "-f", form).splitlines():
+    for line in said("dpkg-query", "-W", "-f", form).splitlines():
         status, name, version = line.split("\t")
         plain = name.partition(":")[0]
         if status[1:2] == "i" and re.search(r"nvidia|^cuda-drivers|^libcuda1|^linux-image-", plain):
@@ -225,8 +216,8 @@ def _users(proc: Path) -> list[GpuUser]:
     """Return the processes that hold one of NVIDIA's devices open."""
     found: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
-        command = _text(folder / "comm").strip()
-        if command not in _SERVANTS and any(_opens(link) for link in _links(folder / "fd")):
+        command = text_of(folder / "comm").strip()
+        if command not in _SERVANTS and any(_opens(file) for file in open_files(folder)):
             found.append({"pid": int(folder.name), "command": command or "a process"})
     return found
 
@@ -235,36 +226,19 @@ def _opens(target: str) -> bool:
     return bool(re.match(r"/dev/nvidia(\d|ctl|-uvm|-modeset)", target))
 
 
-def _links(folder: Path) -> list[str]:
-    targets = []
-    try:
-        for link in folder.iterdir():
-            try:
-                targets.append(str(link.readlink()))
-            except OSError:  # closed since it was listed
-                continue
-    except OSError:  # ended, or another user's
-        pass
-    return targets
-
-
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """Return what a file holds, '' where it cannot be read."""
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError:
         return ""
 
 
-def _said(*argv: str, any_status: bool = False) -> str:
-    """Return what a program prints, or '' where it is missing or fails."""
-    return said(argv, any_status)
-
-
-def said(argv: Sequence[str], any_status: bool = False) -> str:
+def said(*argv: str, any_status: bool = False) -> str:
     """Run a program that only reads and return its output; '' where it is missing, fails or takes over 60 s."""
     try:
         done = subprocess.run(
-            list(argv), capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C"}
+            argv, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C"}
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -55,6 +55,7 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
     if name not in ("ubuntu", "debian"):
         problems.append(
             Problem(
+                "unsupported-system",
                 f"{shown}, whose packages this role does not know",
                 "Ubuntu or Debian, or a driver that is good enough already",
                 f"install a driver of branch {wishes.branch} or newer the way {shown} does, then run again",
@@ -69,6 +70,7 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
     if not release or facts["architecture"] not in release.architectures:
         problems.append(
             Problem(
+                "unsupported-system",
                 f"{shown} on {facts['architecture']}, for which this role knows no repository of NVIDIA's",
                 f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
                 "or a driver that is good enough already",
@@ -160,6 +162,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
     if missing and not check:
         problems.append(
             Problem(
+                "package-missing",
                 f"no package {', '.join(missing)} in apt's archives",
                 "headers of the running kernel, to build the modules with",
                 "upgrade the kernel and reboot (its headers may have left the archive), or install them yourself",
@@ -180,6 +183,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
             where = plan["repository"].get("url") or "the distribution's archive"
             problems.append(
                 Problem(
+                    "package-missing",
                     f"{name} in {where} only as {', '.join(list(versions[name])[:3])}",
                     f"branch {branch}" + ("" if exact else " or newer"),
                     "nvidia_driver_branch=<another branch>" if exact else "nvidia_driver_source=nvidia",
@@ -191,6 +195,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
         where = plan["repository"].get("url") or "the distribution's archive"
         problems.append(
             Problem(
+                "package-missing",
                 f"no package {', '.join(missing)} in {where}",
                 f"the driver of branch {branch}",
                 "nvidia_driver_branch=<a branch that is there>"
@@ -234,6 +239,7 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
     if parts and not facts["managed"]:
         problems.append(
             Problem(
+                "driver-not-ours",
                 "a driver that was here before",
                 "one that we have installed",
                 "leave nvidia_driver=true out, and it stays; or remove it as it was installed",
@@ -243,6 +249,7 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
     if parts and users and not wishes.force:
         problems.append(
             Problem(
+                "gpu-in-use",
                 f"processes use the GPU: {', '.join(users[:6])}",
                 "none, because they would break",
                 "stop them, or say that they may break: nvidia_driver_force=true",

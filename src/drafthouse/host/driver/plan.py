@@ -1,4 +1,4 @@
-"""The words in which the choice of an NVIDIA driver is told: wishes, cards, what nvidia-smi says, and the plan.
+"""The words in which the choice of an NVIDIA driver is told: wishes, cards and the plan.
 
 Pure: plain facts of the box (`driver_facts`) and the table of GPUs (`profiles/catalog/gpus.yml`) are read into them.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
     from ...profiles.catalog_types import GpuRange, Gpus
-    from .facts import PciDevice, SmiAnswer
+    from .facts import PciDevice
 
 
 class PackageRepository(TypedDict, total=False):
@@ -118,40 +118,6 @@ def branch_of(version: str) -> int:
     """Return the driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
     found = re.match(r"(?:\d+:)?(\d+)\.", version)
     return int(found[1]) if found else 0
-
-
-@dataclass(frozen=True)
-class Smi:
-    """What `nvidia-smi` said: the version where it works, else why it does not."""
-
-    version: str = ""
-    mismatch: bool = False
-    library: str = ""
-    text: str = ""
-
-    @property
-    def works(self) -> bool:
-        """Whether the driver answers and shows a GPU."""
-        return bool(self.version)
-
-
-def read_smi(said: SmiAnswer) -> Smi:
-    """Read the answer to `nvidia-smi --query-gpu=name,driver_version --format=csv,noheader`.
-
-    A failing nvidia-smi writes its reason to its standard output. ``status`` is None where there is no such program.
-    """
-    text = f"{said.get('output', '')}\n{said.get('error', '')}".strip()
-    if said.get("status") == 0:
-        for line in str(said.get("output", "")).splitlines():
-            version = line.rpartition(",")[2].strip()
-            if re.fullmatch(r"\d+(\.\d+)+", version):
-                return Smi(version=version, text=text)
-    library = re.search(r"NVML library version: ([\d.]+)", text)
-    return Smi(
-        mismatch="version mismatch" in text.lower(),
-        library=library[1] if library else "",
-        text=" ".join(text.split())[:200],
-    )
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:

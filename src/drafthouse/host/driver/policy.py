@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ...core.errors import DrafthouseError, Problem
+from ..nvidia_smi import Smi, read_smi
 from .packages import from_where, held
-from .plan import Card, Plan, Smi, Wishes, branch_of, read_smi, recognise
+from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
     from ...profiles.catalog_types import Gpus
@@ -52,7 +53,11 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
         _secure_boot(plan, facts, wishes, problems)
     _in_use(facts, wishes, plan, problems)
     if not facts["is_root"]:
-        problems.append(Problem("a user who is not root", "root, for packages and modules", "run the play with become"))
+        problems.append(
+            Problem(
+                "root-required", "the user is not root", "root, for packages and modules", "run the play with become"
+            )
+        )
     plan.warnings += _of_cards(cards) + _of_switches(facts)
     if problems:
         raise DrafthouseError(problems)
@@ -63,11 +68,13 @@ def _no_gpu(facts: DriverFacts) -> Problem:
     given_away = [f"{device['address']}" for device in facts["pci"]]
     if given_away:
         return Problem(
+            "no-gpu",
             f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(given_away)})",
             "a GPU that this machine uses itself",
             "take it out of vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
         )
     return Problem(
+        "no-gpu",
         "no NVIDIA GPU on the PCI bus",
         "a display or 3D controller of vendor 10de",
         "see what `lspci -nn | grep 10de` shows; seat the card, or in a virtual machine hand it through; "
@@ -82,6 +89,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     if not usable:
         problems.append(
             Problem(
+                "gpu-too-old",
                 f"only GPUs that CUDA 13 has dropped: {_named(older)}",
                 "a GPU of the Turing generation or newer: the engines stand on CUDA 13",
                 "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
@@ -93,6 +101,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         if card.first_branch > wishes.branch:
             problems.append(
                 Problem(
+                    "driver-does-not-fit-gpu",
                     f"{card}, which branch {wishes.branch} does not know",
                     f"branch {card.first_branch} or newer",
                     f"nvidia_driver_branch={card.first_branch}",
@@ -105,6 +114,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         if required:
             problems.append(
                 Problem(
+                    "driver-does-not-fit-gpu",
                     f"nvidia_driver_open is false, and there is {_named(required)}",
                     "the open kernel modules: the proprietary ones do not bind to it",
                     "nvidia_driver_open=auto",
@@ -115,6 +125,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     if unknown:
         problems.append(
             Problem(
+                "gpu-unknown",
                 f"a GPU that profiles/catalog/gpus.yml does not know: {_named(unknown)}",
                 "whether it takes the open kernel modules",
                 "add its PCI id there with its source; until then say nvidia_driver_open=true (Turing and newer) "
@@ -125,6 +136,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     if required and older:
         problems.append(
             Problem(
+                "driver-does-not-fit-gpu",
                 f"{_named(required)}, which needs the open kernel modules, beside {_named(older)}, "
                 "which cannot use them",
                 "cards that one driver serves",
@@ -134,6 +146,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
         problems.append(
             Problem(
+                "driver-does-not-fit-gpu",
                 f"{_named(older)}, which branch {wishes.branch} has dropped",
                 "a branch that serves all cards, or the older card given up",
                 "nvidia_driver_branch=580, or take the card out, or nvidia_driver_open=true",
@@ -169,6 +182,7 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
 
 def _reboot_needed(why: str) -> Problem:
     return Problem(
+        "reboot-required",
         why,
         "the machine started again, so that kernel and libraries are of one version",
         "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again",
@@ -193,6 +207,7 @@ def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Prob
     if facts["runfile"]:
         problems.append(
             Problem(
+                "driver-not-ours",
                 "a driver that NVIDIA's .run file installed (there is nvidia-uninstall)",
                 "a driver that is good enough, or none: packages over it would leave two halves",
                 "nvidia-uninstall, reboot, then run again",
@@ -202,6 +217,7 @@ def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Prob
     if holding and not facts["managed"] and not wishes.force:
         problems.append(
             Problem(
+                "driver-not-ours",
                 f"driver packages that somebody holds at their version: {', '.join(holding)}",
                 "packages that may be replaced",
                 f"apt-mark unhold {' '.join(holding)}; or let the role do it: nvidia_driver_force=true",
@@ -227,6 +243,7 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution" if on_ubuntu else ""
     problems.append(
         Problem(
+            "secure-boot",
             found,
             "a kernel that will load the driver's modules",
             f"{enrol}{signed}; or install all the same and enrol afterwards: nvidia_driver_secure_boot=warn",
@@ -242,6 +259,7 @@ def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Probl
     hurt = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
     problems.append(
         Problem(
+            "gpu-in-use",
             f"processes use the GPU: {', '.join(users[:6])}{more}",
             f"none, because {hurt}",
             "stop them, or say that they may break: nvidia_driver_force=true",
@@ -277,7 +295,12 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
         if locked:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
         raise DrafthouseError(
-            Problem(f"the driver is installed and does not answer ({said})", "an nvidia-smi that shows the GPU", do)
+            Problem(
+                "driver-not-working",
+                f"the driver is installed and does not answer ({said})",
+                "an nvidia-smi that shows the GPU",
+                do,
+            )
         )
     if wishes.reboot == "never":
         holder = "nouveau" if "nouveau" in facts["modules"] else (facts["loaded"] or {}).get("version", "")

@@ -203,6 +203,7 @@ def start_trial(
     if said.status != 0:
         raise DrafthouseError(
             Problem(
+                "firewall-not-applied",
                 f"the rules could not be put in place: {said.why}",
                 "an iptables that takes them, both families; what was there before is in force again",
                 "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
@@ -216,6 +217,7 @@ def confirm(token: str, running: firewall.Session | None) -> None:
     if running is not None and text(Path(f"{RUN}/connection")) == json.dumps(str(running)):
         raise DrafthouseError(
             Problem(
+                "firewall-not-confirmed",
                 "the connection that put the rules in place is still the one in use: it proves nothing",
                 "a new SSH connection under the new rules",
                 "let Ansible close it: no ControlMaster of your own that survives `ssh -O stop`",
@@ -225,6 +227,7 @@ def confirm(token: str, running: firewall.Session | None) -> None:
     if said.status != 0:
         raise (TakenBack if said.status == _TAKEN_BACK else DrafthouseError)(
             Problem(
+                "firewall-not-confirmed",
                 f"the rules were not kept: {said.why}",
                 "a confirmation while they are on trial",
                 "run again; where the box is slow to reach, with a longer firewall_confirm_seconds",
@@ -254,6 +257,7 @@ def enable(units: Sequence[str]) -> None:
         if said.status != 0:
             raise DrafthouseError(
                 Problem(
+                    "firewall-not-applied",
                     f"`{' '.join(argv)}`: {said.why}",
                     "units that put the rules back when the box or Docker starts",
                     f"look at `systemctl status {_early(units)}`; the rules themselves are in force",
@@ -272,6 +276,7 @@ def remove(program: str, units: Sequence[str]) -> None:
     if said.status != 0:
         raise DrafthouseError(
             Problem(
+                "firewall-not-applied",
                 f"our chains could not be removed: {said.why}",
                 f"nothing that begins with {firewall.INPUT[:11]} in iptables-save",
                 "look whether a rule of yours jumps to them, remove it, and run again",

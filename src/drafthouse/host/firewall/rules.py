@@ -89,12 +89,13 @@ def wishes(
     """
     ports = [*ports, *closed_ports]
     problems = [
-        Problem(f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
+        Problem("invalid-setting", f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
         for port in ports
         if not 1 <= port <= 65535
     ]
     problems += [
         Problem(
+            "firewall-would-lock-out",
             f"port {port} for the API, where SSH answers",
             "a port that is not SSH's: closing it would lock you out",
             "choose another port for the API; where SSH answers elsewhere, name that port in firewall_ssh_port",
@@ -110,6 +111,7 @@ def wishes(
             problems.append(_not_a_network(text, error))
     problems += [
         Problem(
+            "invalid-setting",
             f"'{name}'",
             "the name of an interface: up to 15 letters and digits, a + at its end for all that begin so",
             "write docker0, or the bridge that `ip -brief link` shows",
@@ -119,7 +121,7 @@ def wishes(
         if not _INTERFACE.fullmatch(name)
     ]
     problems += [
-        Problem(f"{value}", f"a number from 0 (no limit) to {most}", "correct it", where)
+        Problem("invalid-setting", f"{value}", f"a number from 0 (no limit) to {most}", "correct it", where)
         for where, value, most in (
             ("firewall_client_connections", connections, _MOST_CONNECTIONS),
             ("firewall_client_rate", rate, _MOST_RATE),
@@ -140,7 +142,9 @@ def _not_a_network(text: str, error: ValueError) -> Problem:
         meant = f"write {ipaddress.ip_network(text, strict=False)} for the whole network, or one address alone"
     except ValueError:
         meant = "write it like 203.0.113.0/24, 203.0.113.7 or 2001:db8:1::/48; a name is not an address"
-    return Problem(f"'{text}': {error}", "an IPv4 or IPv6 network or address", meant, "firewall_allow_cidrs")
+    return Problem(
+        "invalid-setting", f"'{text}': {error}", "an IPv4 or IPv6 network or address", meant, "firewall_allow_cidrs"
+    )
 
 
 def trial_problems(seconds: int) -> list[Problem]:
@@ -149,6 +153,7 @@ def trial_problems(seconds: int) -> list[Problem]:
         return []
     return [
         Problem(
+            "invalid-setting",
             f"{seconds} seconds",
             f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, and not too long to wait for",
             "leave it at 60",
@@ -328,14 +333,16 @@ def refusals(means: Means) -> list[Problem]:
     if not means.root:
         problems.append(
             Problem(
-                "a user that is not root",
-                "root: only it may read and write firewall rules",
+                "root-required",
+                "the user is not root",
+                "root: only root may read and write firewall rules",
                 "set ansible_become=true, or ansible_user=root",
             )
         )
     if means.docker_backend == "nftables":
         problems.append(
             Problem(
+                "firewall-backend",
                 "Docker writes its rules with nftables: without its DOCKER-USER chain no rule of ours"
                 " is asked about a published port",
                 "Docker's iptables backend, its default",
@@ -347,6 +354,7 @@ def refusals(means: Means) -> list[Problem]:
     if means.missing and means.own_nftables:
         problems.append(
             Problem(
+                "firewall-backend",
                 f"no {' and no '.join(means.missing)}, and nftables rules of its own: {', '.join(means.own_nftables)}",
                 "iptables for both IP families: two sets of rules side by side are a trap",
                 "close the port in those nftables rules and set firewall_state=absent,"
@@ -356,6 +364,7 @@ def refusals(means: Means) -> list[Problem]:
     elif means.missing:
         problems.append(
             Problem(
+                "iptables-missing",
                 f"no {' and no '.join(means.missing)}",
                 "iptables for both IP families; its nft variant will do",
                 "apt-get install iptables",
@@ -364,6 +373,7 @@ def refusals(means: Means) -> list[Problem]:
     elif means.failing and means.root:
         problems.append(
             Problem(
+                "iptables-missing",
                 f"iptables does not work here: {means.failing}",
                 "iptables-save and ip6tables-save that list the filter table",
                 "see whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",

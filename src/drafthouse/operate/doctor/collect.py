@@ -25,11 +25,12 @@ from ...core.errors import DrafthouseError, Problem
 from ...host.box_facts import read_box
 from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said
+from ...host.env_stamp import STAMP
 from ...host.firewall import apply as firewall_box
-from ...host.venv import STAMP
 from ...operate.support_facts import redactor_of
+from ...profiles.container import LABEL
 from ...serving.restore import drift
-from ...serving.runtimes import LABEL, runtime_of
+from ...serving.runtimes import runtime_of
 from ...serving.supervisor import Supervisor
 from .addresses import addresses, listening
 from .deadline import read_watch
@@ -38,6 +39,7 @@ from .weights import read_weights
 
 if TYPE_CHECKING:
     from .types import (
+        Asked,
         ClockFacts,
         ContainerFacts,
         DockerFacts,
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
         ServedFacts,
         Space,
         WantedMonitoring,
-        Wants,
         WatchdogFacts,
     )
 
@@ -68,14 +69,14 @@ _DIST = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+)\.dist-info$")
 _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.SubprocessError)
 
 
-def read(wants: Wants, given: Given) -> DoctorFacts:
-    """Return the facts for ``wants``; a part of which something could not be read is among the ``unread``."""
+def read(asked: Asked, given: Given) -> DoctorFacts:
+    """Return the facts for ``asked``; a part of which something could not be read is among the ``unread``."""
     facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "nobody was asked to knock"}}
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
             continue
         try:
-            facts |= look(wants, given, facts)
+            facts |= look(asked, given, facts)
         except DrafthouseError as error:
             facts["unread"][part] = error.problems[0].as_dict()
         except _ILL as error:
@@ -85,6 +86,7 @@ def read(wants: Wants, given: Given) -> DoctorFacts:
 
 def _unread(error: BaseException) -> Problem:
     return Problem(
+        "fact-unreadable",
         f"{type(error).__name__}: {error}",
         "something that can be read",
         "connect as root (ansible_user, ansible_become); look whether the disk or the container engine is ill",
@@ -94,51 +96,55 @@ def _unread(error: BaseException) -> Problem:
 # --- GPU --------------------------------------------------------------------------------------------
 
 
-def _gpu(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
+def _gpu(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
     return {
-        **_box(wants),
-        **_driver(wants, given, facts),
-        "environment": _environment(wants),
+        **_box(asked, facts),
+        **_driver(asked, given, facts),
+        "environment": _environment(asked),
         "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
     }
 
 
-def _driver(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    if wants["hardware"]["kind"] != "gpu" or "driver" in facts:
+def _driver(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    if not asked["gpu"] or "driver" in facts:
         return {}
     return {"driver": read_driver(given["sys"], given["proc"])}
 
 
-def _box(wants: Wants) -> DoctorFacts:
-    site = wants["site"]
+def _box(asked: Asked, facts: DoctorFacts) -> DoctorFacts:
+    if "box" in facts:
+        return {}
+    site = asked["site"]
     pidfile = f"{site['home']}/supervisor/supervisord.pid"
     folders, redact = [site["home"], site["models_dir"]], redactor_of(Path(site["home"]))
-    return {"box": read_box(folders, wants["ports"], pidfile, redact, site.get("gpus", ()))}
+    return {"box": read_box(folders, asked["ports"], pidfile, redact, site.get("gpus", ()))}
 
 
 # --- the runtime ------------------------------------------------------------------------------------
 
 
-def _runtime(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    found = _driver(wants, given, facts)
-    if wants["site"]["runtime"] == "docker":
-        return {**found, "docker": _docker(wants, bool(given["prove_container"]))}
-    logs = Path(wants["site"]["home"]) / "logs"
+def _runtime(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    found = _driver(asked, given, facts)
+    if asked["site"]["runtime"] == "docker":
+        found |= _box(asked, facts)
+        choice = (facts | found)["box"].get("gpu_choice")
+        return {**found, "docker": _docker(asked, given["prove_container"], choice["ids"] if choice else ())}
+    logs = Path(asked["site"]["home"]) / "logs"
     return {
         **found,
-        "environment": _environment(wants),
+        "environment": _environment(asked),
         "logs": {
-            "bounds": {name: _setting(body, "stdout_logfile_maxbytes") for name, body in _programs(wants).items()},
+            "bounds": {name: _setting(body, "stdout_logfile_maxbytes") for name, body in _programs(asked).items()},
             "bytes": sum(path.stat().st_size for path in logs.glob("*") if path.is_file()),
         },
     }
 
 
-def _environment(wants: Wants) -> EnvironmentFacts:
+def _environment(asked: Asked) -> EnvironmentFacts:
     """Return what is known of the engine's environment of the process runtime; nothing where it runs in an image."""
     found: EnvironmentFacts = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
-    home = Path(wants["engine"]["home"])
-    if wants["site"]["runtime"] != "process" or not (home / STAMP).is_file():
+    home = Path(asked["engine"]["home"])
+    if asked["site"]["runtime"] != "process" or not (home / STAMP).is_file():
         return found
     found |= {"made": True, "image": str(json.loads((home / STAMP).read_text("utf-8")).get("image", ""))}
     try:
@@ -153,13 +159,14 @@ def _environment(wants: Wants) -> EnvironmentFacts:
     return found
 
 
-def _docker(wants: Wants, prove_it: bool) -> DockerFacts:
+def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
+    """Return what is known of Docker; ``devices``: the GPUs that a container is given to prove it, none means all."""
     api = DockerApi(timeout_s=_DOCKER_S)
     try:
         info = api.info()
     except DrafthouseError as error:
         return {"error": error.problems[0].found, "root": ""}
-    gpu = wants["hardware"]["kind"] == "gpu"
+    gpu = asked["gpu"]
     listed = api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or []
     containers = [_container(api, entry["Id"]) for entry in listed]
     running = next((one for one in containers if one["running"]), None)
@@ -169,21 +176,28 @@ def _docker(wants: Wants, prove_it: bool) -> DockerFacts:
         "version": str(info.get("ServerVersion", "")),
         "runtimes": sorted(info.get("Runtimes") or {}),
         "root": str(info.get("DockerRootDir", "")),
-        "image": _image(api, str(wants["engine"]["image"])),
+        "image": _image(api, str(asked["engine"]["image"])),
         "containers": containers,
         "toolkit": _toolkit() if gpu else "",
         "cdi": _cdi(folders) if gpu else {},
         "inside": {},
     }
     if gpu and running:
-        output = said(("docker", "exec", running["name"], "nvidia-smi", "-L"), any_status=True)
+        output = _inside(api, running["name"], "nvidia-smi", "-L")
         found["inside"] = {"container": running["name"], "output": output[:2000]}
     if gpu and prove_it:
         try:
-            found["proof"] = {"gpus": prove(gpu=True).gpus}
+            found["proof"] = {"gpus": prove(gpu=True, devices=devices).gpus}
         except DrafthouseError as error:
             found["proof"] = {"problem": error.problems[0].as_dict()}
     return found
+
+
+def _inside(api: DockerApi, name: str, *command: str) -> str:
+    try:
+        return api.execute(name, command)
+    except (OSError, EngineError) as error:
+        return str(error)
 
 
 def _container(api: DockerApi, number: str) -> ContainerFacts:
@@ -218,7 +232,7 @@ def _image(api: DockerApi, name: str) -> ImageFacts | None:
 
 
 def _toolkit() -> str:
-    found = re.search(r"version (\S+)", said(("nvidia-ctk", "--version")))
+    found = re.search(r"version (\S+)", said("nvidia-ctk", "--version"))
     return found[1] if found else ""
 
 
@@ -234,23 +248,23 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _weights(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    return {"weights": read_weights(wants["weights"])}
+def _weights(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    return {"weights": {name: read_weights(Path(path)) for name, path in asked["weights"].items()}}
 
 
 # --- the box ----------------------------------------------------------------------------------------
 
 
-def _of_the_box(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    site = wants["site"]
+def _of_the_box(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    site = asked["site"]
     paths = [site["home"], site["models_dir"], f"{site['home']}/logs", (facts.get("docker") or {}).get("root", "")]
     there = [path for path in dict.fromkeys(paths) if path and Path(path).is_dir()] or ["/"]
     return {
-        **({} if "box" in facts else _box(wants)),
+        **_box(asked, facts),
         "disk": {path: _space(path) for path in there},
-        "firewall": _firewall(wants, bool(given["firewall"])),
+        "firewall": _firewall(asked, given["firewall"]),
         "deadline": read_watch(),
-        "listening": {str(port): listening(port) for port in [*wants["ports"], *wants["monitoring"]["ports"].values()]},
+        "listening": {str(port): listening(port) for port in [*asked["ports"], *asked["monitoring"]["ports"].values()]},
     }
 
 
@@ -263,15 +277,15 @@ def _space(path: str) -> Space:
 def _clock() -> ClockFacts:
     synchronised = None
     if firewall_box.has_systemd():
-        told = said(("timedatectl", "show", "--property=NTPSynchronized", "--value")).strip()
+        told = said("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
         synchronised = {"yes": True, "no": False}.get(told)
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 
 
-def _firewall(wants: Wants, wanted: bool) -> FirewallFacts:
+def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
     why = ""
-    if wants["site"]["box_kind"] == "rental":
-        why = "a rental is its provider's to filter"
+    if not asked["site"]["manage_host"]:
+        why = "the firewall is not ours to manage (drafthouse_manage_host: false)"
     elif not wanted:
         why = "firewall_state is absent"
     elif os.geteuid() != 0:
@@ -295,19 +309,19 @@ def _firewall(wants: Wants, wanted: bool) -> FirewallFacts:
 # --- the server -------------------------------------------------------------------------------------
 
 
-def _server(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
-    trouble, key = read_served_key(wants)
-    if is_measured(Path(wants["site"]["home"])):
+def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
+    trouble, key = read_served_key(asked)
+    if is_measured(Path(asked["site"]["home"])):
         return {"measured": True, "key": trouble}
     return {
         "measured": False,
-        "served": _served(wants, facts),
-        "drift": drift(wants["site"]["home"]),
+        "served": _served(asked, facts),
+        "drift": drift(asked["site"]["home"]),
         "key": trouble,
-        "asked": ask(wants, key, float(given["timeout_s"])),
-        "gateway": ask_gateway(wants, wants["gateway"], key) if wants["gateway"] else {},
-        "monitoring": _monitoring(wants["monitoring"]),
-        "watchdog": _watchdog(Path(wants["site"]["home"]) / WATCHDOG) if wants["watchdog"] else {},
+        "asked": ask(asked, key, given["timeout_s"]),
+        "gateway": ask_gateway(asked, asked["gateway"], key) if asked["gateway"] else {},
+        "monitoring": _monitoring(asked["monitoring"]),
+        "watchdog": _watchdog(Path(asked["site"]["home"]) / WATCHDOG) if "watchdog" in asked["site"] else {},
     }
 
 
@@ -337,14 +351,14 @@ def _watchdog(folder: Path) -> WatchdogFacts:
     return {"runs": is_held(folder / "lock"), "written": written}
 
 
-def _served(wants: Wants, facts: DoctorFacts) -> list[ServedFacts]:
+def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
     """Return the arms that are there, of any profile."""
-    runtime = runtime_of(wants["site"]["runtime"], wants["site"]["home"])
-    if wants["site"]["runtime"] == "docker":
-        docker = facts.get("docker") or _docker(wants, False)
+    runtime = runtime_of(asked["site"]["runtime"], asked["site"]["home"])
+    if asked["site"]["runtime"] == "docker":
+        docker = facts.get("docker") or _docker(asked)
         there = [(one["arm"], one["profile"], one["port"], one["status"]) for one in docker.get("containers", [])]
     else:
-        scripts = [(name, _SCRIPT.search(body)) for name, body in _programs(wants).items()]
+        scripts = [(name, _SCRIPT.search(body)) for name, body in _programs(asked).items()]
         there = [(name, run["profile"], _number(run["port"] or ""), "") for name, run in scripts if run]
     found: list[ServedFacts] = []
     for arm, profile, port, status in there:
@@ -359,9 +373,9 @@ def _served(wants: Wants, facts: DoctorFacts) -> list[ServedFacts]:
     return found
 
 
-def _programs(wants: Wants) -> dict[str, str]:
+def _programs(asked: Asked) -> dict[str, str]:
     """Return the programs of our supervisord's configuration, each with its settings as they are written."""
-    text = Supervisor(Path(wants["site"]["home"]) / "supervisor").written()
+    text = Supervisor(Path(asked["site"]["home"]) / "supervisor").written()
     return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
 
 
@@ -373,12 +387,12 @@ def _setting(body: str, name: str) -> str:
 # --- the way from outside ---------------------------------------------------------------------------
 
 
-def _outside(wants: Wants, given: Given, facts: DoctorFacts) -> DoctorFacts:
+def _outside(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
     session = firewall_box.session()
     return {"addresses": addresses(), "client": session.client if session else ""}
 
 
-_PARTS: Mapping[str, Callable[[Wants, Given, DoctorFacts], DoctorFacts]] = {
+_PARTS: Mapping[str, Callable[[Asked, Given, DoctorFacts], DoctorFacts]] = {
     "gpu": _gpu,
     "runtime": _runtime,
     "weights": _weights,

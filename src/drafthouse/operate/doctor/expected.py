@@ -1,7 +1,4 @@
-"""What the doctor is told of a resolved profile: what shall hold on its box, and what the engine is asked. Pure.
-
-It travels to the box in place of the whole resolved profile.
-"""
+"""What the doctor's readers are told of a resolved profile, and the requests that the engine is asked. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +8,13 @@ from ...addons.gateway import certificate_file
 from ...addons.monitoring import jobs
 from ...bench.client import Ask
 from ...bench.groups import ask_fields
-from ...profiles.exposure import reach
 from ...profiles.monitoring_settings import near
-from ...profiles.watchdog_settings import REPORT
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Hardware, Monitoring, Run
+    from ...profiles.resolved_types import Run
     from ...prompts.suite_types import RequestFields, Suite
-    from .types import WantedHardware, WantedMonitoring, Wants
+    from .types import Asked, WantedMonitoring
 
 
 #: How many prompts the engine is asked at most; it is enough when one of them shows drafts.
@@ -28,70 +23,33 @@ ASKS = 3
 ASK_TOKENS = 48
 
 
-def wants(resolved: Run, own_suite: Suite) -> Wants:
-    """Return what shall hold for ``resolved``; ``own_suite``: see `asks_of`."""
-    engine, site, gateway = resolved["engine"], resolved["site"], resolved["gateway"]
-    rental, method = resolved["rental"], resolved["method"]
+def asked_of(resolved: Run, own_suite: Suite) -> Asked:
+    """Return what travels to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
+    site, gateway = resolved["site"], resolved["gateway"]
     return {
         "profile": resolved["profile"],
-        "arms": list(resolved["arms"]),
-        "hardware": _hardware(resolved["hardware"]),
-        "rented_vm": bool(resolved.get("rented_vm")),
+        "gpu": resolved["hardware"]["kind"] == "gpu",
         "site": site,
-        "ports": list(resolved["ports"]),
+        "ports": resolved["ports"],
+        "engine": resolved["engine"],
+        "weights": {item["id"]: item["path"] for item in resolved["weights"]},
+        "open_paths": resolved["open_paths"],
         "gateway": gateway,
-        "open_paths": {**resolved["open_paths"], "reach": reach(site)},
-        "monitoring": _monitoring(resolved["monitoring"]),
-        "watchdog": str((site.get("watchdog") or {}).get("mode", REPORT)) if "watchdog" in site else "",
         # The one that was made on the box; an authority's is trusted as any other.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",
-        "engine": {
-            "id": engine["id"],
-            "name": engine["name"],
-            "version": engine["version"],
-            "home": engine["home"],
-            "image": engine["image"],
-            "health": engine["health"],
-            "has_key": engine["has_key"],
-            "ready_timeout_s": engine["ready_timeout_s"],
-            "packages": list(engine["install"]["python_packages"]) if engine["install"] else [],
-            "metrics": engine["metrics"].get("path", "/metrics"),
-        },
-        "need": {"cuda": rental["cuda"], "driver": rental["driver"]},
-        "method": {"id": method["id"], "kind": method["kind"]},
-        "weights": [
-            {
-                "id": item["id"],
-                "name": item["name"],
-                "source": item["source"],
-                "details": item["details"],
-                "path": item["path"],
-            }
-            for item in resolved["weights"]
-        ],
+        "monitoring": monitoring_of(resolved),
         "served_name": resolved["target"]["served_name"],
         "key_file": resolved["key_file"],
-        "asks": asks_of(resolved, own_suite),
+        "chats": asks_of(resolved, own_suite),
     }
 
 
-def _hardware(hardware: Hardware) -> WantedHardware:
-    found: WantedHardware = {
-        "kind": hardware["kind"],
-        "name": hardware["name"],
-        "devices": hardware["devices"],
-        "memory_mib": hardware["memory_mib"],
-    }
-    if "gpu_names" in hardware:
-        found["gpu_names"] = hardware["gpu_names"]
-    return found
-
-
-def _monitoring(wished: Monitoring | None) -> WantedMonitoring:
+def monitoring_of(resolved: Run) -> WantedMonitoring:
     """Return where its programs listen, which ports of them are opened to others, and what Prometheus must read.
 
     ``prometheus`` is its address on the box, '' where there is no monitoring.
     """
+    wished = resolved["monitoring"]
     if not wished:
         return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
     at, ports = near(wished["listen"]), wished["ports"]

@@ -15,7 +15,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...addons.gateway_ready import asked, read_key, trust_of, wait_for_gateway
+from ...addons.gateway_ready import asked as asked_gateway
+from ...addons.gateway_ready import read_key, trust_of, wait_for_gateway
 from ...core.errors import DrafthouseError
 from ...core.http import opener
 from ...core.redact import redactor
@@ -26,7 +27,7 @@ from .paths import ask_gateway_paths, ask_paths
 if TYPE_CHECKING:
     from ...profiles.resolved_types import Gateway
     from ...prompts.suite_types import RequestFields
-    from .types import Answered, AskedFacts, Chat, GatewayFacts, KeyFacts, Wants
+    from .types import Answered, Asked, AskedFacts, Chat, GatewayFacts, KeyFacts
 
 
 _LOOK_S = 10.0
@@ -37,18 +38,18 @@ _CHAT = "/v1/chat/completions"
 _SPECULATION = "spec_decode"
 
 
-def read_served_key(wants: Wants) -> tuple[KeyFacts, str]:
+def read_served_key(asked: Asked) -> tuple[KeyFacts, str]:
     """Return what is wrong with the API key's file, as a problem or None, and the key, which stays in this process."""
     try:
-        return {"problem": None}, read_key(wants["key_file"])
+        return {"problem": None}, read_key(asked["key_file"])
     except DrafthouseError as error:
         return {"problem": error.problems[0].as_dict()}, ""
 
 
-def ask(wants: Wants, key: str, timeout_s: float) -> AskedFacts:
+def ask(asked: Asked, key: str, timeout_s: float) -> AskedFacts:
     """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
-    base = f"http://{wants['site']['host']}:{wants['site']['port']}"
-    health = _got(base + wants["engine"]["health"], "")[0]
+    base = f"http://{asked['site']['host']}:{asked['site']['port']}"
+    health = _got(base + asked["engine"]["health"], "")[0]
     found: AskedFacts = {
         "chats": [], "before": "", "after": "", "counters_error": "", "speculates": None, "paths": None,
         "health": health, "without_key": health, "with_key": {**health, "models": []},
@@ -58,17 +59,17 @@ def ask(wants: Wants, key: str, timeout_s: float) -> AskedFacts:
     # llama.cpp shows its models to everybody. What is asked here is no whole request: it costs nobody any tokens.
     found["without_key"] = _got(f"{base}{_CHAT}", "", body=b"{}")[0]
     if health["status"] == 200:
-        found["paths"] = ask_paths(wants["open_paths"], base, key)
+        found["paths"] = ask_paths(asked["open_paths"], base, key)
     with_key, text = _got(f"{base}/v1/models", key)
     found["with_key"] = {**with_key, "models": _models(text)}
-    if not key or health["status"] != 200 or wants["served_name"] not in found["with_key"]["models"]:
+    if not key or health["status"] != 200 or asked["served_name"] not in found["with_key"]["models"]:
         return found
-    engine = engine_of(wants["engine"]["id"])
+    engine = engine_of(asked["engine"]["id"])
     if engine.slots:
         found["speculates"] = engine.speculates(_got(base + engine.slots, key)[1])
-    metrics = base + wants["engine"]["metrics"]
+    metrics = base + asked["engine"]["metrics"].get("path", "/metrics")
     found["before"], found["counters_error"] = _counters(metrics, key)
-    for body in wants["asks"]:
+    for body in asked["chats"]:
         found["chats"].append(_chat(f"{base}{_CHAT}", key, body, timeout_s))
         found["after"], found["counters_error"] = _counters(metrics, key)
         if not found["chats"][-1]["tokens"] or _drafting(found["after"]) != _drafting(found["before"]):
@@ -142,9 +143,9 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
     }
 
 
-def ask_gateway(wants: Wants, gateway: Gateway, key: str) -> GatewayFacts:
+def ask_gateway(asked: Asked, gateway: Gateway, key: str) -> GatewayFacts:
     """Return what is wrong with the gateway, and when its certificate ends."""
-    site, certificate = wants["site"], wants["certificate"]
+    site, certificate = asked["site"], asked["certificate"]
     found: GatewayFacts = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
     try:
         wait_for_gateway(
@@ -158,9 +159,9 @@ def ask_gateway(wants: Wants, gateway: Gateway, key: str) -> GatewayFacts:
         )
         trust = trust_of(certificate)
         found["paths"] = ask_gateway_paths(
-            wants["open_paths"],
-            wants["engine"]["health"],
-            lambda method, path: asked(gateway["port"], gateway["name"], trust, path, method=method),
+            asked["open_paths"],
+            asked["engine"]["health"],
+            lambda method, path: asked_gateway(gateway["port"], gateway["name"], trust, path, method=method),
         )
     except DrafthouseError as error:
         problem = error.problems[0].as_dict()

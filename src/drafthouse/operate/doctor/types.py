@@ -1,10 +1,8 @@
-"""What the doctor is told of a profile, and what it reads of a box, as types."""
+"""What a box is asked for a profile, and what is read of it, as types."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
-
-from ...profiles.resolved_types import ResolvedOpenPaths
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -12,30 +10,14 @@ if TYPE_CHECKING:
     from ...host.box_types import BoxFacts
     from ...host.driver.facts import DriverFacts
     from ...profiles.profile_types import Site
-    from ...profiles.resolved_types import Gateway, Ports
+    from ...profiles.resolved_types import Gateway, Ports, ResolvedEngine, ResolvedOpenPaths
     from ...prompts.suite_types import RequestFields
 
 ProblemWords = dict[str, str]
 """A problem as plain data (`Problem.as_dict`)."""
 
 
-# --- what shall hold --------------------------------------------------------------------------------
-
-
-class WantedHardware(TypedDict):
-    """The profile's hardware; memory in MiB of one device."""
-
-    kind: str
-    name: str
-    devices: int
-    memory_mib: int
-    gpu_names: NotRequired[list[str]]
-
-
-class WantedPaths(ResolvedOpenPaths):
-    """What the engine answers without a key, and who reaches it."""
-
-    reach: str
+# --- what is asked --------------------------------------------------------------------------------
 
 
 class WantedMonitoring(TypedDict):
@@ -48,66 +30,22 @@ class WantedMonitoring(TypedDict):
     open_ports: list[int]
 
 
-class WantedEngine(TypedDict):
-    """The engine: ``metrics`` is the path of its counters."""
-
-    id: str
-    name: str
-    version: str
-    home: str
-    image: str | None
-    health: str
-    has_key: bool
-    ready_timeout_s: int
-    packages: list[str]
-    metrics: str
-
-
-class Need(TypedDict):
-    """The CUDA and the driver that the engine needs."""
-
-    cuda: str
-    driver: str
-
-
-class WantedMethod(TypedDict):
-    """How it speculates."""
-
-    id: str
-    kind: str
-
-
-class WantedWeights(TypedDict):
-    """Weights of the profile; ``details`` as their kind of source has them."""
-
-    id: str
-    name: str
-    source: str
-    details: Any
-    path: str
-
-
-class Wants(TypedDict):
-    """What shall hold on a box (`expected.wants`)."""
+class Asked(TypedDict):
+    """What a box is asked for a profile (`expected.asked_of`): ``weights`` are paths by id, ``chats`` bodies."""
 
     profile: str
-    arms: list[str]
-    hardware: WantedHardware
-    rented_vm: bool
+    gpu: bool
     site: Site
     ports: list[int]
+    engine: ResolvedEngine
+    weights: dict[str, str]
+    open_paths: ResolvedOpenPaths
     gateway: Gateway | None
-    open_paths: WantedPaths
-    monitoring: WantedMonitoring
-    watchdog: str
     certificate: str
-    engine: WantedEngine
-    need: Need
-    method: WantedMethod
-    weights: list[WantedWeights]
+    monitoring: WantedMonitoring
     served_name: str
     key_file: str
-    asks: list[RequestFields]
+    chats: list[RequestFields]
 
 
 class Given(TypedDict):

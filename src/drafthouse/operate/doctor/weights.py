@@ -6,22 +6,17 @@ Standard library only, Python 3.10: it runs with whatever Python the box has.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...weights.integrity import is_as_verified, read_note
 
 if TYPE_CHECKING:
-    from .types import WantedWeights, WeightFacts
+    from .types import WeightFacts
 
 
-def read_weights(items: Iterable[WantedWeights]) -> dict[str, WeightFacts]:
-    """Return by id what lies there."""
-    return {item["id"]: _one(Path(item["path"])) for item in items}
-
-
-def _one(path: Path) -> WeightFacts:
+def read_weights(path: Path) -> WeightFacts:
+    """Return what lies there."""
     note = read_note(path)
     folder = path.parent if path.is_file() else path
     return {

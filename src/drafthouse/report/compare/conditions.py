@@ -41,7 +41,7 @@ def _subject(kept: Kept) -> dict[str, str | int | None]:
     machine = (whole.get("before") if whole else None) or {}
     cpu, gpus = machine.get("cpu"), machine.get("gpus") or []
     names = [gpu["name"] for gpu in gpus if gpu.get("name")]
-    drivers = {gpu["driver_version"] for gpu in gpus if gpu.get("driver_version")}
+    drivers = {driver for gpu in gpus if (driver := gpu.get("driver_version"))}
     arms = resolved.get("arms") or {}
     one, two = arms.get("baseline"), arms.get("speculative")
     return {

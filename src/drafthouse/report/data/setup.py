@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Literal
 
 from ...analysis.verdict import busy_processes
+from ...bench.gpu_text import over_groups
 from ...bench.machine_types import StepMachine
 from ...bench.result_types import ArmResult
 from ...bench.stats import median
@@ -50,12 +51,19 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
-        "Box": ", ".join(part for part in (site.get("box_kind"), site.get("runtime")) if part),
+        "Box": ", ".join(part for part in (_host_of(site), site.get("runtime")) if part),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
     }
     return [{"what": what, "which": which} for what, which in rows.items() if which]
+
+
+def _host_of(site: Mapping[str, object]) -> str:
+    """Return whose the host is to manage; in older results, what kind of box it was."""
+    if "manage_host" in site:
+        return "host managed" if site["manage_host"] else "host not managed"
+    return str(site.get("box_kind") or "")
 
 
 def _image(resolved: KeptProfile) -> str:
@@ -160,9 +168,15 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
             of_arm(path, arm)["before"] = value
         for path, value in flatten(machine.get("after") or {}).items():
             of_arm(path, arm)["after"] = value
-        for path, value in _while_measuring(machine).items():
+        for path, value in {**_while_measuring(machine), **_gpus(results[arm])}.items():
             of_arm(path, arm)["value"] = value
     return list(rows.values())
+
+
+def _gpus(result: ArmResult) -> dict[str, Leaf]:
+    """Return what the GPUs did while an arm answered, over all of its groups."""
+    named = {f"GPU {gpu['index']}": {**gpu} for gpu in over_groups(result.get("gpus") or [])}
+    return {f"while measuring: {path}": value for path, value in flatten(named).items() if value is not None}
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:

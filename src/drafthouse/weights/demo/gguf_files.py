@@ -67,6 +67,7 @@ def libraries() -> tuple[Any, Any]:
     except ImportError as error:
         raise DrafthouseError(
             Problem(
+                code="package-missing",
                 where="weights recipe",
                 found=f"no Python package {error.name}",
                 needed="gguf and numpy",
@@ -83,6 +84,7 @@ def require_gguf(src: str) -> None:
     except OSError as error:
         raise DrafthouseError(
             Problem(
+                code="file-unreadable",
                 where=f"weights recipe: {src}",
                 found=error.strerror or str(error),
                 needed="a readable GGUF file",
@@ -92,6 +94,7 @@ def require_gguf(src: str) -> None:
     if magic != b"GGUF":
         raise DrafthouseError(
             Problem(
+                code="weights-damaged",
                 where=f"weights recipe: {src}",
                 found=f"a file that begins with {magic!r}",
                 needed="a GGUF file",
@@ -108,6 +111,7 @@ def open_gguf(gguf: Any, src: str) -> Any:
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise DrafthouseError(
             Problem(
+                code="weights-damaged",
                 where=f"weights recipe: {src}",
                 found=f"a damaged GGUF ({error})",
                 needed="a whole GGUF file",
@@ -124,6 +128,7 @@ def open_gguf(gguf: Any, src: str) -> Any:
     if found:
         raise DrafthouseError(
             Problem(
+                code="gguf-unsupported",
                 where=f"weights recipe: {src}",
                 found=found,
                 needed="a little-endian GGUF of a whole model",
@@ -150,6 +155,7 @@ def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
     if strange:
         problems.append(
             Problem(
+                code="gguf-unsupported",
                 where=where,
                 found=f"tensors that are no part of a plain block: {', '.join(sorted(strange)[:3])}",
                 needed="a dense transformer, where a block is attention and a feed-forward part",
@@ -161,6 +167,7 @@ def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
         if missing:
             problems.append(
                 Problem(
+                    code="gguf-unsupported",
                     where=where,
                     found=f"block {number} has no {' and no '.join(sorted(missing))}",
                     needed="attn_output and ffn_down in every block",
@@ -243,6 +250,7 @@ def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
     except NotImplementedError as error:
         raise DrafthouseError(
             Problem(
+                code="gguf-unsupported",
                 where=f"{where}: {source.name}",
                 found=f"type {source.tensor_type.name}, which gguf-py cannot de-quantise",
                 needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
@@ -276,6 +284,7 @@ def cannot_write(path: Path, error: OSError) -> DrafthouseError:
     """Return what is said when a derived file cannot be written."""
     return DrafthouseError(
         Problem(
+            code="file-unwritable",
             where=str(path),
             found=error.strerror or str(error),
             needed="a place with room for the derived weights",

@@ -44,6 +44,7 @@ def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequenc
     if recipe not in RECIPE_VERSIONS:
         raise DrafthouseError(
             Problem(
+                code="unknown-value",
                 where="weights recipe",
                 found=recipe,
                 needed="a known recipe",
@@ -75,6 +76,7 @@ def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | Non
     if dtype not in FILE_TYPES:
         raise DrafthouseError(
             Problem(
+                code="unknown-value",
                 where="weights recipe gguf_dequantize: dtype",
                 found=dtype,
                 needed="one of BF16, F32",
@@ -103,6 +105,7 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     if blocks <= own:
         raise DrafthouseError(
             Problem(
+                code="out-of-range",
                 where=f"{where}: blocks",
                 found=str(blocks),
                 needed=f"more than the model's own {own} blocks",
@@ -123,6 +126,7 @@ def prune_blocks(src: str, dst: str, blocks: int, progress: Progress | None = No
     if not 2 <= blocks < own:
         raise DrafthouseError(
             Problem(
+                code="out-of-range",
                 where=f"{where}: blocks",
                 found=str(blocks),
                 needed=f"2 or more, and fewer than the model's own {own} blocks",
@@ -165,6 +169,7 @@ def _engine_program(python: str, name: str, where: str) -> Path:
     if not program.is_file():
         raise DrafthouseError(
             Problem(
+                code="program-missing",
                 where=where,
                 found=f"no {program}",
                 needed="the vLLM engine's environment",
@@ -185,6 +190,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise DrafthouseError(
                 Problem(
+                    code="program-failed",
                     where=where,
                     found=lines[-1] if lines else f"exit status {done.returncode} without a word",
                     needed=needed,
@@ -209,6 +215,7 @@ def _language_model(src: str, where: str) -> tuple[Any, int]:
     if count is None:
         raise DrafthouseError(
             Problem(
+                code="gguf-unsupported",
                 where=where,
                 found="no block_count in the metadata",
                 needed="a language model",

@@ -17,6 +17,7 @@ from drafthouse.core.files import lay_out
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.watchdog_settings import SETTINGS, hold_s
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
+from tests.support.refusals import refuses
 from tests.unit.analysis.test_break_even import ladder_of, result
 
 pytestmark = pytest.mark.processes
@@ -65,7 +66,7 @@ def test_the_order_has_what_was_measured_and_what_was_set() -> None:
     assert [point["level"] for point in order["points"]] == [1, 2, 4, 8, 16, 32]
     assert order["door"] == f"{data['site']['home']}/gateway/data/door"
     assert order_of(resolved(), RESULTS, None)["mode"] == "report"
-    with pytest.raises(DrafthouseError, match="what a drafted token costs"):
+    with refuses("no-drafted-tokens"):
         order_of(data, {**RESULTS, "speculative": result(10.0)}, None)
 
 
@@ -87,7 +88,7 @@ def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
 
 
 def test_a_switch_by_batch_size_is_the_profiles_own_with_what_its_ladder_offers(tmp_path: Path) -> None:
-    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "box_kind": "workstation"}
+    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "manage_host": True}
     data = resolved("rtx6000-qwen-eagle3", "workstation", **site)
     kind = data["experiment"]["kinds"][0]
     ladder = ladder_of(0.5, kind=kind)

@@ -240,7 +240,7 @@ def gate(folder: Path) -> Iterator[Path]:
 def test_with_a_door_it_is_closed_while_the_server_changes_and_open_afterwards(tmp_path: Path) -> None:
     with gate(tmp_path / "d") as folder:
         box = Box(tmp_path, door=str(folder))
-        box.refuses = [Problem("it does not answer", "an answer", "look")]
+        box.refuses = [Problem("engine-not-ready", "it does not answer", "an answer", "look")]
         box.goes_on(150)
         assert (box.closed_while_changed, Door(str(folder)).is_closed) == ([True], False)
         assert (OFF, "failed") in box.journal()
@@ -288,7 +288,7 @@ def test_an_engine_that_does_not_say_what_runs_is_never_changed_and_holds_nobody
 def test_after_two_changes_that_came_to_nothing_it_only_reports_until_something_is_another(
     box: Box, another: str
 ) -> None:
-    problem = Problem("it does not answer", "an answer", "look")
+    problem = Problem("engine-not-ready", "it does not answer", "an answer", "look")
     box.refuses = [problem] * 9
     box.goes_on(2000)
     assert len(box.closed_while_changed) == 2
@@ -351,7 +351,7 @@ def test_a_gateway_that_cannot_hold_requests_is_said_and_none_of_them_cut_off(tm
     box.goes_on(400)
     assert box.changes == []
     line = next(line for line in read_journal(box.folder) if line["code"] == "busy")
-    assert line["why"] == "the gateway in front cannot hold requests: run playbooks/gateway.yml"
+    assert line["why"] == "the gateway in front cannot hold requests: run site.yml --tags gateway"
 
 
 # ---- another order ----------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_a_partial_list_is_not_believed(bench: Bench, body: bytes) -> None:
     done = quick(bench)
     assert done.returncode == 2
     assert "never made" not in done.stdout + done.stderr
-    assert "what bills cannot be told from it" in done.stderr and CONSOLE in done.stderr
+    assert "code: vast-answer-malformed" in done.stderr and CONSOLE in done.stderr
     # What the ledger has a number of is ended without a list.
     assert bench.vast.billing() == bench.vast.others
     assert rentals(bench.ledger)["ab12cd34ef"].is_open
@@ -179,7 +179,7 @@ def test_one_number_that_cannot_be_asked_hides_no_stray(bench: Bench, monkeypatc
     rows = [row for row in client.instances() if row["id"] != box.instance]
 
     def unanswered(number: int) -> None:
-        raise VastError(Problem("no answer", "one", "try again"))
+        raise VastError(Problem("vast-unreachable", "no answer", "one", "try again"))
 
     monkeypatch.setattr(client, "instance", unanswered)
     said = "\n".join(one.found for one in compared(client, bench.ledger, rows).billing)

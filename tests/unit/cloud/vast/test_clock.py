@@ -33,10 +33,10 @@ from drafthouse.cloud.vast.ledger import new_id, record, rentals
 from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import World, rent
-from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.procfs import Clocks
 from tests.fakes.vast_server import KEY, Fault, Life, Running, vast_server
 from tests.support.deadline_box import DEADLINE, HOUR, Box, armed, loaded, written
+from tests.support.refusals import refuses
 from tests.support.vast_bench import CAP, PROFILE, PUBLIC, QUICK, WAITS
 
 pytestmark = pytest.mark.processes
@@ -258,7 +258,7 @@ def test_the_wait_for_a_box_is_not_lengthened_by_a_clock_that_is_set(desk: Desk)
         desk.off -= DAY
 
     desk.vast.faults.append(Fault("instance", skip=10, act=back))
-    with pytest.raises(DrafthouseError, match="none became a box"):
+    with refuses("no-offer-started"):
         desk.rent()
     assert desk.slept < 5 * (WAITS.boot_s + 60)
 

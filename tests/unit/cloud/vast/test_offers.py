@@ -28,6 +28,7 @@ from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.fakes.vast_market import FIELDS, Market, offer
 from tests.fakes.vast_market import priced as shown
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.processes
 
@@ -94,7 +95,7 @@ def test_the_search_says_it_all_in_words_that_the_api_knows(resolved: Any) -> No
 
 def test_hardware_that_nobody_rents_out_is_said() -> None:
     cpu = resolved_profile("cpu-smollm2-ngram", site_of_inventory("vastai"))
-    with pytest.raises(DrafthouseError, match="has no name at vast"):
+    with refuses("hardware-not-rentable"):
         query_of(cpu, LIMITS)
 
 

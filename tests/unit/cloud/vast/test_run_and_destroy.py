@@ -317,7 +317,7 @@ def test_the_script_ends_what_the_playbook_names(
 def test_what_cannot_be_is_said_first(vast: Running, tmp_path: Path, words: list[str], found: str) -> None:
     done = script(vast, tmp_path, *words)
     assert done.returncode == 2
-    assert found in done.stderr.splitlines()[-3]
+    assert found in done.stderr.splitlines()[-4]
     assert not vast.asked
 
 
@@ -328,5 +328,5 @@ def test_without_a_key_nothing_is_run(vast: Running, tmp_path: Path) -> None:
         XDG_CONFIG_HOME=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 2
-    assert "no key of a vast.ai account" in done.stderr
+    assert "code: no-vast-key" in done.stderr
     assert not ran.exists()

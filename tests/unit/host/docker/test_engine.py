@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import socketserver
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drafthouse.core.docker_api import DockerApi, EngineError, output_of
+from drafthouse.core.docker_api import DockerApi, EngineError
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.docker import engine as container_engine
 from drafthouse.host.docker.daemon_plan import last_line
 from drafthouse.host.docker.dockerd_flags import option, without
 from drafthouse.host.docker.engine import Seen, decide, leaving
 from drafthouse.host.docker.gpu_check import _ldd, linked
+from tests.support.docker_socket import docker_socket
 
 BARE = Seen(os_id="debian", version="13", codename="trixie", architecture="amd64")
 TRIXIE = {"docker.io": "26.1.5+dfsg1-9+b4", "docker-cli": "26.1.5+dfsg1-9+b4", "docker-compose": "2.26.1-4"}
@@ -128,54 +126,31 @@ def test_a_look_changes_nothing_and_needs_nothing() -> None:
 # --- the engine's socket ----------------------------------------------------------------------------
 
 
-class _Engine(BaseHTTPRequestHandler):
-    """Answers as an engine does: made for the test; the real one is asked in tests/hosts."""
-
-    answers: dict[str, tuple[int, str, bytes]] = {  # noqa: RUF012 - replaced whole, never changed
-        "/_ping": (200, "text/plain", b"OK"),
-        "/info": (200, "application/json", b'{"DockerRootDir": "/var/lib/docker"}\n'),
-        "/images/create": (200, "application/json", b'{"status": "1"}\n{"status": "2"}\n'),
-        "/late": (200, "application/json", b'{"status": "1"}\n{"error": "no space left"}\n'),
-        "/refused": (409, "application/json", b'{"message": "in use"}'),
-        "/logs": (200, "application/vnd.docker.multiplexed-stream", b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x02de"),
-    }
-
-    def do_GET(self) -> None:
-        # Read before it is answered, or the client's write meets a closed connection.
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        status, kind, body = self.answers[self.path.partition("?")[0]]
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-class _Server(socketserver.ThreadingUnixStreamServer):
-    def get_request(self) -> tuple[Any, Any]:
-        request, _ = super().get_request()
-        return request, ("local", 0)
+ANSWERS = {
+    "/_ping": (200, "text/plain", b"OK"),
+    "/info": (200, "application/json", b'{"DockerRootDir": "/var/lib/docker"}\n'),
+    "/images/create": (200, "application/json", b'{"status": "1"}\n{"status": "2"}\n'),
+    "/late": (200, "application/json", b'{"status": "1"}\n{"error": "no space left"}\n'),
+    "/refused": (409, "application/json", b'{"message": "in use"}'),
+    # Docker 20.10 names no kind; a length above 127 is no letter of UTF-8.
+    "/containers/x/logs": (200, "", b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\xc8" + 200 * b"d"),
+    "/containers/x/exec": (201, "application/json", b'{"Id": "7"}'),
+    "/exec/7/start": (200, "application/vnd.docker.raw-stream", b"\x01\0\0\0\0\0\0\x05GPU 0"),
+}
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[DockerApi]:
-    path = os.path.relpath(tmp_path / "s")  # short enough for a socket's address
-    with _Server(path if len(path) < 100 else str(tmp_path / "s"), _Engine) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield DockerApi(path if len(path) < 100 else str(tmp_path / "s"))
-        server.shutdown()
+def api() -> Iterator[DockerApi]:
+    with docker_socket(ANSWERS) as (path, _):
+        yield DockerApi(path)
 
 
 def test_answers_are_read_by_their_kind(api: DockerApi) -> None:
     assert api.answers()
     assert api.info()["DockerRootDir"] == "/var/lib/docker"
     assert api.call("POST", "/images/create", b"tar", fromSrc="-") == [{"status": "1"}, {"status": "2"}]
-    assert output_of(api.call("GET", "/logs", stdout="1")) == "abcde"
+    assert api.log("x") == "abc" + 200 * "d"
+    assert api.execute("x", ["nvidia-smi", "-L"]) == "GPU 0"
     with pytest.raises(EngineError, match="in use"):
         api.call("GET", "/refused")
     with pytest.raises(EngineError, match="no space left"):

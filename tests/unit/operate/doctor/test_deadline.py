@@ -5,12 +5,20 @@ from __future__ import annotations
 import fcntl
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from drafthouse.operate.doctor.check import FAIL, OK
-from drafthouse.operate.doctor.deadline import deadline_checks, read_watch
+from drafthouse.operate.checks.box import deadline
+from drafthouse.operate.checks.finding import FAIL, OK
+from drafthouse.operate.doctor.deadline import read_watch
 from tests.support.deadline_box import Box, loaded, written
+
+
+def look(box: Box) -> Any:
+    """What the doctor finds on the box; the profile says nothing of it."""
+    resolved: Any = {}
+    return deadline(resolved, {"deadline": read_watch(box.folder, box.clocks)})
 
 
 @pytest.fixture
@@ -24,7 +32,6 @@ def test_a_box_without_a_deadline_has_no_such_check(tmp_path: Path) -> None:
     assert read_watch(tmp_path / "none") is None
     (tmp_path / "arm.json").write_text("{")
     assert read_watch(tmp_path) is None
-    assert deadline_checks(None) == []
 
 
 def test_one_that_is_watched_says_how_long_it_has(box: Box) -> None:
@@ -33,15 +40,15 @@ def test_one_that_is_watched_says_how_long_it_has(box: Box) -> None:
     box.passes(600)
     with (box.folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+        check = look(box)
         assert (check.status, check.found) == (OK, "this box ends itself in 1.8 h")
         box.passes(3600)
-        (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+        check = look(box)
         assert (check.status, check.found) == (OK, "this box ends itself in 50 minutes")
         box.machine_restarts(60)
-        (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+        check = look(box)
         assert (check.status, check.found) == (OK, "the watch has not counted yet")
-    (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+    check = look(box)
     assert (check.status, check.found) == (FAIL, "nobody watches over it")
 
 
@@ -53,10 +60,10 @@ def test_one_that_could_not_end_itself_says_what_it_was_answered(box: Box) -> No
     for _ in range(8):
         box.passes(box.once())
     box.passes(180)
-    (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+    check = look(box)
     assert check.status == FAIL
     assert check.found.startswith("10 min past, and this box is still here (DELETE: status 500; PUT: status 500; ended")
     assert check.do == "make destroy: it is billed"
     (box.folder / "journal.jsonl").write_text(json.dumps([1]))
-    (check,) = deadline_checks(read_watch(box.folder, box.clocks))
+    check = look(box)
     assert "nothing was written down" in check.found

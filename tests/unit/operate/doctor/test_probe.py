@@ -21,14 +21,14 @@ import pytest
 
 from drafthouse.core.port_probe import knock
 from drafthouse.host.box_facts import read_box
+from drafthouse.operate.checks.finding import FAIL, OK, WARN
+from drafthouse.operate.checks.registry import diagnose
 from drafthouse.operate.doctor import collect
 from drafthouse.operate.doctor.addresses import listening
-from drafthouse.operate.doctor.check import FAIL, OK, WARN
-from drafthouse.operate.doctor.checks import diagnose
 from drafthouse.operate.doctor.probe import ask, read_served_key
 from drafthouse.operate.doctor.weights import read_weights
 from drafthouse.weights.integrity import Note, verified, write_note
-from tests.support.doctors import CPU_PROFILE, wanted
+from tests.support.doctors import CPU_PROFILE, asked, wanted
 
 #: By hand: only what is read of what it is given.
 read: Any = collect.read
@@ -115,8 +115,12 @@ def served(engine: Engine) -> Iterator[int]:
         server.server_close()
 
 
-def at(port: int, home: Path) -> Any:
-    return wanted(CPU_PROFILE, "local", port=port, home=str(home), models_dir=str(home / "models"))
+def profile_at(port: int, home: Path, **site: Any) -> Any:
+    return wanted(CPU_PROFILE, "local", port=port, home=str(home), models_dir=str(home / "models"), **site)
+
+
+def at(port: int, home: Path, **site: Any) -> Any:
+    return asked(profile_at(port, home, **site))
 
 
 def answered(engine: Engine, home: Path, key: str = KEY) -> Any:
@@ -155,13 +159,13 @@ def test_nothing_is_asked_while_something_is_measured(tmp_path: Path) -> None:
     engine = Engine()
     given: Any = {"parts": ["server"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
     with served(engine) as port, (tmp_path / "benchmark.lock").open("w") as lock:
-        asked = at(port, tmp_path)
+        resolved = profile_at(port, tmp_path)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        facts = read(asked, {**given, "firewall": True})
+        facts = read(asked(resolved), {**given, "firewall": True})
     assert facts["unread"] == {}
     assert facts["measured"] is True
     assert engine.asked == []
-    assert {check.name: check.status for check in diagnose(asked, facts, ["server"])}["served"] == WARN
+    assert {check.name: check.status for check in diagnose(resolved, facts, ["server"])}["served"] == WARN
 
 
 def test_neither_key_nor_answer_is_in_what_is_told(tmp_path: Path) -> None:
@@ -215,17 +219,17 @@ def test_nobody_there_and_nobody_who_answers(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_keys_file(tmp_path: Path) -> None:
-    asked = at(8000, tmp_path)
-    path = Path(asked["key_file"])
-    assert "No such file" in (read_served_key(asked)[0]["problem"] or {})["found"]
+    questions = at(8000, tmp_path)
+    path = Path(questions["key_file"])
+    assert "No such file" in (read_served_key(questions)[0]["problem"] or {})["found"]
     path.parent.mkdir()
     path.write_text(f"{KEY}\n")
     path.chmod(0o644)
-    found, key = read_served_key(asked)
+    found, key = read_served_key(questions)
     assert found["problem"] and found["problem"]["found"] == "mode 0644"
     assert key == ""
     path.chmod(0o600)
-    assert read_served_key(asked) == ({"problem": None}, KEY)
+    assert read_served_key(questions) == ({"problem": None}, KEY)
 
 
 # --- the box ----------------------------------------------------------------------------------------
@@ -278,12 +282,12 @@ def test_no_key_of_another_program_is_shown(tmp_path: Path) -> None:
 
 
 def test_whether_the_watchdog_runs_and_when_it_last_looked(tmp_path: Path) -> None:
-    asked = {**at(8000, tmp_path), "watchdog": "report"}
+    questions = at(8000, tmp_path, watchdog={"mode": "report"})
     folder = tmp_path / "watchdog"
 
     def look() -> Any:
         given: Any = {"parts": ["server"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
-        return read(asked, {**given, "firewall": False})["watchdog"]
+        return read(questions, {**given, "firewall": False})["watchdog"]
 
     assert look() == {"runs": False, "written": None}
     folder.mkdir()
@@ -298,14 +302,13 @@ def test_a_prometheus_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("drafthouse.operate.doctor.collect._LOOK_AGAIN_S", 0.0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        asked = wanted(
-            CPU_PROFILE, "local", port=8000, home=str(tmp_path),
-            monitoring={"enabled": True, "port": min(closed.getsockname()[1], 65531)},
-        )  # fmt: skip
+        questions = at(8000, tmp_path, monitoring={"enabled": True, "port": min(closed.getsockname()[1], 65531)})
         given: Any = {"parts": ["server"], "sys": "/sys", "proc": "/proc", "timeout_s": 5, "prove_container": False}
-        facts = read(asked, {**given, "firewall": False})
+        facts = read(questions, {**given, "firewall": False})
     assert facts["unread"] == {}
-    assert facts["monitoring"]["problem"]["found"].startswith(f"Prometheus at {asked['monitoring']['prometheus']}: ")
+    assert facts["monitoring"]["problem"]["found"].startswith(
+        f"Prometheus at {questions['monitoring']['prometheus']}: "
+    )
     assert facts["monitoring"]["problem"]["do"] == "read `make logs ONLY=prometheus`"
 
 
@@ -323,7 +326,7 @@ def test_knocking(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def weights(tmp_path: Path) -> Any:
+def weights(tmp_path: Path) -> Path:
     """Two verified files in a folder, with their note."""
     folder = tmp_path / "models" / "m"
     folder.mkdir(parents=True)
@@ -331,27 +334,24 @@ def weights(tmp_path: Path) -> Any:
         (folder / name).write_text(name)
     files = {path.name: verified(path, "00", None) for path in folder.iterdir()}
     write_note(folder, Note("m", "org/m", "main", "c0ffee", complete=True, files=files))
-    return {"id": "m", "path": str(folder)}
+    return folder
 
 
-def test_weights_as_they_were_verified_and_not(weights: Any) -> None:
-    def look() -> Any:
-        return read_weights([weights])["m"]
-
-    folder = Path(weights["path"])
-    assert look() == {
+def test_weights_as_they_were_verified_and_not(weights: Path) -> None:
+    folder = weights
+    assert read_weights(folder) == {
         "there": True, "link": "", "files": 2, "changed": [], "complete": True,
         "repo": "org/m", "asked": "main", "commit": "c0ffee",
     }  # fmt: skip
     accessed = (folder / "a.safetensors").stat().st_atime_ns
     with (folder / "a.safetensors").open("a") as stream:
         stream.write("x")
-    assert look()["changed"] == ["a.safetensors"]
+    assert read_weights(folder)["changed"] == ["a.safetensors"]
     (folder / "config.json").unlink()
-    assert look()["changed"] == ["a.safetensors", "config.json"]
+    assert read_weights(folder)["changed"] == ["a.safetensors", "config.json"]
     assert (folder / "a.safetensors").stat().st_atime_ns == accessed
     (folder.parent / "m.drafthouse.json").unlink()
-    assert look()["files"] == 0
+    assert read_weights(folder)["files"] == 0
 
 
 def test_a_whole_look_at_this_machine_changes_nothing(tmp_path: Path) -> None:
@@ -367,13 +367,13 @@ def test_a_whole_look_at_this_machine_changes_nothing(tmp_path: Path) -> None:
         "firewall": True,
     }
     with served(Engine()) as port:
-        asked = at(port, home)
-        facts = read(asked, given)
+        resolved = profile_at(port, home)
+        facts = read(asked(resolved), given)
     assert sorted(home.rglob("*")) == before
     assert facts["unread"] == {}
     assert json.loads(json.dumps(facts)) == facts
     facts["outside"] = {"doors": [], "why": "nobody"}
-    checks = {check.name: check for check in diagnose(asked, facts)}
+    checks = {check.name: check for check in diagnose(resolved, facts)}
     assert checks["disk"].status in (OK, "warn")
     assert checks["served"].status == FAIL
     assert checks["API key"].status == FAIL

@@ -146,6 +146,31 @@ def test_a_state_of_several_gpus_keeps_them_apart() -> None:
     assert flatten({"a": {"b": [1, 2], "c": []}}) == {"a.b": "1, 2"}
 
 
+def test_what_the_gpus_did_while_an_arm_answered_stands_beside_the_machine() -> None:
+    gpu: Any = {
+        "index": 3, "uuid": "GPU-3", "name": "H100", "samples": 30, "sm_clock_median_mhz": 1980.0,
+        "sm_clock_min_mhz": 900.0, "memory_clock_median_mhz": None, "temperature_max_c": 84.0, "power_median_w": 410.0,
+        "utilization_median_percent": 97.0, "memory_used_max_bytes": 10, "throttled_share": 0.4,
+        "reasons": {"power brake": 0.4}, "error": None,
+    }  # fmt: skip
+    cool = gpu | {
+        "samples": 10,
+        "sm_clock_median_mhz": 2000.0,
+        "sm_clock_min_mhz": 1990.0,
+        "throttled_share": 0.0,
+        "reasons": {},
+    }
+    spans = [{"round": 1, "group": "a", "gpus": [gpu]}, {"round": 2, "group": "a", "gpus": [cool]}]
+    machine: Any = {"before": {}, "after": {}, "groups": []}
+    rows = machine_table({"baseline": NOTHING | {"machine": machine, "gpus": spans}, "speculative": NOTHING})
+    shown = {row["what"]: moments(row["baseline"]) for row in rows}
+    assert shown["while measuring: GPU 3.sm_clock_median_mhz"] == "1,990"
+    assert shown["while measuring: GPU 3.sm_clock_min_mhz"] == "900"
+    assert shown["while measuring: GPU 3.samples"] == "40"
+    assert shown["while measuring: GPU 3.reasons.power brake"] == "0.300"
+    assert not any("memory_clock" in what or "error" in what for what in shown)
+
+
 def test_what_was_not_measured_follows_from_the_run() -> None:
     base, spec = make_pair(rounds=1)
     told = " ".join(build_report(base, spec, make_resolved(rounds=1))["not_measured"])

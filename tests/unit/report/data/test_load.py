@@ -6,7 +6,6 @@ import copy
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,6 +21,7 @@ from drafthouse.report.terminal import verdict_table
 from drafthouse.report.writer import render_html, render_markdown, to_json, write_report
 from tests.support.builders import make_pair, make_resolved
 from tests.support.report_builders import LEVELS, LIMITS, full_report_input, make_ladder, with_crossover
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
@@ -50,8 +50,7 @@ def row_of(load: Any, kind: str, level: int) -> Any:
 
 
 def run_report(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "report", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return called("report", *words)
 
 
 # --- the numbers ------------------------------------------------------------------------------------------

@@ -75,6 +75,11 @@ class ActionModule(FollowingAction):
         if done.get("rc"):
             found = str(done.get("stderr") or done.get("stdout")).strip()
             raise DrafthouseError(
-                Problem(found, "room and rights for the bundle on the box", "see to it, then run again")
+                Problem(
+                    "bundle-not-unpacked",
+                    found,
+                    "room and rights for the bundle on the box",
+                    "see to it, then run again",
+                )
             )
         return str(done.get("stdout")).strip()

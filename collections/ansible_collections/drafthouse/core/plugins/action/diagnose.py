@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.operate.doctor.check import FAIL, exit_code, summary
-from ..module_utils.operate.doctor.checks import diagnose
+from ..module_utils.operate.checks.finding import FAIL, exit_code, summary
+from ..module_utils.operate.checks.registry import diagnose
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.diagnose`: ``look`` is what `drafthouse.core.doctor` returned, ``outside`` who knocked.
+    """`drafthouse.core.diagnose`: ``resolved`` is the profile, ``look`` what `drafthouse.core.doctor` returned.
 
     ``outside``: {from, why, knocked}, the last what `drafthouse.core.reachable` returned. Nothing is asked here.
     """
 
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"look", "outside", "parts"})
+    _VALID_ARGS = frozenset({"resolved", "look", "outside", "parts"})
 
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the checks, what they come to, and the names of those that fail."""
@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         facts: DoctorFacts = look["facts"].copy()
         facts["outside"] = _outside(outside, facts.get("client", ""))
         try:
-            checks = diagnose(look["wants"], facts, self._task.args.get("parts") or [])
+            checks = diagnose(self._task.args["resolved"], facts, self._task.args.get("parts") or [])
         except DrafthouseError as error:
             return failure(error)
         return {
@@ -56,6 +56,7 @@ def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
     if knocked and "doors" not in knocked and not knocked.get("skipped"):
         said = str(knocked.get("msg") or "no answer").splitlines()[0]
         problem = {
+            "code": "no-outside-view",
             "found": f"{given['from']} could not knock: {said}",
             "needed": "another machine that can be asked",
             "do": "name another one: doctor_from, a host of the inventory or localhost",

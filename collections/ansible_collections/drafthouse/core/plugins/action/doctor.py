@@ -7,9 +7,9 @@ import time
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.operate.doctor.checks import check_parts
-from ..module_utils.operate.doctor.expected import wants
-from ..module_utils.operate.doctor.host import doors
+from ..module_utils.operate.checks.ports import doors
+from ..module_utils.operate.checks.registry import check_parts
+from ..module_utils.operate.doctor.expected import asked_of
 from ..module_utils.profiles.workspace import ROOT
 from ..module_utils.prompts.loader import load_suite
 from ..module_utils.tuning.prompt_split import SUITE
@@ -17,9 +17,9 @@ from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.doctor`: the module's arguments, and ``resolved`` in place of ``wants``.
+    """`drafthouse.core.doctor`: the module's arguments, and ``resolved`` in place of ``asked``.
 
-    Returns ``wants`` and ``facts`` for `drafthouse.core.diagnose`, and ``doors`` for `drafthouse.core.reachable`.
+    Returns ``facts`` for `drafthouse.core.diagnose`, and ``doors`` for `drafthouse.core.reachable`.
     """
 
     _supports_check_mode = True
@@ -31,12 +31,12 @@ class ActionModule(ActionBase):
         resolved = given.pop("resolved")
         try:
             check_parts(given.get("parts") or [])
-            asked = wants(resolved, load_suite(SUITE, ROOT / "benchmarks"))
+            asked = asked_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
         except DrafthouseError as error:
             return failure(error)
         began = time.time()
         answer = self._execute_module(
-            module_name="drafthouse.core.doctor", module_args={**given, "wants": asked}, task_vars=task_vars
+            module_name="drafthouse.core.doctor", module_args={**given, "asked": asked}, task_vars=task_vars
         )
         if answer.get("failed"):
             return dict(answer)
@@ -45,5 +45,5 @@ class ActionModule(ActionBase):
         if not local:
             facts["clock"] = {**facts["clock"], "controller": [began, time.time()]}
         address = "127.0.0.1" if local else str(self._connection.get_option("host") or self._play_context.remote_addr)
-        behind = doors(asked, [address, *facts.get("addresses", [])], resolved.get("rented"))
-        return {"changed": False, "wants": asked, "facts": facts, "doors": behind}
+        behind = doors(resolved, [address, *facts.get("addresses", [])], resolved.get("rented"))
+        return {"changed": False, "facts": facts, "doors": behind}

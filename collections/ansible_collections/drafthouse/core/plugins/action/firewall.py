@@ -66,6 +66,7 @@ class ActionModule(ActionBase):
         back = self._back_after(began, until=began + seconds + _BACK_WITHIN_S)
         end = f"it answers again since {back:.0f} s after the change" if back else "it does not answer yet"
         return Problem(
+            "firewall-would-lock-out",
             f"under the new rules no new SSH connection came through within {seconds:.0f} s ({why});"
             f" the box took them back by itself, {end}",
             "rules under which this controller can still reach the box",

@@ -24,6 +24,7 @@ class ActionModule(ActionBase):
         return failure(
             DrafthouseError(
                 Problem(
+                    "no-host",
                     "an inventory without hosts",
                     "at least one box to work on",
                     f"{rent}write it into the inventory's hosts.yml (an example stands there), or name another with -i",

@@ -10,19 +10,24 @@ from ansible.plugins.action import ActionBase
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.pins import Pins, image_of, pins_file, read_pins, remember
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import Answer, Arguments, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars, failure
 
 
 class ActionModule(ActionBase):
-    """`drafthouse.core.image`: ``name`` of the image. The variable `repin` takes what the tag is now, and pins that."""
+    """`drafthouse.core.image`: ``name`` of the image, and ``file`` for one that is loaded, which no pin is asked for.
+
+    The variable `repin` takes what the tag is now, and pins that.
+    """
 
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"name"})
+    _VALID_ARGS = frozenset({"name", "file"})
 
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Compare, pull what is missing, compare again, and write down what was pulled first."""
         super().run(tmp, task_vars)
         self._variables = task_vars or {}
+        if self._task.args.get("file"):
+            return self._asked(**self._task.args)
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
         try:
             pins = read_pins(pins_file(ROOT))
@@ -38,12 +43,8 @@ class ActionModule(ActionBase):
         if found.get("failed") or self._task.check_mode:
             return {**found, "changed": bool(pull)}
         if pull:
-            pulled = self._module(
-                "community.docker.docker_image_pull", {"name": pull, "pull": "always" if again else "not_present"}
-            )
-            if pulled.get("failed"):
-                return pulled
-            found = {**self._asked(**asked, pulled=pull), "changed": pulled.get("changed", True)}
+            before, found = found.get("id"), self._asked(**asked, pull=pull)
+            found["changed"] = before != found.get("id")
         # What names its digest itself needs no pin, and what no registry knows has none.
         if found.get("failed") or "@" in name or not found["digest"]:
             return found
@@ -56,8 +57,7 @@ class ActionModule(ActionBase):
             found["ansible_facts"] = {"drafthouse_profile": {**fact, "image_digest": found["digest"]}}
         return found
 
-    def _asked(self, **arguments: str) -> dict[str, Any]:
-        return self._module("drafthouse.core.image", arguments)
-
-    def _module(self, name: str, arguments: Arguments) -> dict[str, Any]:
-        return dict(self._execute_module(module_name=name, module_args=arguments, task_vars=self._variables))
+    def _asked(self, **arguments: Any) -> dict[str, Any]:
+        return dict(
+            self._execute_module(module_name="drafthouse.core.image", module_args=arguments, task_vars=self._variables)
+        )

@@ -52,7 +52,7 @@ def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
     """Make a `Pace` or `Limits` of what an inventory says. Raises DrafthouseError."""
     known = kind.__dataclass_fields__
     problems = [
-        Problem(f"'{name}'", f"one of: {', '.join(known)}", did_you_mean(name, known), where)
+        Problem("unknown-key", f"'{name}'", f"one of: {', '.join(known)}", did_you_mean(name, known), where)
         for name in given
         if name not in known
     ]
@@ -64,7 +64,7 @@ def _numbers(kind: Any, given: dict[str, Any], where: str) -> Any:
         try:
             values[name] = number(value)
         except (TypeError, ValueError):
-            problems.append(Problem(f"'{value}'", "a number", "correct it", f"{where}.{name}"))
+            problems.append(Problem("wrong-type", f"'{value}'", "a number", "correct it", f"{where}.{name}"))
     if problems:
         raise DrafthouseError(problems)
     return kind(**values)

@@ -9,7 +9,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.host.box_types import BoxFacts
-from ..module_utils.operate.preflight import gpu_problems, preflight_problems
+from ..module_utils.operate.checks.registry import preflight_problems
 from ..module_utils.profiles.resolved_types import RemoteCode
 from ..plugin_utils.words import Answer, TaskVars, failure
 
@@ -38,8 +38,5 @@ class ActionModule(ActionBase):
         resolved = self._task.args["resolved"]
         box: BoxFacts = resolved["box"]
         tell_remote_code(resolved["remote_code"], box["hostname"])
-        if self._task.args.get("after_host"):
-            problems = gpu_problems(resolved["hardware"], box)
-        else:
-            problems = preflight_problems(resolved, box)
+        problems = preflight_problems(resolved, box, prepared=bool(self._task.args.get("after_host")))
         return failure(DrafthouseError(problems)) if problems else {"changed": False}

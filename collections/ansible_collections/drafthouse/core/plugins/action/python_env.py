@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..module_utils.host.env_recipe import EnvRecipe
 from ..plugin_utils.following import FollowingAction
+from ..plugin_utils.words import Answer, Arguments, TaskVars
+
+if TYPE_CHECKING:
+    from ..module_utils.host.box_types import BoxFacts
 
 
 class ActionModule(FollowingAction):
-    """`drafthouse.core.python_env`."""
+    """`drafthouse.core.python_env`; what the box's facts say is made already costs no question."""
 
     module = "drafthouse.core.python_env"
     looks_first = True
+
+    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+        """Make it, or tell that it is as it should be."""
+        box = (task_vars or {}).get("drafthouse_box")
+        return {"changed": False} if box and _is_made(self._task.args, box) else super().run(tmp, task_vars)
+
+
+def _is_made(given: Arguments, box: BoxFacts) -> bool:
+    """Tell whether it is there by the facts; what stands for a part of the box's image is always looked at."""
+    stamp = box.get("environments", {}).get(given["path"])
+    if not stamp or given.get("python") or "image_python" in stamp:
+        return False
+    same_python = box["python"].rpartition(".")[0] == stamp["python"]
+    return same_python and EnvRecipe.of(given).sha256(stamp["python"]) == stamp["sha256"]

@@ -19,6 +19,7 @@ from ..module_utils.addons import monitoring
 from ..module_utils.addons.gateway import script_of
 from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
+from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.procfs import clocks
@@ -81,11 +82,12 @@ class ActionModule(ActionBase):
             served["same"] = served["identity"] == identity(resolved)
         key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
         home = resolved["site"]["home"]
-        rented = box["box"]["first_process"] if resolved["site"]["box_kind"] == "rental" and not local else None
+        rented = box["box"]["first_process"] if not resolved["site"]["manage_host"] and not local else None
         deadline = deadline or (rented or {}).get("deadline")
         run = {
             "key": key,
             "result_dir": f"{home}/results/{resolved['profile']}/{key}",
+            "archive": archive()[0],
             "suites_file": suites_file(home, resolved["suites"]),
             "overrides": self._overrides(variables),
             "rented": rented,
@@ -110,7 +112,11 @@ class ActionModule(ActionBase):
         if not name:
             raise DrafthouseError(
                 Problem(
-                    "no profile", "the name of one", "add -e profile=NAME (make profiles shows them all)", "profile"
+                    "missing-option",
+                    "no profile",
+                    "the name of one",
+                    "add -e profile=NAME (make profiles shows them all)",
+                    "profile",
                 )
             )
         site = site_from(variables)
@@ -127,7 +133,7 @@ class ActionModule(ActionBase):
                 "correct it",
                 "overrides",
             )
-            raise DrafthouseError(Problem(*problem))
+            raise DrafthouseError(Problem("wrong-type", *problem))
         overrides = dict(given)
         if variables.get("engine_version"):
             overrides["engine_version"] = str(variables["engine_version"])
@@ -140,6 +146,7 @@ class ActionModule(ActionBase):
             monitoring.script_of(site["home"]),
             f"{site['home']}/watchdog/serve.sh",
             resolved["engine"]["home"],
+            resolved["key_file"],
         ]
         arguments = {
             "paths": [site["home"], site["models_dir"]],
@@ -149,6 +156,8 @@ class ActionModule(ActionBase):
                 for item in resolved["weights"]
                 if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
             ],
+            "files": [f"{site['home']}/served/start.sh", *_programs(resolved)],
+            "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), resolved["engine"]["home"]],
             "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
@@ -158,6 +167,13 @@ class ActionModule(ActionBase):
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
         )
         return result
+
+
+def _programs(resolved: ResolvedProfile) -> list[str]:
+    """Return the paths of the programs that lie beside the engine."""
+    install = resolved["engine"]["install"]
+    names = [install.get("launcher"), *(install.get("tools") or [])] if install else []
+    return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
 def _with_gpus(site: Site, box: BoxFacts) -> Site:
@@ -171,7 +187,7 @@ def _deadline(variables: TaskVars) -> int | None:
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
         found, needed = short(repr(given)), "seconds since 1970"
-        raise DrafthouseError(Problem(found, needed, "correct it, or remove it", "drafthouse_deadline"))
+        raise DrafthouseError(Problem("wrong-type", found, needed, "correct it, or remove it", "drafthouse_deadline"))
     return int(given) if given else None
 
 

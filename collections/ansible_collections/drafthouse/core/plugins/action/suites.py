@@ -28,7 +28,9 @@ class ActionModule(ActionBase):
             suites = resolved_profile(resolved["profile"], site, resolved["overrides"])["suites"]
             if suites_file(site["home"], suites) != path:
                 found, needed = "other prompts than when this run began", "the same prompts during a run"
-                raise DrafthouseError(Problem(found, needed, "run it again, and edit suites between runs", path))
+                raise DrafthouseError(
+                    Problem("prompts-changed", found, needed, "run it again, and edit suites between runs", path)
+                )
         except DrafthouseError as error:
             return failure(error)
         entries = [

@@ -23,6 +23,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_env
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.plain_text import printable, printable_lines
-from ..module_utils.operate.doctor.check import FAIL, FILE, WARN, Check, fail, of_problem, report
+from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
 
 _EVERY_S = 7.0
 # Their actions show the module's own progress (plugin_utils/following.py).
@@ -64,7 +65,7 @@ class CallbackModule(CallbackBase):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True)
         self._verdicts: list[str] = []
-        self._checks: dict[str, list[Check]] = {}
+        self._checks: dict[str, list[Finding]] = {}
         self._lost: dict[str, tuple[dict[str, Any], str]] = {}
         self._ticker: _Ticker | None = None
 
@@ -92,14 +93,14 @@ class CallbackModule(CallbackBase):
         self._keep_verdict(result)
         if not ignore_errors:
             self._keep_lost(result)
-            self._keep_fault(result, "before the doctor")
+            self._keep_fault(result, "before-doctor", "before the doctor")
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep a box that is out of reach for the end."""
         if result._task.ignore_unreachable:
             return  # what was asked of another machine, in the box's name
         self._keep_lost(result)
-        self._keep_fault(result, "reachable")
+        self._keep_fault(result, "reachable", "reachable")
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         """Print the problems of one item of a loop likewise."""
@@ -112,7 +113,7 @@ class CallbackModule(CallbackBase):
             host = result._host.get_name()
             self._display.display("\n" + "\n".join(f"{host}: {printable(line)}" for line in interim.splitlines()))
         if "drafthouse_doctor" in result._result:
-            self._checks[result._host.get_name()] = [Check(**one) for one in result._result["drafthouse_doctor"]]
+            self._checks[result._host.get_name()] = [Finding(**one) for one in result._result["drafthouse_doctor"]]
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """End the run with every box's verdict, and with what the doctor says of it."""
@@ -132,24 +133,25 @@ class CallbackModule(CallbackBase):
             why = f"lost in '{result._task.get_name().strip()}'" + (f" ({said[0][:160]})" if said else "")
             self._lost.setdefault(result._host.get_name(), (dict(variables), why))
 
-    def _keep_fault(self, result: Any, name: str) -> None:
+    def _keep_fault(self, result: Any, check: str, name: str) -> None:
         """Keep what kept the doctor from a box, where a run is for the doctor alone."""
         host, said = result._host.get_name(), result._result
         if FILE not in os.environ or host in self._checks:
             return
         found = (str(said.get("msg") or "").strip() or "no reason").splitlines()[0]
         do = "see that the box runs, and that address, port and user in the inventory are right; then run again"
-        self._checks[host] = [of_problem(name, one) for one in said.get("problems") or []] or [
-            fail(name, found, "a box that the doctor can look at", do)
-        ]
+        faults = [of_problem(one) for one in said.get("problems") or []]
+        faults = faults or [fail(found, "a box that the doctor can look at", do)]
+        self._checks[host] = [replace(one, id=check, name=name) for one in faults]
 
     def _say_checks(self) -> None:
         """Say what the doctor found; a file that asks for it gets all of it."""
         for host, checks in self._checks.items():
-            head, *lines = report(host, checks)
-            self._display.display(f"\n{head}")
+            *lines, total = report(host, checks)
+            self._display.display("")
             for line, check in zip(lines, checks, strict=True):
                 self._display.display(line, color={FAIL: "red", WARN: "yellow"}.get(check.status))
+            self._display.display(total)
         if FILE in os.environ:
             found = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
             Path(os.environ[FILE]).write_text(json.dumps({"checks": found}), "utf-8")
@@ -159,7 +161,7 @@ class CallbackModule(CallbackBase):
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:
             self._display.display("")
-            for word in ("where", "found", "needed", "do"):
+            for word in ("where", "found", "needed", "do", "code"):
                 if problem.get(word):
                     self._display.display(f"{word}: {printable_lines(str(problem[word]))}", color="red")
 

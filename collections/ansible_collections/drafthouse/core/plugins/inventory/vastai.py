@@ -238,7 +238,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         kept = self._kept(path) if keeps and cache else {}
         if kept.get("stamp") == stamp and clients:
             for told in kept["billing"]:
-                self._warn(Problem(**told))
+                self._warn(Problem.of(told))
             return kept["hosts"]
         known_hosts = str(folder / "known_hosts") if folder else ""
         env = {account["name"]: account["key_env"] for account in accounts}

@@ -19,6 +19,8 @@ options:
     type: list
     elements: str
     default: []
+  files: {description: Small files of which mode and hash are told., type: list, elements: str, default: []}
+  environments: {description: Environments of which the stamp is told., type: list, elements: str, default: []}
   hub:
     description: Weights of the hub (path, repo, commit) of which is told how much its client's cache gives by a link.
     type: list
@@ -45,10 +47,13 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import digests
 from ..module_utils.core.redact import redactor
 from ..module_utils.host.box_facts import read_box
 from ..module_utils.host.box_types import ServedNow
+from ..module_utils.host.env_stamp import read_stamp, starts
 from ..module_utils.operate.support_facts import redactor_of
+from ..module_utils.serving.old_programs import programs
 from ..module_utils.serving.releases import current, read_release
 from ..module_utils.serving.restore import drift
 from ..module_utils.weights.hub_habits import client_cache
@@ -62,6 +67,8 @@ def main() -> None:
             "present": {"type": "list", "elements": "str", "default": []},
             "gpus": {"type": "list", "elements": "str", "default": []},
             "hub": {"type": "list", "elements": "dict", "default": []},
+            "files": {"type": "list", "elements": "str", "default": []},
+            "environments": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
             "home": {"type": "path"},
@@ -76,6 +83,11 @@ def main() -> None:
     cache = client_cache()
     sizes = {one["path"]: cache.linked_bytes(one["repo"], one["commit"], Path(one["path"])) for one in given["hub"]}
     box["cached"] = {path: size for path, size in sizes.items() if size}
+    box["environments"] = {
+        path: stamp for path in given["environments"] if (stamp := read_stamp(Path(path))) and starts(Path(path))
+    }
+    box["programs"] = programs(Path(home)) if home else []
+    box["digests"] = digests(given["files"])
     box["served"] = _served(home)
     module.exit_json(changed=False, box=box)
 

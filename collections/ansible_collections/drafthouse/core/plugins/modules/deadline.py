@@ -191,7 +191,11 @@ def _written(file: Path, text: str, mode: int = 0o600) -> None:
     except OSError as error:
         raise DrafthouseError(
             Problem(
-                error.strerror or str(error), "a folder for the watch over the deadline", "connect as root", str(file)
+                "file-unwritable",
+                error.strerror or str(error),
+                "a folder for the watch over the deadline",
+                "connect as root",
+                str(file),
             )
         ) from error
 

@@ -35,7 +35,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.progress import Progress
-from ..module_utils.host.docker.derived_image import build, is_there, listed, remove_all
+from ..module_utils.host.docker.derived_image import listed, remove_all
+from ..module_utils.host.docker.image_digest import on_box
+from ..module_utils.host.docker.images import build
 
 
 def main() -> None:
@@ -56,12 +58,10 @@ def main() -> None:
             module.exit_json(changed=bool(listed()), removed=listed(), kept=[])
         removed, kept = remove_all()
         module.exit_json(changed=bool(removed), removed=removed, kept=kept)
-    if is_there(given["name"]):
-        module.exit_json(changed=False)
-    if module.check_mode:
-        module.exit_json(changed=True)
     tell = Progress(given["progress_file"])
     try:
+        if (there := on_box(given["name"]) is not None) or module.check_mode:
+            module.exit_json(changed=not there)
         build(given["name"], given["containerfile"], lambda line: tell({"text": f"building the image: {line[:120]}"}))
     except DrafthouseError as error:
         module.fail_json(**error.result)

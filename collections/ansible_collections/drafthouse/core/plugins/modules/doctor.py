@@ -14,7 +14,7 @@ description:
 attributes:
   check_mode: {support: full, description: It changes nothing at any time.}
 options:
-  wants: {description: What shall hold on this box; the action of the same name makes it., type: dict, required: true}
+  asked: {description: What is asked for the profile; the action of the same name makes it., type: dict, required: true}
   parts:
     description: What to read - gpu, runtime, weights, box, server, outside. Empty reads all.
     type: list
@@ -48,7 +48,7 @@ def main() -> None:
     """Answer Ansible."""
     module = AnsibleModule(
         argument_spec={
-            "wants": {"type": "dict", "required": True},
+            "asked": {"type": "dict", "required": True},
             "parts": {"type": "list", "elements": "str", "default": []},
             "sys": {"type": "path", "default": "/sys"},
             "proc": {"type": "path", "default": "/proc"},
@@ -58,7 +58,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, facts=read(module.params["wants"], module.params))
+    module.exit_json(changed=False, facts=read(module.params["asked"], module.params))
 
 
 if __name__ == "__main__":

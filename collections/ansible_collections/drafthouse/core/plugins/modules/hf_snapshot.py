@@ -167,6 +167,7 @@ def _token(file: str | None) -> str | None:
         if path.stat().st_mode & 0o077:
             raise DrafthouseError(
                 Problem(
+                    "api-key-exposed",
                     "a token that others may read",
                     "a file that its owner alone may read",
                     f"chmod 600 {file}",

@@ -1,25 +1,29 @@
 #!/usr/bin/python
-"""See that an image of containers is the one that its tag was at the first pull."""
+"""Have an image of containers, the one that its tag was at the first pull."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image
-short_description: See that an image is the one that its tag was at the first pull
+short_description: Have an image, the one that its tag was at the first pull
 description:
-  - Compares the image on the box, or its tag in the registry, with the digest that was pinned; pulls nothing itself.
-  - The action of the same name knows what was pinned, pulls what is missing, and writes down what was pulled.
+  - Compares the image on the box, or its tag in the registry, with the digest that was pinned.
+  - The action of the same name knows what was pinned, has what is missing pulled, and writes down what was pulled.
+  - Runs with the Python of the box's own environment, which has Docker's SDK.
 attributes:
-  check_mode: {support: full, description: Compares as well.}
+  check_mode: {support: full, description: Compares as well; pulls and loads nothing.}
 options:
   name: {description: "The image: name:tag, or with @digest.", type: str, required: true}
   digest: {description: The digest that the tag was pinned with; an empty text at first use., type: str, default: ""}
   id: {description: "The image's own id then, for one that was loaded from a file.", type: str, default: ""}
-  pulled: {description: By which name it was pulled; it gets its tag., type: str, default: ""}
+  pull: {description: What to pull first; it gets the image's tag., type: str, default: ""}
+  file:
+    description: A tar to load the image from where the box lacks it. No registry is asked, and nothing compared.
+    type: path
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Fetch the engine's image
+- name: Ensure the engine's image is there
   drafthouse.core.image:
     name: "{{ drafthouse_profile.engine.image }}"
 """
@@ -31,10 +35,13 @@ pull: {description: What to pull where the box lacks it., returned: success, typ
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
 
+from pathlib import Path
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.host.docker.image_digest import check, name_it
+from ..module_utils.host.docker.image_digest import check, name_it, on_box
+from ..module_utils.host.docker.images import load, pull
 
 
 def main() -> None:
@@ -44,14 +51,22 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "digest": {"type": "str", "default": ""},
             "id": {"type": "str", "default": ""},
-            "pulled": {"type": "str", "default": ""},
+            "pull": {"type": "str", "default": ""},
+            "file": {"type": "path"},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
-        if given["pulled"] not in ("", given["name"]) and not module.check_mode:
-            name_it(given["pulled"], given["name"])
+        if given["file"]:
+            there = on_box(given["name"]) is not None
+            if not there and not module.check_mode:
+                load(Path(given["file"]))
+            module.exit_json(changed=not there)
+        if given["pull"] and not module.check_mode:
+            pull(given["pull"])
+            if given["pull"] != given["name"]:
+                name_it(given["pull"], given["name"])
         found = check(given["name"], given["digest"], given["id"])
     except DrafthouseError as error:
         module.fail_json(**error.result)

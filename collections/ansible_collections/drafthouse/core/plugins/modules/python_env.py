@@ -91,8 +91,6 @@ seconds: {description: Wall-clock time of making it., returned: success, type: f
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
 
-import sys
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
@@ -132,20 +130,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    recipe = EnvRecipe(
-        path=wanted["path"],
-        packages=wanted["packages"],
-        no_deps_packages=wanted["no_deps_packages"],
-        python=wanted["python"] or sys.executable,
-        torch_backend=wanted["torch_backend"],
-        metadata_stub=wanted["metadata_stub"],
-        extra_index_url=wanted["extra_index_url"],
-        prerelease=wanted["prerelease"],
-        unpinned=wanted["unpinned"],
-        source_packages=wanted["source_packages"],
-        build_packages=wanted["build_packages"],
-        hashes=wanted["hashes"],
-    )
+    recipe = EnvRecipe.of(wanted)
     tell = Progress(wanted["progress_file"])
     try:
         done = ensure_env(

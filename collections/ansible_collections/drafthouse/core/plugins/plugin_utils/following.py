@@ -29,11 +29,13 @@ _PATIENCE_S, _RECONNECT_EVERY_S = 120.0, 2.0
 _TRY_S = 30.0  # what one attempt takes at most; more was no waiting
 _LAST_WORDS = 400  # characters of what a job without a result left on its stderr
 _LOST = Problem(
+    "step-lost",
     "a long step that ended on the box without a result",
     "its process alive until it is done",
     "see whether the box was restarted or ran out of memory (dmesg), then run again: it goes on with what is there",
 )
 _BROKE = Problem(
+    "task-failed",
     "a long step broke off on the box",
     "a step that ends well",
     "mend what it names (a full disk, a right that is missing), then run again: it goes on with what is there",

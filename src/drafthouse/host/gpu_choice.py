@@ -1,0 +1,33 @@
+"""Which of a box's GPUs are ours: `drafthouse_gpus`, or else CUDA_VISIBLE_DEVICES. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .box_types import GpuChoice
+
+
+def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
+    """Return the indices of the GPUs that are ours, in the order of the choice; without one all, and None.
+
+    ``uuids`` are those of the driver's GPUs, by index; ``asked`` are words of `drafthouse_gpus`.
+    """
+    by, variable = "drafthouse_gpus", os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not asked and variable is not None:
+        by, asked = "CUDA_VISIBLE_DEVICES", [word.strip() for word in variable.split(",")]
+    # Parts of a GPU are not listed here: such a choice is left to the engine, which finds it as it is.
+    if not asked or any(word.startswith("MIG-") for word in asked):
+        return list(uuids), None
+    chosen: dict[int, str] = {}
+    wrong = []
+    for word in asked:
+        full = word.startswith("GPU-")  # CUDA takes the beginning of one, too
+        found = [index for index, uuid in uuids.items() if (uuid.startswith(word) if full else str(index) == word)]
+        if len(found) == 1 and found[0] not in chosen:
+            chosen[found[0]] = uuids[found[0]] if full else word
+        else:
+            wrong.append(word)
+    return list(chosen), {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(uuids)}

@@ -1,0 +1,82 @@
+"""What nvidia-smi tells: its one reader, for what runs before our own environment is there.
+
+Standard library only, Python 3.10: it runs on a bare box.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import TypedDict
+
+# Without persistence mode it wakes every GPU first: on a box with many of them that takes tens of seconds.
+_TIMEOUT_S = 60.0
+_MOST_LETTERS = 4000
+
+
+class SmiAnswer(TypedDict):
+    """How nvidia-smi ended and what it wrote; ``status`` is None where there is no such program."""
+
+    status: int | None
+    output: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Smi:
+    """What `nvidia-smi` said: the version where it works, else why it does not."""
+
+    version: str = ""
+    mismatch: bool = False
+    library: str = ""
+    text: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the driver answers and shows a GPU."""
+        return bool(self.version)
+
+
+def query(*fields: str) -> SmiAnswer:
+    """Return its answer to ``--query-gpu``: a line a GPU, without units. One unknown field fails the whole query."""
+    argv = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except OSError:
+        return {"status": None, "output": "", "error": ""}
+    except subprocess.TimeoutExpired:
+        return {"status": 124, "output": "", "error": f"nvidia-smi did not answer within {_TIMEOUT_S:.0f} s"}
+    return {"status": done.returncode, "output": done.stdout[:_MOST_LETTERS], "error": done.stderr[:_MOST_LETTERS]}
+
+
+def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
+    """Return the values of each GPU by field, in the driver's order; {} for a line of another form, [] on failure."""
+    if answer["status"] != 0:
+        return []
+    lines = ([part.strip() for part in line.split(",")] for line in answer["output"].splitlines())
+    return [dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {} for values in lines]
+
+
+def read_smi(answer: SmiAnswer) -> Smi:
+    """Read the answer to a query whose last field is ``driver_version``; names of GPUs may hold commas.
+
+    A failing nvidia-smi writes its reason to its standard output.
+    """
+    text = f"{answer['output']}\n{answer['error']}".strip()
+    if answer["status"] == 0:
+        for line in answer["output"].splitlines():
+            version = line.rpartition(",")[2].strip()
+            if re.fullmatch(r"\d+(\.\d+)+", version):
+                return Smi(version=version, text=text)
+    library = re.search(r"NVML library version: ([\d.]+)", text)
+    return Smi(
+        mismatch="version mismatch" in text.lower(),
+        library=library[1] if library else "",
+        text=" ".join(text.split())[:200],
+    )
+
+
+def listed(text: str) -> list[str]:
+    """Return the GPUs in the output of ``nvidia-smi -L``, a UUID each; '' where it tells none."""
+    return re.findall(r"^GPU \d+: (?:.*\(UUID: (GPU-[^)\s]+)\))?", text, re.MULTILINE)

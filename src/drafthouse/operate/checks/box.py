@@ -1,0 +1,176 @@
+"""The checks of the box itself: system, Python, memory, disk, clock, and a rented one's deadline. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.format import count
+from ...profiles.memory_fit import GB, MIB
+from ...profiles.rental_spec import ROOM_FOR_THE_REST
+from .conditions import manages_host
+from .finding import Finding, fail, not_here, ok, warn
+
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts
+
+_OLDEST_PYTHON = (3, 10)
+# Free space: an engine writes logs, caches and results all the time. Below the first it fails soon.
+_DISK_FAILS, _DISK_WARNS = 1 * GB, 5 * GB
+# Of the room for the rest, what is still wanted once the engine's folder is there (one that is half-made is removed
+# first): compiled parts, logs, results. A rented disk is as large as the plan: a second run finds no more than that.
+_ROOM_BESIDE_THE_ENGINE = {"cpu": _DISK_FAILS, "gpu": _DISK_WARNS}
+_DISK_DO = {
+    True: "free some space, or set drafthouse_models_dir to a larger disk",
+    False: "free some space, set drafthouse_models_dir to a larger volume, or rent again with more disk: that of a"
+    " container is fixed when it is rented (make rent computes it from the plan)",
+}
+# Beyond the first logs do not fit together; beyond the second certificates and tokens are refused.
+_CLOCK_WARNS_S, _CLOCK_FAILS_S = 5.0, 300.0
+
+
+def system(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether engines are built for such a machine."""
+    box = facts["box"]
+    if (box["system"], box["machine"]) == ("Linux", "x86_64"):
+        return None
+    return fail(f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box")
+
+
+def python_version(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether the box's own Python runs our programs."""
+    box = facts["box"]
+    if tuple(int(part) for part in box["python"].split(".")[:2]) >= _OLDEST_PYTHON:
+        return None
+    return fail(
+        f"Python {box['python']} ({box['python_executable']})",
+        "Python 3.10 or newer on the box",
+        "set ansible_python_interpreter to a newer one",
+    )
+
+
+def python_venv(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether virtual environments can be made, or what makes them be installed."""
+    box = facts["box"]
+    if box["can_make_environments"] or manages_host(resolved, box):
+        return None
+    return fail(
+        f"{box['python_executable']} without ensurepip",
+        "a Python that can make virtual environments",
+        "apt-get install python3-venv on the box",
+    )
+
+
+def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether the arms of a step fit into the memory of a box without a GPU."""
+    box = facts["box"]
+    fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
+    needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])
+    # What our own servers hold at this moment is given back before the next start.
+    held = max(fits.values()) if any(port and port["ours"] for port in box["ports"].values()) else 0
+    if box["memory_available"] + held >= needed:
+        return None
+    return fail(
+        f"{box['memory_available'] / MIB:,.0f} MiB of memory available",
+        f"{needed / MIB:,.0f} MiB for {' and '.join(fits)} ({resolved['experiment']['schedule']})",
+        "end other programs, or shorten the context (make plan shows what takes the memory)",
+    )
+
+
+def shared_memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether /dev/shm is large enough in what somebody else has started; our containers get the box's own."""
+    needed, found = resolved.get("shared_memory", 0), facts["box"].get("shared_memory")
+    if not needed or (found is not None and found >= needed):
+        return None
+    return fail(
+        "no /dev/shm" if found is None else f"{found / MIB:,.0f} MiB in /dev/shm",
+        f"{needed / MIB:,.0f} MiB: the processes of {resolved['engine']['name']}'s several GPUs talk through it",
+        "rent a larger share of the machine's GPUs (vast.ai gives /dev/shm by that share), start the container with"
+        " --shm-size=1g or --ipc=host where that is yours, or choose a profile for one GPU",
+    )
+
+
+def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """Return the folders of ours that this user cannot write to."""
+    return [
+        fail(
+            f"{path} cannot be written by this user",
+            "a folder of ours to write to",
+            "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
+        )
+        for path, can in facts["box"]["writable"].items()
+        if not can
+    ]
+
+
+def room_for_a_run(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether what is not there yet fits on the disk: weights, environments, results."""
+    site, box = resolved["site"], facts["box"]
+    present, cached = box.get("present", ()), box.get("cached", {})
+    # Of weights in the hub's cache a file can be damaged; then the download itself says that the disk is full.
+    missing = sum(
+        max(0, item["bytes"] - cached.get(item["path"], 0))
+        for item in resolved["weights"]
+        if item["path"] not in present
+    )
+    rest = _ROOM_BESIDE_THE_ENGINE if resolved["engine"]["home"] in present else ROOM_FOR_THE_REST
+    needed = missing + rest[resolved["hardware"]["kind"]]
+    free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])
+    if free >= needed:
+        return None
+    return fail(
+        f"{free / GB:.1f} GB free at {site['models_dir']}",
+        f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
+        _DISK_DO[site["manage_host"]],
+    )
+
+
+def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether there is room for what an engine writes while it serves."""
+    needed, places = f"{_DISK_WARNS / GB:.0f} GB free for logs, caches and results", facts["disk"]
+    shown = ", ".join(f"{place['free'] / GB:.1f} GB free at {path}" for path, place in sorted(places.items()))
+    free = min(place["free"] for place in places.values())
+    do = "free some space: make prune lists weights that no profile uses, docker image prune what no container needs"
+    if min(place["inodes"] for place in places.values()) <= 0:
+        return fail(f"{shown}; no inode is left", needed, do)
+    if free < _DISK_WARNS:
+        return (fail if free < _DISK_FAILS else warn)(shown, needed, do)
+    return ok(shown, needed)
+
+
+def clock(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether the box's clock agrees with this machine's, or where they are one, whether it is synchronised."""
+    here, needed = facts["clock"], f"within {_CLOCK_WARNS_S:.0f} s of this machine's"
+    do = "switch time synchronisation on (timedatectl set-ntp true), or mend the slower of the two clocks"
+    if here["controller"] is None:
+        if here["synchronised"] is None:
+            return not_here("no other clock to compare with")
+        if here["synchronised"]:
+            return ok("synchronised")
+        return warn("not synchronised, says systemd", "a clock that is synchronised", do)
+    before, after = here["controller"]
+    # The box looked at its clock at some moment between the two.
+    off = max(0.0, before - here["time"], here["time"] - after)
+    if off <= _CLOCK_WARNS_S:
+        return ok("as this machine's", needed)
+    ahead = "behind" if here["time"] < before else "ahead"
+    return (fail if off > _CLOCK_FAILS_S else warn)(f"{off:,.0f} s {ahead} of this machine's", needed, do)
+
+
+def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether somebody watches over a rented box's deadline; nothing where it has none."""
+    found, needed = facts.get("deadline"), "a watch that ends this box when its time is over"
+    if not found:
+        return None
+    left_s = found["left_s"]
+    if left_s is not None and left_s <= 0:
+        said = "; ".join(found["last"]) or "nothing was written down"
+        late = f"{-left_s / 60:.0f} min past, and this box is still here ({said})"
+        return fail(late, "a box that is destroyed by now", "make destroy: it is billed")
+    if not found["watched"]:
+        return fail("nobody watches over it", needed, "run site.yml --tags host")
+    return ok("the watch has not counted yet" if left_s is None else f"this box ends itself in {_time(left_s)}", needed)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else count(int(seconds // 60), "minute")

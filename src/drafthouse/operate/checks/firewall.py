@@ -1,0 +1,68 @@
+"""The check of the firewall: our chains as the role confirmed them, first in their parents, both IP families. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...host.firewall import rules
+from ..doctor.expected import monitoring_of
+from .finding import Finding, fail, not_here, ok
+
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts, FamilyFacts, FirewallFacts
+
+
+def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return what differs from the rules that the role confirmed."""
+    found = facts["firewall"]
+    needed = "our chains as they were confirmed, first in INPUT and DOCKER-USER, both IP families"
+    if found["not_here"]:
+        return not_here(found["not_here"])
+    faults = _faults(resolved, found)
+    if faults:
+        return fail("; ".join(faults), needed, "run site.yml --tags host, which puts them back and proves them")
+    return ok(f"{sum(len(one['kept']) for one in found['families'].values())} rules in force, as confirmed", needed)
+
+
+def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
+    faults = []
+    guarded = {resolved["site"]["port"], *([resolved["gateway"]["port"]] if resolved["gateway"] else [])}
+    guarded |= set(monitoring_of(resolved)["open_ports"])
+    for family, one in sorted(found["families"].items()):
+        if one["error"]:
+            faults.append(f"IPv{family}: {one['error']}")
+        elif not one["kept"]:
+            faults.append(f"IPv{family}: no rules of ours were ever confirmed")
+        elif not rules.in_place(rules.ours(one["saved"]), one["kept"]):
+            faults.append(f"IPv{family}: {_difference(one)}")
+        else:
+            open_ports = sorted(guarded - _guarded(one["kept"]))
+            faults += [f"IPv{family}: port {port} is not guarded" for port in open_ports]
+    if found["pending"]:
+        faults.append("rules are on trial, and nobody confirmed them yet")
+    if not found["enabled"]:
+        faults.append("the units that put them back at the next boot are not enabled")
+    return faults
+
+
+def _difference(one: FamilyFacts) -> str:
+    ours = rules.ours(one["saved"])
+    present = [line for lines in ours.rules.values() for line in lines]
+    missing = len([line for line in one["kept"] if line not in present])
+    more = len([line for line in present if line not in one["kept"]])
+    if missing or more:
+        return f"{missing} of {len(one['kept'])} rules missing, {more} that are not ours in our chains"
+    jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in ours.jumps)
+    return f"our chains are not asked first ({jumps or 'nothing jumps to them'})"
+
+
+def _guarded(lines: Sequence[str]) -> set[int]:
+    """Return the ports for which our INPUT chain ends in DROP."""
+    found = set()
+    for rule in lines:
+        words = rule.split()
+        if words[:2] == ["-A", rules.INPUT] and words[-1] == "DROP" and "--dport" in words:
+            found.add(int(words[words.index("--dport") + 1]))
+    return found

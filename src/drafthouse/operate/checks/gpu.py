@@ -1,0 +1,154 @@
+"""The checks of GPU and driver: those that the profile needs, and what keeps them from working. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...core.format import count, listing
+from ...core.versions import number
+from ...host.driver.packages import held, to_hold
+from ...host.driver.plan import branch_of
+from ...host.nvidia_smi import Smi, read_smi
+from ...profiles.rental_spec import MEMORY_TOLERANCE
+from .conditions import has_gpu, manages_host
+from .finding import Finding, fail, not_here, ok, warn
+
+if TYPE_CHECKING:
+    from ...host.box_types import BoxFacts
+    from ...host.driver.facts import DriverFacts
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts
+
+
+# The oldest branch on which libraries of a CUDA generation run (docs.nvidia.com/deploy/cuda-compatibility, "minor
+# version compatibility").
+_OLDEST_BRANCH = {"11": 450, "12": 525, "13": 580}
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_DRIVER_DO = (
+    "run site.yml --tags host, which installs a workstation's driver; a rental's cannot be changed: rent another"
+)
+_OTHER_PROFILE = "choose a profile for this GPU: make profiles"
+
+
+def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return what `gpu` does; nothing where the host phase installs the driver first, and the GPU is asked for then."""
+    box, choice = facts["box"], facts["box"].get("gpu_choice")
+    answers = bool(box["gpus"] or (choice and choice["listed"]))
+    comes = manages_host(resolved, box) and not resolved.get("rented_vm")
+    return None if comes and box["nvidia_pci_devices"] and not answers else gpu(resolved, facts)
+
+
+def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether the GPUs of the profile are there, among those that were chosen where some were."""
+    hardware, box = resolved["hardware"], facts["box"]
+    if not has_gpu(resolved):
+        return None
+    choice = box.get("gpu_choice")
+    if choice and choice["wrong"] and choice["listed"]:
+        return fail(
+            f"{choice['by']} names {', '.join(map(repr, choice['wrong']))}, and the box has GPU"
+            f" {', '.join(map(str, choice['listed']))}",
+            "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
+            "correct drafthouse_gpus in the inventory, which goes before CUDA_VISIBLE_DEVICES of the box",
+        )
+    needed = f"{hardware['devices']} x {hardware['name']}"
+    if not box["gpus"]:
+        return _no_gpu(box, needed)
+    seen = ", ".join(f"{one['name']} ({one['memory_mib']:,} MiB)" for one in box["gpus"])
+    seen += f", chosen by {choice['by']}" if choice else ""
+    matching = [one for one in box["gpus"] if any(name in one["name"] for name in hardware.get("gpu_names") or [])]
+    if len(matching) < hardware["devices"]:
+        return fail(seen, needed, _OTHER_PROFILE)
+    if any(one["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE for one in matching):
+        return fail(seen, f"{hardware['memory_mib']:,} MiB on each", _OTHER_PROFILE)
+    return ok(seen, needed)
+
+
+def _no_gpu(box: BoxFacts, needed: str) -> Finding:
+    if box["nvidia_pci_devices"]:
+        return fail(
+            f"an NVIDIA device ({', '.join(box['nvidia_pci_devices'])}) but no working driver",
+            f"{needed}, shown by nvidia-smi",
+            "install NVIDIA's driver (nvidia-smi must list the GPU), then run again",
+        )
+    do = "choose this box's own profile (make profiles), or name the box that has the GPU in the inventory"
+    return fail("no NVIDIA GPU", needed, do)
+
+
+def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return what `gpu` does, unless a driver that is at odds with its library shows none."""
+    if not has_gpu(resolved):
+        return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
+    if read_smi(facts["driver"]["smi"]).mismatch:
+        return not_here("nvidia-smi shows none until driver and library agree")
+    return gpu(resolved, facts)
+
+
+def _running(driver: DriverFacts, smi: Smi) -> str:
+    return smi.version or driver["loaded"].get("version", "")
+
+
+def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether the driver is new enough for the engine's CUDA."""
+    needed, smi = str(resolved["rental"]["driver"]), read_smi(facts["driver"]["smi"])
+    engine = f"{resolved['engine']['name']} {resolved['engine']['version']}"
+    version = _running(facts["driver"], smi)
+    if not version:
+        why = smi.text or "no nvidia-smi"
+        return fail(f"no driver answers: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
+    if not _VERSION.fullmatch(needed):
+        return ok(version, f"the catalogue names none for {engine}")
+    least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
+    if number(version) >= number(needed):
+        return ok(version, least)
+    # Within a branch CUDA promises to work all the same, without what the newer release mended.
+    return (warn if branch_of(version) >= branch_of(needed) else fail)(version, least, _DRIVER_DO)
+
+
+def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether the module that runs, the module on the disk and the library are of one version."""
+    driver, needed = facts["driver"], "kernel module and library of one version"
+    smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
+    if smi.mismatch:
+        found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of another version'}"
+        do = "reboot the box when its server may stop; site.yml --tags host then holds the packages at their version"
+        return fail(f"{found}: no new container or process gets the GPU", needed, do)
+    if not loaded:
+        return not_here("no NVIDIA module is loaded")
+    if on_disk and on_disk != loaded:
+        do = "reboot the box when its server may stop"
+        return warn(f"kernel module {loaded} runs, {on_disk} is installed", needed, do)
+    return ok(f"both are {loaded}", needed)
+
+
+def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether the driver's branch can run the CUDA libraries of the engine's own environment."""
+    versions = facts["environment"]["versions"]
+    found = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
+    if not found:
+        return not_here("those of the engine's image, or none of their own")
+    version = max(found, key=number)
+    generation = version.partition(".")[0]
+    oldest = _OLDEST_BRANCH.get(generation)
+    branch = branch_of(_running(facts["driver"], read_smi(facts["driver"]["smi"])))
+    said = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
+    if oldest is None:
+        return warn(said, "a CUDA generation whose driver is known here", "see the CUDA release notes")
+    needed = f"branch {oldest} or newer for CUDA {generation}"
+    return ok(said, needed) if branch >= oldest else fail(said, needed, _DRIVER_DO)
+
+
+def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether an upgrade may replace the driver under the running module."""
+    if not resolved["site"]["manage_host"]:
+        return not_here("the driver is not ours to manage (drafthouse_manage_host: false)")
+    needed = "driver packages held: an upgrade under a running module takes the GPU away"
+    loose, kept = to_hold(facts["driver"]), held(facts["driver"])
+    if loose:
+        more = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
+        do = f"run site.yml --tags host, or apt-mark hold {' '.join(loose)}"
+        return warn(f"{count(len(loose), 'driver package')} not held: {listing(loose)}{more}", needed, do)
+    if not kept:
+        return not_here("no driver of this box's packages")
+    return ok(f"{count(len(kept), 'driver package')} held", needed)

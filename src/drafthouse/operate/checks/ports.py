@@ -1,0 +1,138 @@
+"""The checks of ports: free before a run, who listens afterwards, and what another machine finds behind them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...host.port_holder import taken
+from ...profiles.gateway_settings import gateway_of
+from ..doctor.expected import monitoring_of
+from .finding import WARN, Finding, fail, not_here, of_problem, ok
+
+if TYPE_CHECKING:
+    from ...core.first_process import FirstProcess
+    from ...profiles.profile_types import Site
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts, Door
+
+
+_CLOSED, _OPEN = "closed", "open"
+
+
+def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """Return the engine's ports on which somebody listens who is none of ours."""
+    host = resolved["site"]["host"]
+    return [
+        of_problem(taken(port, listener, host))
+        for port, listener in facts["box"]["ports"].items()
+        if listener and not listener["ours"]
+    ]
+
+
+def inside(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return who listens on the ports of engine and monitoring, and for whom."""
+    site, listening = resolved["site"], facts["listening"]
+    if strangers := free(resolved, facts):
+        found, needed = ("; ".join(getattr(one, word) for one in strangers) for word in ("found", "needed"))
+        return fail(found, needed, strangers[0].do)
+    here = listening.get(str(site["port"]), [])
+    opened = site.get("allow_cidrs") and not resolved["gateway"]  # the engine is for those that the firewall lets in
+    if (wide := _wide(here)) and not opened:
+        return fail(
+            f"port {site['port']} listens on {', '.join(wide)}",
+            "loopback alone: nobody stands in drafthouse_allow_cidrs, or a gateway is in front",
+            "make with the profile's name, which starts it anew",
+        )
+    monitoring = monitoring_of(resolved)
+    for what, port in monitoring["ports"].items():
+        if (wide := _wide(listening.get(str(port), []))) and port not in monitoring["open_ports"]:
+            return fail(
+                f"port {port} ({what}) listens on {', '.join(wide)}",
+                "loopback alone: drafthouse_monitoring says no other address",
+                "end that program where it is none of ours; run site.yml --tags monitoring",
+            )
+    said = f"port {site['port']} on {', '.join(here)}" if here else f"nobody listens on {site['port']}"
+    return ok(said, "our own servers, where they shall listen")
+
+
+def _wide(addresses: Sequence[str]) -> list[str]:
+    return [address for address in addresses if not ipaddress.ip_address(address).is_loopback]
+
+
+def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return a gateway's port that the platform maps to nothing: nobody would ever reach the address it prints."""
+    first = facts["box"].get("first_process")
+    wished, mapped = gateway_of(resolved["site"]), first["ports"] if first else None
+    if wished is None or not mapped or str(wished["port"]) in mapped:
+        return None
+    return fail(
+        f"a gateway at port {wished['port']}, and a platform that maps {', '.join(sorted(mapped, key=int))}",
+        "a port that is mapped: those of a container are fixed when it is rented",
+        "set drafthouse_gateway_port to a free one of them, or use make tunnel and no gateway",
+    )
+
+
+# --- from outside -----------------------------------------------------------------------------------
+
+
+def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) -> list[Door]:
+    """Return where another machine shall knock.
+
+    Addresses of a provider are shared: behind a port that it does not map to us stands another one's box. ``rented`` is
+    what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
+    """
+    gateway, mapped = resolved["gateway"], rented["ports"] if rented else {}
+    ports = [*resolved["ports"], *([gateway["port"]] if gateway else []), *monitoring_of(resolved)["ports"].values()]
+    if rented is not None or resolved.get("rented_vm"):
+        address = (rented and rented["address"]) or addresses[0]
+        return [{"address": address, "port": mapped[str(port)], "is": port} for port in ports if str(port) in mapped]
+    return [{"address": address, "port": port, "is": port} for address in addresses for port in ports]
+
+
+def outside(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return what another machine found behind the doors."""
+    seen, needed = facts["outside"], "open for drafthouse_allow_cidrs alone"
+    if problem := seen.get("problem"):
+        return of_problem(problem, WARN)
+    if not seen["doors"]:
+        return not_here(seen["why"])
+    wrong, shown = [], []
+    first = seen["doors"][0]["address"]
+    for door in seen["doors"]:
+        wanted = _wanted(resolved, door["is"], door["source"])
+        found = _OPEN if door["answers"] else _CLOSED
+        shown.append(f"{door['port']} {found}")
+        # Of several addresses (IPv6, say) the other machine may reach one alone: what is closed there proves nothing.
+        if wanted and found != wanted and (found == _OPEN or door["address"] == first):
+            wrong.append(f"{door['address']} port {door['port']} is {found}, not {wanted}")
+    who = f"from {seen['from']} ({seen['doors'][0]['source'] or 'of an unknown address'})"
+    if wrong:
+        do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; see that both run"
+        return fail(f"{who}: {'; '.join(wrong)}", needed, do)
+    return ok(f"{who}: {', '.join(dict.fromkeys(shown))}", needed)
+
+
+def _wanted(resolved: Run, port: int, source: str) -> str | None:
+    """Return how a port shall be found by somebody at ``source``; None where both are right."""
+    site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
+    if not site["manage_host"]:
+        return _OPEN if gateway and port == gateway["port"] else _CLOSED
+    if not _allowed(site, source):
+        return _CLOSED
+    if port in monitoring["ports"].values():
+        return _OPEN if port in monitoring["open_ports"] else _CLOSED
+    if gateway:
+        return _OPEN if port == gateway["port"] else _CLOSED
+    # Beside the served arm's port the other arm's is guarded alike, and used only while arms are measured.
+    return _OPEN if port == site["port"] else None
+
+
+def _allowed(site: Site, source: str) -> bool:
+    try:
+        address = ipaddress.ip_address(source)
+    except ValueError:
+        return False
+    found = (ipaddress.ip_network(text, strict=False) for text in site.get("allow_cidrs") or [])
+    return any(address in network for network in found if network.version == address.version)

@@ -1,0 +1,226 @@
+"""All checks, in the order a person would ask, and when each is asked: before a run (preflight), or after it (doctor).
+
+What is read of a box, and how: `operate/doctor/collect.py`, which runs there. How a finding is told: `finding.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from ...core.errors import DrafthouseError, Problem, did_you_mean
+from . import addons, box, gpu, ports, runtime, server
+from .conditions import always, gpu_in_docker, has_gpu, in_docker, in_process, on_cpu
+from .finding import FAIL, Finding, of_problem
+from .firewall import firewall
+from .weights import weights
+
+if TYPE_CHECKING:
+    from ...host.box_types import BoxFacts
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts
+    from .finding import Look
+
+PARTS = ("gpu", "runtime", "weights", "box", "server", "outside")
+#: Part of a box of which nothing can be read: the finding in place of its checks.
+UNREAD = "unread"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its id, its name in the doctor's lines, and when it is asked.
+
+    ``before``: of the box's facts alone, before anything is changed; what fails is refused. ``prepared``: likewise,
+    once the host phase has installed what was missing; ``code`` is the refusal's. ``after``: by the
+    doctor, of the facts that ``reads`` names.
+    """
+
+    part: str
+    id: str
+    name: str
+    before: Look | None = None
+    prepared: Look | None = None
+    after: Look | None = None
+    reads: tuple[str, ...] = ()
+    applies: Callable[[Run], bool] = always
+    code: str = ""
+
+
+CHECKS = (
+    Check("box", "system", "system", before=box.system, code="unsupported-system"),
+    Check("box", "python-version", "Python", before=box.python_version, code="python-unusable"),
+    Check("box", "python-venv", "virtual environments", before=box.python_venv, code="python-unusable"),
+    Check(
+        "gpu", "gpu", "GPU", gpu.gpu_or_driver_to_come, gpu.gpu, gpu.gpu_of_driver, ("box", "driver"), code="gpu-unfit"
+    ),
+    Check("gpu", "driver-version", "driver", after=gpu.driver_version, reads=("driver",), applies=has_gpu),
+    Check("gpu", "driver-library", "driver and library", after=gpu.driver_library, reads=("driver",), applies=has_gpu),
+    Check(
+        "gpu",
+        "cuda-libraries",
+        "CUDA libraries",
+        after=gpu.cuda_libraries,
+        reads=("driver", "environment"),
+        applies=has_gpu,
+    ),
+    Check(
+        "gpu",
+        "driver-held",
+        "updates held",
+        after=gpu.driver_held,
+        reads=("driver", "unattended_upgrades"),
+        applies=has_gpu,
+    ),
+    Check("box", "memory", "memory", before=box.memory, applies=on_cpu, code="memory-too-small"),
+    Check(
+        "box", "shared-memory", "shared memory", before=box.shared_memory, applies=in_process, code="memory-too-small"
+    ),
+    Check(
+        "runtime",
+        "docker",
+        "Docker",
+        runtime.docker_or_to_come,
+        None,
+        runtime.docker_answers,
+        ("docker",),
+        in_docker,
+        code="no-docker",
+    ),
+    Check(
+        "runtime",
+        "nvidia-toolkit",
+        "NVIDIA toolkit",
+        after=runtime.nvidia_toolkit,
+        reads=("docker",),
+        applies=gpu_in_docker,
+    ),
+    Check("runtime", "cdi", "CDI", after=runtime.cdi, reads=("docker", "driver"), applies=gpu_in_docker),
+    Check(
+        "runtime",
+        "container-gpu",
+        "GPU in the container",
+        after=runtime.container_gpu,
+        reads=("docker", "box"),
+        applies=gpu_in_docker,
+    ),
+    Check(
+        "runtime",
+        "new-container",
+        "a new container",
+        after=runtime.new_container,
+        reads=("docker",),
+        applies=gpu_in_docker,
+    ),
+    Check("runtime", "image", "image", after=runtime.image, reads=("docker",), applies=in_docker),
+    Check("runtime", "glibc", "C library", before=runtime.glibc, applies=in_process, code="unsupported-system"),
+    Check(
+        "runtime",
+        "engine-environment",
+        "engine's environment",
+        after=runtime.engine_environment,
+        reads=("environment",),
+        applies=in_process,
+    ),
+    Check("runtime", "log-rotation", "log rotation", after=runtime.log_rotation, reads=("docker", "logs")),
+    Check("weights", "weights", "weights", after=weights, reads=("weights",)),
+    Check("box", "folder-writable", "folders", before=box.writable, code="file-unwritable"),
+    Check("box", "disk-space", "disk", box.room_for_a_run, None, box.room_to_go_on, ("disk",), code="disk-full"),
+    Check("box", "clock", "clock", after=box.clock, reads=("clock",)),
+    Check("box", "deadline", "deadline", after=box.deadline, reads=("deadline",)),
+    Check("box", "firewall", "firewall", after=firewall, reads=("firewall",)),
+    Check(
+        "box", "port-free", "ports from inside", ports.free, None, ports.inside, ("box", "listening"), code="port-taken"
+    ),
+    Check("server", "served", "served", after=server.served, reads=("measured", "served")),
+    Check("server", "as-served", "as it was served", after=server.as_served, reads=("measured", "drift")),
+    Check("server", "api-key", "API key", after=server.api_key, reads=("key",)),
+    Check("server", "key-required", "key required", after=server.key_required, reads=("measured", "served", "asked")),
+    Check(
+        "server",
+        "open-paths",
+        "open paths",
+        server.not_opened,
+        None,
+        server.open_paths,
+        ("measured", "served", "asked"),
+        code="server-exposed",
+    ),
+    Check(
+        "server",
+        "engine-answers",
+        "engine answers",
+        after=server.engine_answers,
+        reads=("measured", "served", "asked", "key", "clock"),
+    ),
+    Check("server", "speculation", "speculation", after=server.speculation, reads=("measured", "served", "asked")),
+    Check(
+        "server",
+        "gateway",
+        "gateway",
+        ports.gateway_mapped,
+        None,
+        addons.gateway,
+        ("measured", "gateway"),
+        code="port-not-mapped",
+    ),
+    Check("server", "certificate", "certificate", after=addons.certificate, reads=("measured", "gateway", "clock")),
+    Check("server", "monitoring", "monitoring", after=addons.monitoring, reads=("measured", "served", "monitoring")),
+    Check("server", "watchdog", "watchdog", after=addons.watchdog, reads=("measured", "watchdog", "clock")),
+    Check("outside", "ports-outside", "ports from outside", after=ports.outside, reads=("outside",)),
+)
+
+
+def preflight_problems(resolved: Run, box: BoxFacts, *, prepared: bool = False) -> list[Problem]:
+    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`).
+
+    ``prepared``: only what the host phase should have made true is asked.
+    """
+    return [
+        Problem(check.code, one.found, one.needed, one.do, box["hostname"])
+        for check in CHECKS
+        for one in _ask(check, check.prepared if prepared else check.before, resolved, {"box": box})
+        if one.status == FAIL
+    ]
+
+
+def diagnose(resolved: Run, facts: DoctorFacts, parts: Sequence[str] = ()) -> list[Finding]:
+    """Return what the doctor finds in ``parts``, in all of them where none is named.
+
+    A part of which something could not be read is a failed check with the reason: a sick box is what the doctor is for.
+    Raises DrafthouseError.
+    """
+    check_parts(parts)
+    found: list[Finding] = []
+    for part in PARTS:
+        if parts and part not in parts:
+            continue
+        if part in facts["unread"]:
+            found.append(replace(of_problem(facts["unread"][part]), id=UNREAD, name=part))
+            continue
+        for check in CHECKS:
+            if check.part == part:
+                given = {name: fact for name, fact in facts.items() if name in check.reads}
+                found += _ask(check, check.after, resolved, cast("DoctorFacts", given))
+    return found
+
+
+def _ask(check: Check, look: Look | None, resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    answer = look(resolved, facts) if look and check.applies(resolved) else None
+    found: list[Finding] = [answer] if isinstance(answer, Finding) else answer or []
+    return [replace(one, id=check.id, name=one.name or check.name) for one in found]
+
+
+def check_parts(parts: Iterable[str]) -> None:
+    """Raise DrafthouseError where one of ``parts`` is none of the doctor's."""
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise DrafthouseError(
+            Problem(
+                "invalid-option",
+                f"the part {', '.join(unknown)}",
+                f"parts of the doctor: {', '.join(PARTS)}",
+                did_you_mean(unknown[0], PARTS),
+                "doctor_parts",
+            )
+        )

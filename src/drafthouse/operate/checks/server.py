@@ -1,0 +1,209 @@
+"""The checks of the engine that serves: which, answering, to the key alone, and drafting. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING
+
+from ...bench.spec_metrics import difference, parse_counters
+from ...core.format import count
+from ...engines.registry import engine_of
+from ...profiles.exposure import NAMED, NOBODY, exposed, exposure_problems, reach, told
+from .finding import Finding, fail, not_here, of_problem, ok, warn
+
+if TYPE_CHECKING:
+    from ...bench.result_types import Counts
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import Chat, DoctorFacts, ServedFacts
+    from .finding import Answer, Look
+
+
+SPECULATIVE = "speculative"
+_MAKE = "make with the profile's name, which serves it again"
+_LOOKUP = "lookup"
+_MEASURED = "a measurement or a change of ours is under way on this box"
+
+
+def undisturbed(look: Look) -> Look:
+    """Have a check ask nothing while arms come and go: what is asked then would be measured, too."""
+
+    @wraps(look)
+    def ask(resolved: Run, facts: DoctorFacts) -> Answer:
+        return not_here(f"not asked: {_MEASURED}") if facts["measured"] else look(resolved, facts)
+
+    return ask
+
+
+def of_served(look: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> Look:
+    """Have a check ask the arm of the profile that serves at its port, and nothing where none does."""
+
+    @undisturbed
+    @wraps(look)
+    def ask(resolved: Run, facts: DoctorFacts) -> Finding:
+        at_port = served_arm(resolved, facts["served"])
+        return look(resolved, facts, at_port) if at_port else not_here("this profile is not served")
+
+    return ask
+
+
+def served_arm(resolved: Run, found: Sequence[ServedFacts]) -> ServedFacts | None:
+    """Return the arm of the profile that serves at its port."""
+    mine = (one for one in found if one["running"] and one["profile"] == resolved["profile"])
+    return next((one for one in mine if one["port"] in (None, resolved["site"]["port"])), None)
+
+
+def served(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return which arm of the profile serves."""
+    profile = resolved["profile"]
+    needed = f"an arm of {profile}"
+    if facts["measured"]:
+        return warn(_MEASURED, f"{needed}, left alone", "ask again when it has ended")
+    found = facts["served"]
+    if at_port := served_arm(resolved, found):
+        return ok(f"the {at_port['arm']} arm of {profile}", needed)
+    other = next((one for one in found if one["running"] and one["profile"] != profile), None)
+    if other:
+        do = f"make doctor PROFILE={other['profile']} looks at that one; make {profile} serves this one"
+        return fail(f"the {other['arm']} arm of {other['profile']}", needed, do)
+    mine = next((one for one in found if one["profile"] == profile), None)
+    said = f"the {mine['arm']} arm does not run: {mine['why']}" if mine else "nothing of ours"
+    return fail(said, needed, f"make logs shows its last lines; {_MAKE}")
+
+
+def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return what runs otherwise than it was served, by the box's own history; nothing where the two agree."""
+    if facts["measured"] or not facts["drift"]:
+        return None
+    do = "make rollback serves the last good server again, make with the profile's name what the clone says now"
+    return fail(facts["drift"], "the files and the arm of the release in make history", do)
+
+
+def api_key(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return whether the API key is there for its owner alone."""
+    if problem := facts["key"]["problem"]:
+        return of_problem(problem)
+    return ok(f"{resolved['key_file']}, which only its owner may read", "a key that only its owner may read")
+
+
+@of_served
+def key_required(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
+    """Return whether a request without the key is refused."""
+    needed, asked = "401 or 403 to a request without the key", facts["asked"]
+    if not resolved["engine"]["has_key"]:
+        if resolved["gateway"]:
+            return not_here(f"{resolved['engine']['name']} asks for none; the gateway in front does")
+        do = "set drafthouse_gateway: true; until then leave it on loopback, and reach it with make tunnel"
+        return warn(f"{resolved['engine']['name']} asks nobody for a key", "a gateway that asks for it", do)
+    without = asked["without_key"]
+    if without["status"] in (401, 403):
+        return ok(f"{without['status']} without it", needed)
+    if without["status"] is None or asked["health"]["status"] != 200:
+        return not_here(f"it does not answer yet: {without['error'] or without['status']}")
+    return fail(f"{without['status']} to a chat request without the key", needed, _MAKE)
+
+
+def not_opened(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """Return what the engine would give away without the key to whoever reaches it, by the catalogue."""
+    return [of_problem(problem) for problem in exposure_problems(resolved, "")]
+
+
+@of_served
+def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
+    """Return whether the engine gives something away without the key to whoever reaches it, path by path."""
+    needed = "401, 403 or 404 to every path without the key, where others reach the engine"
+    paths, who = facts["asked"]["paths"], reach(resolved["site"])
+    if paths is None:
+        return not_here("it does not answer yet")
+    if paths["error"]:
+        return warn(f"{paths['error']}, after {paths['asked']} paths", needed, "make logs; ask again")
+    counts = exposed(paths["open"], who)
+    if counts:
+        whom = "those whom drafthouse_allow_cidrs names" if who == NAMED else "anybody"
+        do = f"set drafthouse_gateway: true, or empty drafthouse_allow_cidrs and reach it by make tunnel; {_MAKE}"
+        return fail(f"without a key {whom} can ask for {told(counts)}", needed, do)
+    said = f"{count(paths['asked'], 'path')} asked without the key"
+    if who == NOBODY and (open_here := told(paths["open"])):
+        return ok(f"{said}; open on loopback alone: {open_here}", needed)
+    return ok(f"{said}: nothing is given away", needed)
+
+
+@of_served
+def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
+    """Return whether the engine answers requests with tokens."""
+    asked, now, model = facts["asked"], facts["clock"]["time"], resolved["target"]["served_name"]
+    needed = f"tokens from the model '{model}'"
+    look = f"make logs; {_MAKE}"
+    if asked["health"]["status"] != 200:
+        age = now - at_port["since"] if at_port["since"] else math.inf
+        said = asked["health"]["error"] or f"{asked['health']['status']} to {resolved['engine']['health']}"
+        # One that loads refuses, or says 503. One that takes a connection and says nothing hangs.
+        if age < resolved["engine"]["ready_timeout_s"] and "timed out" not in said:
+            do = "wait: it may be loading; make logs FOLLOW=1 shows how far it is"
+            return warn(f"not yet, {age:.0f} s after its start: {said}", needed, do)
+        return fail(said, needed, look)
+    if facts["key"]["problem"]:
+        return not_here("it is there; without a key to ask with it was asked nothing")
+    models = asked["with_key"]
+    # Who shows the models to everybody refuses the request alone.
+    refused = [one["status"] for one in (models, *asked["chats"]) if one["status"] in (401, 403)]
+    if refused:
+        do = f"{_MAKE}: it was started with another key"
+        return fail(f"{refused[0]} with the key of {resolved['key_file']}", needed, do)
+    if model not in models["models"]:
+        said = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
+        return fail(said, needed, f"end what listens on port {resolved['site']['port']}; {_MAKE}")
+    good = [chat for chat in asked["chats"] if chat["tokens"]]
+    if len(good) < len(asked["chats"]) or not good:
+        bad = next((chat for chat in asked["chats"] if not chat["tokens"]), {"status": None, "error": "not asked"})
+        return fail(f"{bad['status'] or 'no answer'}: {bad['error'] or 'an answer without tokens'}", needed, look)
+    tokens, seconds = sum(chat["tokens"] for chat in good), sum(chat["seconds"] for chat in good)
+    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(good), 'request')}", needed)
+
+
+@of_served
+def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
+    """Return whether drafts are made while it answers; an arm without speculation must make none."""
+    needed, asked, arm = "drafts: counters that move while it answers", facts["asked"], at_port["arm"]
+    if not any(chat["tokens"] for chat in asked["chats"]):
+        return not_here("the engine does not answer")
+    before, after = parse_counters(asked["before"]), parse_counters(asked["after"])
+    moved = difference(before, after)
+    drafted, requests = _drafted(moved, asked["chats"]), count(len(asked["chats"]), "request")
+    if arm != SPECULATIVE:
+        if drafted:
+            return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not", _MAKE)
+        return not_here(f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
+    if drafted:
+        accepted = moved["accepted_tokens"] if moved else None
+        said = f"{drafted:.0f} tokens drafted" + ("" if accepted is None else f", {accepted} accepted")
+        if moved is None and all(chat["draft_n"] is None for chat in asked["chats"]):
+            said = "several tokens a step, by its answers"
+        return ok(f"{said} in {requests}", needed)
+    if drafted is None:
+        since = engine_of(resolved["engine"]["id"]).see_drafts
+        do = f"ask for its counters by hand{f': {since}' if since else ''}"
+        return warn(f"neither counters nor answers tell: {asked['counters_error'] or 'no such lines'}", needed, do)
+    without = asked["speculates"] is False
+    if after["present"] and resolved["method"]["kind"] == _LOOKUP and not without:
+        do = "see its counters under the traffic that it is for; a lookup drafts only what it finds again"
+        return warn(f"nothing drafted in {requests} that repeat their text", needed, do)
+    said = "its counters did not move" if after["present"] else "it has no counters of drafts: it runs without"
+    said = "none of its slots speculates: it runs without" if without else said
+    do = f"compare serve.sh on the box with make render PROFILE={resolved['profile']}; {_MAKE}"
+    return fail(f"{said}, {requests}", needed, do)
+
+
+def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
+    """Return how many tokens were drafted by the counters, else by the answers; None where neither tells.
+
+    Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.
+    """
+    told = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
+    if moved is not None and moved["draft_tokens"] is not None:
+        return float(max([moved["draft_tokens"], *told]))
+    if told:
+        return sum(told)
+    several = [chat for chat in chats if (chat["per_iteration"] or 0) > 1.0]
+    return float(len(several)) if several else None

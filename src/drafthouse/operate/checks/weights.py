@@ -1,0 +1,49 @@
+"""The check of the weights: each as it was verified. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...core.format import count
+from .finding import Finding, fail, ok
+
+if TYPE_CHECKING:
+    from ...profiles.catalog_types import HubSource
+    from ...profiles.resolved_types import Run, WeightItem
+    from ..doctor.types import DoctorFacts, WeightFacts
+
+
+def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """Return whether each of the profile's weights lies as it was verified; they are named by their ids."""
+    return [
+        replace(_one(resolved["profile"], item, facts["weights"][item["id"]]), name=f"weights {item['id']}")
+        for item in resolved["weights"]
+    ]
+
+
+def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
+    needed = f"every file of {item['name']} as it was verified"
+    fetch, verify = f"make weights PROFILE={profile}", f"make verify PROFILE={profile}"
+    if not found["there"]:
+        return fail(f"nothing at {item['path']}", needed, fetch)
+    if item["source"] == "path":
+        return ok(f"{item['path']} is there; what the site put there itself is not verified")
+    if found["link"]:
+        return ok(f"{item['path']} leads to {found['link']}; make verify reads its bytes", needed)
+    if not found["files"]:
+        return fail(f"{item['path']} was never verified", needed, verify)
+    if found["changed"]:
+        shown = ", ".join(found["changed"][:3]) + (" …" if len(found["changed"]) > 3 else "")
+        said = f"{count(len(found['changed']), 'file')} of {found['files']} missing or changed since: {shown}"
+        return fail(said, needed, verify)
+    if not found["complete"]:
+        return fail(f"{found['files']} files, a fetch that was never finished", needed, fetch)
+    if item["source"] == "hub" and not _same_revision(item["details"], found):
+        said = f"{found['repo']} at {found['commit'] or found['asked']}"
+        return fail(said, f"{item['details']['repo']} at {item['details']['revision']}", fetch)
+    return ok(f"{count(found['files'], 'file')} as verified", needed)
+
+
+def _same_revision(details: HubSource, found: WeightFacts) -> bool:
+    return found["repo"] == details["repo"] and details["revision"] in (found["asked"], found["commit"])
