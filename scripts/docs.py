@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,19 +105,24 @@ def role_page(role: Path) -> str:
         "",
         f"{specs['short_description'].rstrip('.')}.",
         "",
-        *[f"- {sentence}" for sentence in specs.get("description", [])],
+        *[f"- {sentence}" for sentence in map(_code, specs.get("description", []))],
         "",
-        "| variable | type | default | what it is |",
+        "| variable | type | default | description |",
         "|---|---|---|---|",
     ]
     for name, option in specs["options"].items():
-        default = "needed" if option.get("required") else f"`{_shown(option.get('default'))}`"
+        default = "required" if option.get("required") else f"`{_shown(option.get('default'))}`"
         choices = f" One of: {', '.join(option['choices'])}." if "choices" in option else ""
-        lines.append(f"| `{name}` | {option['type']} | {default} | {_line(option['description'])}{choices} |")
+        lines.append(f"| `{name}` | {option['type']} | {default} | {_code(_line(option['description']))}{choices} |")
     tasks = yaml.safe_load((role / "tasks/main.yml").read_text("utf-8"))
-    lines += ["", "Its steps, from `tasks/main.yml`:", ""]
+    lines += ["", "Tasks, from `tasks/main.yml`:", ""]
     lines += [f"{number}. {task['name']}" for number, task in enumerate(tasks, start=1)]
     return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    """Return Ansible's ``C(code)`` as Markdown."""
+    return re.sub(r"C\(([^()]*)\)", r"`\1`", text)
 
 
 def roles_page(roles: list[Path]) -> str:
@@ -138,7 +144,7 @@ def profiles_page() -> str:
         "",
         _WRITTEN.format(source="profiles/ and profiles/catalog/"),
         "",
-        "| profile | hardware | target | draft | method | engine | download | speed-up to expect | run on it |",
+        "| profile | hardware | target | draft | method | engine | download | expected speed-up | run on hardware |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     notes = []
@@ -148,8 +154,8 @@ def profiles_page() -> str:
         notes += _notes(resolved)
     lines += [
         "",
-        "Download: what is fetched, in GB (10^9 bytes). Speed-up to expect: for one user, from the assumed acceptance"
-        " rate and the memory traffic (`make plan PROFILE=…` shows the inputs); only a report measures it.",
+        "Download is in GB (10^9 bytes). The expected speed-up is for one user, from the assumed acceptance rate and"
+        " the memory traffic (`make plan PROFILE=…` shows the inputs). Only a report measures it.",
         "",
         *notes,
     ]
@@ -177,11 +183,11 @@ def proof_page() -> str:
     house = load_house(ROOT)
     checked = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
     lines = [
-        "# What is proven of each profile",
+        "# Test coverage of each profile",
         "",
         _WRITTEN.format(source="profiles/ and tests/real_engines/proofs.json, which the tests write and check"),
         "",
-        "| profile | article | engine | method | proven, and how | not proven |",
+        "| profile | article | engine | method | tested, and how | not tested |",
         "|---|---|---|---|---|---|",
     ]
     refused = []
@@ -204,18 +210,18 @@ def proof_page() -> str:
                 refused.append(f"- `{name}` for vLLM {version}: {_line(found[name]['refused'])}")
     lines += [
         "",
-        "Parser: the command as rendered, read by that version's own `vllm serve` parser. Configuration: its engine"
-        " configuration made of it, with `config.json` files written from facts"
-        " (`tests/real_engines/model_configs/`), for the CPU platform: what only a GPU platform checks is not"
-        " exercised. Served: a real A/B through `site.yml`, with a report. `make test-engines` does all of it but"
-        " whole A/B runs with a draft model, a head or suffix decoding, which `make soak` does; `make test`"
-        " serves `cpu-smollm2-ngram`.",
+        "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
+        " configuration was built from it, with `config.json` files written from facts"
+        " (`tests/real_engines/model_configs/`), for the CPU platform. Checks of a GPU platform did not run. Served: a"
+        " real A/B run through `site.yml`, with a report. `make test-engines` runs all of this except whole A/B runs"
+        " with a draft model, a head or suffix decoding, which `make soak` runs. `make test` serves"
+        " `cpu-smollm2-ngram`.",
         "",
-        "Clocks, throttling and energy of GPUs are read by NVIDIA's own package, `nvidia-ml-py`, from a library that"
-        " stands in the driver's place (`tests/fakes/nvml.c`): it drops clocks, throttles, has no energy counter, fails"
-        " calls and loses a GPU. No real GPU has been read.",
+        "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
+        " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
+        " loses a GPU. No real GPU has been read.",
         "",
-        "Refused by the resolver, because that version lacks something:",
+        "Refused by the resolver, because that version lacks a feature:",
         "",
         *refused,
     ]
@@ -229,7 +235,7 @@ def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[st
     """Return what was proven of a profile and how, and what was not."""
     name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu":
-        return "served: real A/B, both arms, report", "that a GPU gains as much"
+        return "served: real A/B, both arms, report", "the gain on a GPU"
     if proof:
         return proof["proven"], "; ".join(part for part in (proof.get("missing"), _ON_THE_GPU) if part)
     proven, missing = [], []

@@ -1,21 +1,19 @@
-r"""Measure an OpenAI-compatible server: speed, latency, and how much of its speculation is accepted.
+r"""Measure an OpenAI-compatible server: speed, latency and acceptance of speculative tokens.
 
 Example:
   drafthouse bench --base-url http://127.0.0.1:8000 --model qwen --num-prompts 10 --max-concurrency 4 \
       --output-tokens 120 --result out.json
 
-With --ladder 1,2,4,8 (or --rate, --time) it measures level after level, and the result is the ladder: kept after
-every step, so that the same command goes on where it was stopped.
+--ladder 1,2,4,8 (or --rate, --time) runs a load sweep. Its result is saved after every step, and the same command
+resumes a stopped sweep.
 
-The table goes to standard output, progress to standard error, the result (field names of `vllm bench
-serve`, and every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never
-from the command line.
+The table goes to standard output, progress to standard error, the result (field names of `vllm bench serve`, and
+every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never from the command line.
 
-Exit status: 0 when all requests were measured; 1 when some were not, which are named first and counted apart, when the
-server's token counts contradict the text, or when the second opinion failed; 2 when nothing was measured, or on a
-problem (found, needed, do); 3 when a program for the second opinion is missing here; 130 on Ctrl-C. What had ended
-until then, or until the server or this program stood still (2), is shown and written all the same, marked as
-incomplete (docs/exit-codes.md).
+Exit status: 0 all requests were measured; 1 some failed (they are listed and counted separately), the server's token
+counts contradict the text, or the second opinion failed; 2 nothing was measured, the server or this program was
+stopped, or an error occurred (found, needed, do); 3 a program for the second opinion is missing; 130 Ctrl-C. Requests
+that finished before 130 or 2 are shown and written, marked as incomplete (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -55,40 +53,44 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "bench")
     server = parser.add_argument_group("server")
-    server.add_argument("--base-url", required=True, help="with or without /v1")
-    server.add_argument("--model", required=True, help="the name under which it is served")
-    server.add_argument("--metrics-url", help="where the engine's counters are (default: BASE-URL/metrics)")
-    server.add_argument("--api-key-file", type=Path, help="a file with the key (default: OPENAI_API_KEY)")
+    server.add_argument("--base-url", required=True, help="server URL, with or without /v1")
+    server.add_argument("--model", required=True, help="served model name")
+    server.add_argument("--metrics-url", help="URL of the engine's counters (default: BASE-URL/metrics)")
+    server.add_argument("--api-key-file", type=Path, help="file with the API key (default: OPENAI_API_KEY)")
     work = parser.add_argument_group("work")
     work.add_argument(
         "--suite",
         default="mixed",
-        help="a suite's name, or a file of prompts: a suite in YAML, JSON lines "
-        "or a JSON list (OpenAI messages, vLLM's custom {\"prompt\": ...}, ShareGPT, Spec-Bench's question.jsonl), or "
-        "plain text, a prompt a line (default: mixed)",
+        help="suite name, or a file of prompts: a suite in YAML, JSON lines or a JSON list (OpenAI messages, vLLM's "
+        'custom {"prompt": ...}, ShareGPT, Spec-Bench\'s question.jsonl), or plain text with one prompt per line '
+        "(default: mixed)",
     )
     work.add_argument(
-        "--dataset-format", choices=FORMATS, help="what the file is (default: told by its content, not by its name)"
+        "--dataset-format", choices=FORMATS, help="format of the file (default: detected from its content)"
     )
-    work.add_argument("--kind", action="append", default=[], help="only this kind of the suite (may be repeated)")
+    work.add_argument("--kind", action="append", default=[], help="only this category of the suite (repeatable)")
     work.add_argument(
         "--num-prompts",
         type=positive,
-        help="take this many, evenly from the kinds, and send them as one group; where a suite of ours has fewer, "
-        "synthetic ones of the same kinds fill up; without it each kind is measured by itself, with all of its prompts",
+        help="send this many prompts, evenly from the categories, as one group; if one of our suites has fewer, "
+        "synthetic prompts of the same categories are added (default: all prompts, each category separately)",
     )
-    work.add_argument("--output-tokens", type=positive, help="for every prompt (default: each kind's own)")
-    work.add_argument("--max-concurrency", type=positive, default=1, help="requests at a time (default: 1)")
-    work.add_argument("--rounds", type=positive, default=1, help="how often everything is sent (default: 1)")
-    work.add_argument("--num-warmups", type=count, help="unmeasured requests first (default: MAX-CONCURRENCY)")
-    work.add_argument("--temperature", type=float, default=0.0, help="default: 0")
-    work.add_argument("--seed", type=int, default=0, help="of the requests, and of synthetic prompts (default: 0)")
-    work.add_argument("--ignore-eos", action="store_true", help="ask for the full output length (vLLM, llama.cpp)")
-    work.add_argument("--timeout", type=float, default=600.0, help="seconds for one request (default: 600)")
+    work.add_argument("--output-tokens", type=positive, help="output length of every prompt (default: the category's)")
+    work.add_argument("--max-concurrency", type=positive, default=1, help="concurrent requests (default: 1)")
+    work.add_argument("--rounds", type=positive, default=1, help="number of rounds (default: 1)")
+    work.add_argument(
+        "--num-warmups", type=count, help="number of unmeasured warm-up requests (default: MAX-CONCURRENCY)"
+    )
+    work.add_argument("--temperature", type=float, default=0.0, help="sampling temperature (default: 0)")
+    work.add_argument("--seed", type=int, default=0, help="seed of the requests and of synthetic prompts (default: 0)")
+    work.add_argument(
+        "--ignore-eos", action="store_true", help="always generate the full output length (vLLM, llama.cpp)"
+    )
+    work.add_argument("--timeout", type=float, default=600.0, help="timeout of a request in seconds (default: 600)")
     bench_ladder.add_options(parser)
     bench_second_opinion.add_options(parser)
-    parser.add_argument("--result", type=Path, help="write the result here, as JSON")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON, the table to standard error")
+    parser.add_argument("--result", type=Path, help="write the result to this file as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, and the table to standard error")
     return parser
 
 

@@ -36,30 +36,34 @@ Read = TypeVar("Read")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of load to bench.py's."""
-    load = parser.add_argument_group("load", "any of these makes it a ladder, and --result the ladder's file")
+    load = parser.add_argument_group("load", "any of these runs a load sweep; --result is then the sweep's file")
     levels = load.add_mutually_exclusive_group()
     levels.add_argument(
-        "--ladder", type=_reader(read_levels), metavar="LEVELS", help="requests at a time: 1,2,4,8 or to:16"
+        "--ladder", type=_reader(read_levels), metavar="LEVELS", help="concurrency levels: 1,2,4,8 or to:16"
     )
     levels.add_argument(
         "--rate",
         type=_reader(read_rates),
         metavar="RATES",
-        help="requests a second that begin at random moments, however many still run: 0.5,1,2",
+        help="request rates per second at random arrival times (open loop): 0.5,1,2",
     )
-    load.add_argument("--time", type=_above_0, metavar="S", help=f"seconds of each step at most (default: {SECONDS:g})")
+    load.add_argument("--time", type=_above_0, metavar="S", help=f"maximum seconds per step (default: {SECONDS:g})")
     load.add_argument(
         "--narrow",
         type=_above_0,
         metavar="SHARE",
-        help=f"end a step when half its 95 %% interval is this share of the TPOT (default: {NARROW:g})",
+        help=f"end a step once half its 95 %% interval is this share of the TPOT (default: {NARROW:g})",
     )
-    load.add_argument("--limit-ttft", type=_above_0, metavar="MS", help="goodput counts requests within it")
-    load.add_argument("--limit-tpot", type=_above_0, metavar="MS", help="and within this")
+    load.add_argument(
+        "--limit-ttft", type=_above_0, metavar="MS", help="maximum TTFT of a request that counts as goodput"
+    )
+    load.add_argument(
+        "--limit-tpot", type=_above_0, metavar="MS", help="maximum TPOT of a request that counts as goodput"
+    )
     load.add_argument(
         "--again",
         action="store_true",
-        help="with --result: measure those of its steps again that are broken or polluted",
+        help="measure the broken and polluted steps of --result again",
     )
 
 

@@ -26,16 +26,14 @@ class More(TypedDict, total=False):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     group = parser.add_argument_group("second opinion")
-    group.add_argument(
-        "--client", choices=tuple(TOOLS), help="send the same requests with this tool too, and show ours beside it"
-    )
-    group.add_argument("--client-home", type=Path, help="the environment that the tool is in (default: PATH)")
-    group.add_argument("--client-tokenizer", help="a folder or a name on the hub, for a tool that counts tokens itself")
-    group.add_argument("--client-keep", type=Path, help="keep the tool's own result files in this folder")
+    group.add_argument("--client", choices=tuple(TOOLS), help="also send the same requests with this tool and compare")
+    group.add_argument("--client-home", type=Path, help="environment that contains the tool (default: PATH)")
+    group.add_argument("--client-tokenizer", help="tokenizer folder or Hub name, for a tool that counts tokens itself")
+    group.add_argument("--client-keep", type=Path, help="keep the tool's result files in this folder")
     group.add_argument(
         "--old-columns",
         action="store_true",
-        help="show the columns of llmperf and llm-speed-benchmark, computed from these requests, with their errors",
+        help="show the columns of llmperf and llm-speed-benchmark for these requests, with their known errors",
     )
 
 

@@ -1,10 +1,10 @@
-"""Make one file of all that a profile fetches: wheels, weights, the engine's image. For boxes without a network.
+"""Write one file with everything that a profile downloads: wheels, weights, the engine's image.
 
 Example:
   drafthouse bundle cpu-smollm2-ngram --to smollm2.tar
 
-Copy the file and the clone to the other side; there `make PROFILE BUNDLE=file` works from them alone. What is fetched
-for it stays below .drafthouse of this clone, so that the next bundle costs less.
+For boxes without a network: copy the file and the clone there and run `make PROFILE BUNDLE=file`. The downloads stay
+below .drafthouse of this clone, so that the next bundle is faster.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def options() -> Parser:
     """Return the parser."""
     parser = arguments(__doc__, "bundle")
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-    parser.add_argument("--python", default=ours, help="the box's version of Python (default: this one's, %(default)s)")
-    parser.add_argument("--torch-backend", help="cpu, cu130, ...: the torch of an engine in an environment of its own")
-    parser.add_argument("--to", type=Path, help="the file (default: build/drafthouse-PROFILE.tar)")
+    parser.add_argument("--python", default=ours, help="Python version of the box (default: %(default)s, as here)")
+    parser.add_argument("--torch-backend", help="torch build for an engine in its own environment: cpu, cu130, ...")
+    parser.add_argument("--to", type=Path, help="output file (default: build/drafthouse-PROFILE.tar)")
     return parser
 
 

@@ -1,10 +1,10 @@
-"""Collect what whoever is asked for help needs, without secrets, in one file below build/support/.
+"""Write a support bundle without secrets to build/support/.
 
 Examples:
   drafthouse bundle-report
   drafthouse bundle-report --profile rtx6000-qwen-eagle3
 
-What stands behind -- goes to ansible-playbook.
+Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """
@@ -21,7 +21,7 @@ def options() -> Parser:
     """Return the parser."""
     parser = on_inventory(__doc__, "bundle-report")
     parser.set_defaults(inventory=None)
-    parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
+    parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")
     return parser
 
 

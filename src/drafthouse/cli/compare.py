@@ -1,15 +1,15 @@
-"""Set two kept reports side by side: two boxes, two engines, two versions, yesterday and today.
+"""Compare two reports: two boxes, engines, versions or dates.
 
 A and B are folders with a report.json, or PROFILE (its newest report), PROFILE~1 (the one before), or
-PROFILE/START-OF-FOLDER. Reports whose conditions differ are refused, or marked with --anyway. With --regression
-5 whatever is worse in B by more than 5 %, and clearly so, is named and ends in status 2, for CI.
+PROFILE/START-OF-FOLDER. Reports with different conditions are refused, or marked with --anyway. --regression 5 exits
+with 2 if something in B is significantly worse by more than 5 %, for CI.
 
 Examples:
   drafthouse compare cpu-smollm2-ngram~1 cpu-smollm2-ngram --regression 5
   drafthouse compare cpu-smollm2-ngram cpu-smollm2-ngram --json
 
-Exit status: 0 compared, nothing worse; 2 a regression, or a report is missing or wrong; 3 refused: the conditions
-differ; 4 what A shows cannot be judged in B, so that there may be a regression (docs/exit-codes.md).
+Exit status: 0 compared, nothing is worse; 2 a regression, or a report is missing or broken; 3 refused: the conditions
+differ; 4 something in A cannot be judged in B, so a regression is possible (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ def options() -> Parser:
     parser = parser_of(__doc__, "compare")
     parser.add_argument("a", metavar="A", help="the report to compare with")
     parser.add_argument("b", metavar="B", help="the report to judge")
-    parser.add_argument("--anyway", action="store_true", help="compare also where conditions differ; they are marked")
-    parser.add_argument("--regression", type=per_cent, metavar="PERCENT", help="status 2 where B is worse by more")
-    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    parser.add_argument("--anyway", action="store_true", help="compare despite different conditions, which are marked")
+    parser.add_argument(
+        "--regression", type=per_cent, metavar="PERCENT", help="exit with 2 if B is worse by more than this"
+    )
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "json"), default="text", help="output format (default: text)"
+    )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
     return parser
 
 

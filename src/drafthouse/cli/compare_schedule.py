@@ -1,13 +1,13 @@
-"""Say what switching speculation by batch size did, from a ladder without the switch and one with it.
+"""Compare a load sweep with and without switching speculation by batch size.
 
 Example:
   drafthouse compare-schedule results/plain/ladder.json results/switched/ladder.json --write
 
-The first ladder offers the schedule (`schedule.command` in it is the run that makes the second one). With --write
-the comparison is kept in the first file, under `schedule.tried`, where the report finds it.
+The first file suggests the schedule (`schedule.command` in it is the run that creates the second one). --write stores
+the comparison in the first file, under `schedule.tried`, where the report reads it.
 
-Exit status: 0 when the switch keeps what paid and nothing costs any more, 2 when it does not, for a wrong option and on
-a problem: found, needed, do (docs/exit-codes.md).
+Exit status: 0 the switch keeps what paid and nothing costs any more; 2 it does not, or an error occurred: found,
+needed, do (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SCHEMA = "drafthouse.ladder/1"
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "compare-schedule")
-    parser.add_argument("plain", type=Path, help="ladder.json of the profile as it is")
-    parser.add_argument("switched", type=Path, help="ladder.json of the profile with the schedule")
-    parser.add_argument("--write", action="store_true", help="keep the comparison in the first file")
+    parser.add_argument("plain", type=Path, help="ladder.json without the schedule")
+    parser.add_argument("switched", type=Path, help="ladder.json with the schedule")
+    parser.add_argument("--write", action="store_true", help="store the comparison in the first file")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Print what makes a shell complete verbs and options.
+"""Print the shell completion of verbs and options.
 
 Examples:
   source <(drafthouse completion bash)
@@ -21,7 +21,7 @@ SHELLS = ("bash", "zsh")
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "completion")
-    parser.add_argument("shell", choices=SHELLS, help="whose")
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
     return parser
 
 
@@ -30,7 +30,7 @@ def every_option() -> argparse.ArgumentParser:
     from .main import VERBS, module_of  # noqa: PLC0415 (it finds the verbs, this one among them)
 
     whole = argparse.ArgumentParser(prog="drafthouse")
-    whole.add_argument("--version", action="store_true", help="the version")
+    whole.add_argument("--version", action="store_true", help="show the version")
     verbs = whole.add_subparsers()
     for name, verb in VERBS.items():
         verbs.add_parser(name, help=verb.says, parents=[module_of(name).options()], add_help=False)

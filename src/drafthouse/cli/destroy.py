@@ -1,18 +1,19 @@
-"""End every instance that this clone rented at vast.ai, and none that it did not.
+"""Destroy every vast.ai instance that this clone rented, and no other.
 
 Examples:
   drafthouse destroy                     (all of ours)
-  drafthouse destroy 31000001            (one: its number, its id, or its label)
-  drafthouse destroy --list              (what bills now, what it costs, and what it has cost until now; ends nothing)
-  drafthouse destroy --yes               (what has our label and is not in the ledger, too, without asking)
+  drafthouse destroy 31000001            (one: its number, id or label)
+  drafthouse destroy --list              (show what is billing, its price and its cost so far; destroy nothing)
+  drafthouse destroy --yes               (also instances with our label that are not in the ledger, without asking)
 
-Ours is what the ledger names (rentals/ledger.jsonl, or below DRAFTHOUSE_STATE), also where the answer to the request
-was lost. What carries the label of this folder and is not in its ledger is ended after a yes. What may be another
-clone's is ended after a yes at a terminal, or with --yes where its number is given. Run it as often as you like.
+Ours are the instances in the ledger (rentals/ledger.jsonl, or below DRAFTHOUSE_STATE), even if the answer to the
+request was lost. Instances with the label of this folder that are not in its ledger are destroyed after confirmation.
+Instances that may belong to another clone are destroyed after confirmation at a terminal, or with --yes if their number
+is given. The command may be repeated.
 
-Exit status: 0 nothing of ours bills (of those named, where some are); 1 from --list where it names what is not in the
-ledger, or a damaged line; 2 something may bill (found, needed, do), a line of the ledger is damaged, or vast.ai's list
-could not be read whole; 130 stopped by Ctrl-C, with what may still bill.
+Exit status: 0 nothing of ours bills (of the named ones, if any are named); 1 --list found instances that are not in the
+ledger, or a damaged line; 2 something may bill (found, needed, do), a ledger line is damaged, or vast.ai's list is
+incomplete; 130 stopped by Ctrl-C, with what may still bill.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "destroy")
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
-    parser.add_argument("--list", action="store_true", help="say what bills, and end nothing")
-    parser.add_argument("--json", action="store_true", help="with --list: print it as JSON")
-    parser.add_argument("--yes", action="store_true", help="do not ask (see above)")
+    parser.add_argument("--list", action="store_true", help="show what is billing, and destroy nothing")
+    parser.add_argument("--json", action="store_true", help="print --list as JSON")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation (see below)")
     parser.add_argument(
         "--settle-s",
         type=float,
         default=SETTLE_S,
-        help="how long after a request that was never answered its instance may appear (%(default)g)",
+        help="seconds until the instance of an unanswered request must appear (default: %(default)g)",
     )
     return parser
 

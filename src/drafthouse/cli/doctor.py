@@ -1,17 +1,17 @@
-"""Say what is wrong with a box and its server, one line each, and what to do. Reads only.
+"""Check a box and its server: one line per check, with what to do. Reads only.
 
 Examples:
   drafthouse doctor
   drafthouse doctor --inventory vastai --profile h100-llama33-draft3b --json
   drafthouse doctor --inventory workstation --from neighbour -- --limit lab -e '{"doctor_parts": ["weights", "gpu"]}'
 
-With an inventory of vast.ai the account is looked at as well: whether what bills there is in the ledger of rentals.
+With a vast.ai inventory it also checks the account: whether everything that bills is in the ledger of rentals.
 
-Each check is ok, a warning, failed, or skipped (it does not apply to this box, with the reason). With --json what is
-printed is {"schema", "checks": [{"host", "id", "name", "status", "found", "needed", "do"}]}; a status is ok, warn, fail
-or not here.
+Each check is ok, a warning, failed, or skipped (it does not apply to this box, with the reason). --json prints
+{"schema", "checks": [{"host", "id", "name", "status", "found", "needed", "do"}]}. A status is ok, warn, fail or
+not here.
 
-Exit status: 0 all is well, 1 something warns, 2 something fails, or nothing could be looked at.
+Exit status: 0 no findings; 1 a warning; 2 a failed check, or nothing could be checked.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from .playbooks import Variables, command, inventory_for, inventory_path
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "doctor", takes_words=True)
-    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the profile's, or local)")
-    parser.add_argument("--profile", help="the profile that shall be served (default: the inventory's)")
-    parser.add_argument("--from", dest="outside", metavar="HOST", help="a host that knocks on the ports from outside")
+    parser.add_argument("--inventory", help="inventory name, or a path (default: the profile's, or local)")
+    parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")
+    parser.add_argument("--from", dest="outside", metavar="HOST", help="host that probes the ports from outside")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
     return parser
 

@@ -1,10 +1,10 @@
-"""Show who served what on a box, when, and why it ended.
+"""Show what a box served, when, and why it ended.
 
 Examples:
   drafthouse history
   drafthouse history --inventory workstation -- --limit lab
 
-What stands behind -- goes to ansible-playbook.
+Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """

@@ -1,4 +1,4 @@
-"""Show the logs of every box of an inventory: engines, gateway, supervisors. With --follow until Ctrl-C.
+"""Show the logs of every box of an inventory: engines, gateway, supervisors. --follow continues until Ctrl-C.
 
 Examples:
   drafthouse logs --lines 200
@@ -34,11 +34,13 @@ _END_S = 5.0
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "logs")
-    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
-    parser.add_argument("--host", default="", help="this host of it alone")
-    parser.add_argument("--lines", type=int, default=100, help="how many of each log (default: %(default)s)")
-    parser.add_argument("--only", default="", metavar="PART", help="logs with this in their name: an arm, gateway, ...")
-    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--inventory", default="local", help="inventory name, or a path (default: local)")
+    parser.add_argument("--host", default="", help="only this host")
+    parser.add_argument("--lines", type=int, default=100, help="number of lines per log (default: %(default)s)")
+    parser.add_argument(
+        "--only", default="", metavar="PART", help="only logs with this in their name: an arm, gateway, ..."
+    )
+    parser.add_argument("--follow", action="store_true", help="continue until Ctrl-C")
     return parser
 
 

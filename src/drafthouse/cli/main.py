@@ -25,49 +25,49 @@ class Verb(NamedTuple):
 GROUPS = {
     "Without a box": {
         "profiles": Verb("list the profiles", needs_clone=False),
-        "plan": Verb("what a profile would do: memory, downloads, the speed to expect", needs_clone=False),
-        "render": Verb("write both arms' files to build/PROFILE/", needs_clone=False),
-        "translate": Verb("a serve command from a blog as a profile and as today's command", needs_clone=False),
+        "plan": Verb("show memory, downloads and expected speed-up of a profile", needs_clone=False),
+        "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
+        "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
-        "report": Verb("make a report from two results, and print its verdict", needs_clone=False),
-        "reports": Verb("list the kept reports", needs_clone=False),
-        "compare": Verb("two kept reports side by side", needs_clone=False),
-        "compare-schedule": Verb("what switching speculation by batch size did", needs_clone=False),
+        "report": Verb("make a report from two results and print its verdict", needs_clone=False),
+        "reports": Verb("list the reports", needs_clone=False),
+        "compare": Verb("compare two reports", needs_clone=False),
+        "compare-schedule": Verb("compare load sweeps with and without switching by batch size", needs_clone=False),
     },
     "On a box": {
-        "run": Verb("serve a profile, measure it without and with speculation, and judge"),
+        "run": Verb("serve a profile, measure it without and with speculation, judge"),
         "tune": Verb("find the best draft length, method and draft within a budget"),
-        "doctor": Verb("what is wrong with a box and its server, and what to do"),
-        "logs": Verb("the logs of every box of an inventory"),
-        "bundle-report": Verb("one file for whoever is asked for help, without secrets"),
-        "tunnel": Verb("a box's API on 127.0.0.1, over SSH"),
-        "history": Verb("who served what, when, and why it ended"),
-        "rollback": Verb("serve what served before"),
+        "doctor": Verb("check a box and its server, with what to do"),
+        "logs": Verb("show the logs of every box of an inventory"),
+        "bundle-report": Verb("write a support bundle without secrets"),
+        "tunnel": Verb("forward a box's API to 127.0.0.1 over SSH"),
+        "history": Verb("show what was served, when, and why it ended"),
+        "rollback": Verb("serve the previous release again"),
         "stop": Verb("stop the server of an inventory"),
-        "teardown": Verb("stop, and remove what was put on the boxes"),
-        "upgrade": Verb("another version of the engine, if it is no worse"),
+        "teardown": Verb("stop, and remove what was installed on the boxes"),
+        "upgrade": Verb("change the engine version if the new one is no worse"),
     },
     "Weights": {
-        "weights": Verb("download and check the weights of a profile"),
-        "verify": Verb("read every byte of them again"),
-        "prune": Verb("list the weights that no profile uses, and remove them"),
-        "bundle": Verb("one file of all that a profile fetches, for boxes without a network"),
+        "weights": Verb("download and verify the weights of a profile"),
+        "verify": Verb("verify every byte of the weights again"),
+        "prune": Verb("list or remove the weights that no profile uses"),
+        "bundle": Verb("pack a profile's downloads for boxes without a network"),
     },
     "Rented boxes": {
-        "rent": Verb("rent the cheapest box at vast.ai that fits"),
-        "destroy": Verb("end every box that this clone rented, and no other"),
+        "rent": Verb("rent the cheapest suitable vast.ai box"),
+        "destroy": Verb("destroy every box that this clone rented"),
     },
     "Around a playbook": {
         "stoppable": Verb("run a playbook; Ctrl-C stops what it has started"),
-        "rented": Verb("run a playbook on rented boxes, and end them afterwards"),
+        "rented": Verb("run a playbook on rented boxes and destroy them afterwards"),
     },
     "This command": {
-        "completion": Verb("print the completion of bash or zsh", needs_clone=False),
+        "completion": Verb("print the shell completion for bash or zsh", needs_clone=False),
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
-_USAGE = """drafthouse VERB [options]: put a draft model in front of any LLM, and measure whether it pays.
+_USAGE = """drafthouse VERB [options]: add speculative decoding to an LLM server and measure whether it pays.
 
 drafthouse VERB --help shows the options and examples of one; --version the version.
 """

@@ -58,7 +58,7 @@ def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> 
     """Return the parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
     text = doc or ""
     if "Exit status:" not in text:
-        text = f"{text.rstrip()}\n\nExit status: 0 done; 2 on a problem (found, needed, do); docs/exit-codes.md."
+        text = f"{text.rstrip()}\n\nExit status: 0 done; 2 an error (found, needed, do); docs/exit-codes.md."
     intro, _, rest = text.partition("\n\n")
     prog = f"drafthouse {verb}" if verb else None
     form = argparse.RawDescriptionHelpFormatter

@@ -1,9 +1,9 @@
-"""Show what a profile would do: memory, context, downloads, the speed to expect, both arms' commands.
+"""Show what a profile would do: memory, context, downloads, expected speed-up, both arms' commands.
 
 Example:
   drafthouse plan rtx6000-qwen-eagle3 --set speculation.num_speculative_tokens=5
 
-Touches nothing, needs no GPU and no network.
+It changes nothing and needs no GPU and no network.
 """
 
 from __future__ import annotations

@@ -94,17 +94,25 @@ def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: 
 def on_inventory(doc: str | None, verb: str) -> Parser:
     """Return the parser of a verb that plays on an inventory."""
     parser = parser_of(doc, verb, takes_words=True)
-    parser.add_argument("--inventory", default="local", help="a name below inventory/, or a path (default: local)")
+    parser.add_argument("--inventory", default="local", help="inventory name, or a path (default: local)")
     return parser
 
 
 def for_profile(doc: str | None, verb: str) -> Parser:
     """Return the parser of a verb that plays for a profile, on the boxes that its hardware is for."""
     parser = parser_of(doc, verb, takes_words=True)
-    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
-    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
-    parser.add_argument("--destroy", metavar="WHEN", help="end rented boxes afterwards: always, on-success or never")
+    parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
+    parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="override one value of the profile (repeatable)",
+    )
+    parser.add_argument(
+        "--destroy", metavar="WHEN", help="destroy rented boxes afterwards: always, on-success or never"
+    )
     return parser
 
 

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 def arguments(doc: str | None, verb: str) -> Parser:
     """Return a parser with the arguments that name a profile, a site and overrides."""
     parser = parser_of(doc, verb)
-    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
-    parser.add_argument("--inventory", help="whose site is meant: local, workstation, vastai (default: the hardware's)")
-    parser.add_argument("--runtime", choices=("docker", "process"), help="instead of the inventory's")
+    parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
+    parser.add_argument(
+        "--inventory", help="inventory that defines the site: local, workstation, vastai (default: the hardware's)"
+    )
+    parser.add_argument("--runtime", choices=("docker", "process"), help="runtime (default: the inventory's)")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="override one value of the profile, e.g. speculation.num_speculative_tokens=5 (repeatable)",
+        help="override one value of the profile, for example speculation.num_speculative_tokens=5 (repeatable)",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""List the profiles, or name the inventory that one of them is for.
+"""List the profiles, or print the inventory of one of them.
 
 Examples:
   drafthouse profiles
@@ -21,7 +21,7 @@ from .profile_arguments import inventory_of
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "profiles")
-    parser.add_argument("--inventory", metavar="PROFILE", help="print the inventory of this profile and nothing else")
+    parser.add_argument("--inventory", metavar="PROFILE", help="print only the inventory of this profile")
     parser.add_argument("--json", action="store_true", help="print them as JSON")
     return parser
 

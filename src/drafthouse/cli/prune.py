@@ -1,10 +1,10 @@
-"""List the weights on this machine that no profile uses; with --remove, remove them.
+"""List the weights on this machine that no profile uses; --remove removes them.
 
 Example:
   drafthouse prune --inventory local
 
-What has no note of ours beside it is never touched, nor what a kept release needs (make history, make rollback). For a
-box over SSH: its models_dir and its home, seen on that box.
+Weights without one of our notes beside them are never removed, nor what a kept release needs (make history, make
+rollback). For a box over SSH run it on that box, with its models folder and its home.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .parser import Parser, parser_of, print_json
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "prune")
-    parser.add_argument("--inventory", default="local", help="whose models_dir is meant (default: %(default)s)")
-    parser.add_argument("--models-dir", type=Path, help="this folder instead")
-    parser.add_argument("--home", type=Path, help="the box's home with its releases (default: the inventory's)")
-    parser.add_argument("--remove", action="store_true", help="remove what is unused or unfinished")
-    parser.add_argument("--json", action="store_true", help="print the list as JSON, and remove nothing")
+    parser.add_argument("--inventory", default="local", help="inventory that defines models_dir (default: %(default)s)")
+    parser.add_argument("--models-dir", type=Path, help="models folder (default: the inventory's)")
+    parser.add_argument("--home", type=Path, help="home of the box, with its releases (default: the inventory's)")
+    parser.add_argument("--remove", action="store_true", help="remove unused weights and unfinished downloads")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON; remove nothing")
     return parser
 
 

@@ -1,10 +1,10 @@
-"""Write a profile's files to build/<profile>/: for each arm the very files that a run puts on the box.
+"""Write a profile's files to build/<profile>/, exactly as a run puts them on the box.
 
 Example:
   drafthouse render rtx6000-qwen-eagle3
 
-Beside them, for reading and trying: the container of each arm (compose.yaml), the same in the engine's Python
-API (offline.py), a first request (smoke.sh), and the arm `stock` where the method changes the engine's settings.
+It also writes the container of each arm (compose.yaml), the same in the engine's Python API (offline.py), a first
+request (smoke.sh), and the engine-defaults arm `stock` if the method changes the engine's settings.
 """
 
 from __future__ import annotations

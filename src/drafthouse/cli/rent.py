@@ -1,16 +1,16 @@
-"""Rent the cheapest box at vast.ai that satisfies a profile, and wait until it runs; it ends itself at its deadline.
+"""Rent the cheapest vast.ai box that satisfies a profile and wait until it runs. It destroys itself at its deadline.
 
 Examples:
   drafthouse rent h100-llama33-draft3b --max-price 2.50 --hours 3
-  drafthouse rent h100-llama33-draft3b --dry-run          (offers, prices and the request; rents nothing)
+  drafthouse rent h100-llama33-draft3b --dry-run          (show offers, prices and the request; rent nothing)
 
-The price that is compared with --max-price has everything in it: the box, its disk, and the plan's downloads spread
-over the hours. The account's key comes from VAST_API_KEY, ~/.config/vastai/vast_api_key or ~/.vast_api_key, and
-stays here. make destroy ends what was rented, and nothing else; docs/vast.md says what happens when something fails.
+The price that is compared with --max-price includes the box, its disk, and the plan's downloads spread over the hours.
+The account key comes from VAST_API_KEY, ~/.config/vastai/vast_api_key or ~/.vast_api_key and is not sent to the box.
+make destroy ends the rental. docs/vast.md describes what happens when something fails.
 
-Exit status: 0 a box runs, or a dry run; 1 the answer was no; 2 no box (where, found, needed, do), with what still bills
-if anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing. A second Ctrl-C while a box is being
-ended is passed over; the next one leaves it, and says so.
+Exit status: 0 a box runs, or a dry run; 1 not confirmed; 2 no box (where, found, needed, do), with what still bills, if
+anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing. A second Ctrl-C while a box is being
+destroyed is ignored; the next one leaves it and says so.
 """
 
 from __future__ import annotations
@@ -54,20 +54,39 @@ _QUIET_S = 30.0
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "rent")
-    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
-    parser.add_argument("--max-price", type=positive, metavar="USD", help="the most an hour may cost, all in")
-    parser.add_argument("--hours", type=positive, default=3.0, help="until the box ends itself (default: %(default)g)")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
+    parser.add_argument("--max-price", type=positive, metavar="USD", help="maximum price per hour, everything included")
+    parser.add_argument("--hours", type=positive, default=3.0, help="lifetime of the box (default: %(default)g)")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--dry-run", action="store_true", help="show offers, prices and the request; rent nothing")
-    parser.add_argument("--inventory", default="vastai", help="whose site the box gets (default: %(default)s)")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
-    parser.add_argument("--ssh-key", type=Path, metavar="FILE", help="public key (default: that of ~/.ssh)")
-    parser.add_argument("--download-mbps", type=positive, default=Limits.download_mbps, help="least line of the box")
-    parser.add_argument("--reliability", type=share, default=Limits.reliability, help="least, 0 to 1 (%(default)g)")
-    parser.add_argument("--unverified", action="store_true", help="machines too that vast.ai has not verified")
-    parser.add_argument("--wait-min", type=positive, default=Waits.boot_s / 60, help="longest start (%(default)g min)")
-    parser.add_argument("--poll-s", type=positive, default=Waits.poll_s, help="between two looks (%(default)g s)")
-    parser.add_argument("--look-s", type=positive, default=Waits.look_s, help="for a lost answer (%(default)g s)")
+    parser.add_argument(
+        "--inventory", default="vastai", help="inventory that defines the box's site (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="override one value of the profile (repeatable)",
+    )
+    parser.add_argument("--ssh-key", type=Path, metavar="FILE", help="public SSH key (default: from ~/.ssh)")
+    parser.add_argument("--download-mbps", type=positive, default=Limits.download_mbps, help="minimum download rate")
+    parser.add_argument(
+        "--reliability", type=share, default=Limits.reliability, help="minimum, 0 to 1 (default: %(default)g)"
+    )
+    parser.add_argument("--unverified", action="store_true", help="also machines that vast.ai has not verified")
+    parser.add_argument(
+        "--wait-min", type=positive, default=Waits.boot_s / 60, help="maximum start time (default: %(default)g min)"
+    )
+    parser.add_argument(
+        "--poll-s", type=positive, default=Waits.poll_s, help="polling interval (default: %(default)g s)"
+    )
+    parser.add_argument(
+        "--look-s",
+        type=positive,
+        default=Waits.look_s,
+        help="wait for the instance of an unanswered request (default: %(default)g s)",
+    )
     return parser
 
 

@@ -1,14 +1,14 @@
-"""Run a playbook on rented boxes, and end them when it is over: always, when it went well, or never.
+"""Run a playbook on rented boxes and destroy them afterwards: always, on success, or never.
 
 Example:
   drafthouse rented --destroy always -- ansible-playbook site.yml -i vastai -e profile=h100-llama33-draft3b
 
-Ended are the boxes that the playbook worked on, and of those only what this clone rented: also on Ctrl-C, when the
-playbook fails, and when the network was gone meanwhile (it is tried for ten minutes). Where the playbook did not come
-so far as to name them, all that this clone rented are meant. What still bills then is said, with the command that ends
-it. After kill -9 the box itself is left, which ends at its deadline.
+It destroys the boxes that the playbook worked on, if this clone rented them, also after Ctrl-C, a failure, or a network
+outage (it retries for ten minutes). If the playbook failed before it named its boxes, all rentals of this clone are
+destroyed. What still bills is reported with the command that ends it. After kill -9 only the box itself remains, which
+destroys itself at its deadline.
 
-Exit status: the playbook's; 130 when it was stopped; 2 where something of ours may still bill that should not.
+Exit status: the playbook's; 130 stopped; 2 something of ours may still bill.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "rented", takes_words=True)
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
-    parser.add_argument("--inventory", default="vastai", help="the inventory's name; only vastai's boxes are rented")
-    parser.add_argument(
-        "--patience-s", type=float, default=PATIENCE_S, help="how long to try to end them (default: %(default)g)"
-    )
+    parser.add_argument("--inventory", default="vastai", help="inventory name; only the boxes of vastai are rented")
+    parser.add_argument("--patience-s", type=float, default=PATIENCE_S, help="how long to retry (default: %(default)g)")
     return parser
 
 

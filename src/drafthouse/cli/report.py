@@ -5,8 +5,8 @@ Examples:
       --resolved build/cpu-smollm2-ngram/resolved.json
   drafthouse report --again cpu-smollm2-ngram          (the newest of this profile; a folder of reports/ works too)
 
-Exit status: 0 for pays and does not pay, 1 where warnings stand beside them, 2 for invalid and when the report could
-not be made, 4 for cannot say (docs/exit-codes.md).
+Exit status: 0 pays or does not pay; 1 the same with warnings; 2 invalid, or the report could not be made; 4 cannot say
+(docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -39,23 +39,27 @@ from .parser import Parser, coloured, parser_of
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "report")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help="the result of the baseline arm")
-    parser.add_argument("--speculative", type=Path, metavar="FILE", help="the result of the speculative arm")
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help="result of the baseline arm")
+    parser.add_argument("--speculative", type=Path, metavar="FILE", help="result of the speculative arm")
     parser.add_argument(
         "--resolved",
         type=Path,
         metavar="FILE",
-        help="the resolved profile, JSON or YAML, with the rendered files",
+        help="resolved profile, JSON or YAML, with the rendered files",
     )
-    parser.add_argument("--ladder", type=Path, metavar="FILE", help="the loads that were tried (ladder.json), if any")
-    parser.add_argument("--again", metavar="REPORT", help="make it again, in place: a folder, or as compare names it")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
-    parser.add_argument("--host", default="", help="the box's name for the folder (default: what the results say)")
+    parser.add_argument("--ladder", type=Path, metavar="FILE", help="result of the load sweep (ladder.json), if any")
     parser.add_argument(
-        "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="the page's templates"
+        "--again", metavar="REPORT", help="make this report again, in place: a folder, or a name as for compare"
     )
-    parser.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="colours in the terminal")
-    parser.add_argument("--json", action="store_true", help="print the report itself as JSON instead of its verdict")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    parser.add_argument("--host", default="", help="box name in the folder's name (default: from the results)")
+    parser.add_argument(
+        "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="folder of the page's templates"
+    )
+    parser.add_argument(
+        "--colour", choices=("auto", "always", "never"), default="auto", help="use colours in the terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of the verdict")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""List the kept reports, a line each, the newest first.
+"""List the reports, one line each, newest first.
 
 Examples:
   drafthouse reports
@@ -24,8 +24,8 @@ _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "reports")
-    parser.add_argument("profile", nargs="?", help="of this profile alone")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
+    parser.add_argument("profile", nargs="?", help="only this profile")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
     parser.add_argument("--json", action="store_true", help="print them as JSON")
     return parser
 

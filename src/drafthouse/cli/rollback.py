@@ -1,10 +1,10 @@
-"""Serve again what served before.
+"""Serve the previous release again.
 
 Examples:
   drafthouse rollback
   drafthouse rollback --inventory workstation --to 20261120T101500Z
 
-What stands behind -- goes to ansible-playbook.
+Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """
@@ -20,7 +20,9 @@ from .playbooks import on_inventory, play
 def options() -> Parser:
     """Return the parser."""
     parser = on_inventory(__doc__, "rollback")
-    parser.add_argument("--to", metavar="RELEASE", help="a release that drafthouse history shows (default: the last)")
+    parser.add_argument(
+        "--to", metavar="RELEASE", help="release listed by drafthouse history (default: the previous one)"
+    )
     return parser
 
 

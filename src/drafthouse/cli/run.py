@@ -1,14 +1,14 @@
-"""Serve a profile on the boxes of its inventory, measure it without and with speculation, and judge: site.yml.
+"""Run site.yml for a profile on the boxes of its inventory: serve, measure without and with speculation, judge.
 
 Examples:
   drafthouse run cpu-smollm2-ngram
   drafthouse run rtx6000-qwen-eagle3 --set speculation.num_speculative_tokens=5 -- --limit lab
   drafthouse run h100-llama33-draft3b --inventory vastai --destroy on-success
 
-What stands behind -- goes to ansible-playbook. Ctrl-C stops what the run has started; a server that served before it
-stays, or comes back.
+Words after -- are passed to ansible-playbook. Ctrl-C stops what the run has started. A server from an earlier run keeps
+serving or is restored.
 
-Exit status: the playbook's; 130 when it was stopped; 2 on a problem (docs/exit-codes.md).
+Exit status: the playbook's; 130 stopped; 2 an error (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .playbooks import for_profile, run_for_profile
 def options() -> Parser:
     """Return the parser."""
     parser = for_profile(__doc__, "run")
-    parser.add_argument("--stop-after", action="store_true", help="stop every server when the run has ended, too")
+    parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser
 
 

@@ -4,7 +4,7 @@ Examples:
   drafthouse stop
   drafthouse stop --inventory workstation
 
-What stands behind -- goes to ansible-playbook.
+Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """

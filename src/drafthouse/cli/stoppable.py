@@ -1,13 +1,13 @@
-"""Run a playbook; on Ctrl-C stop what it has started on its boxes: jobs in the background, and the servers of the run.
+"""Run a playbook. Ctrl-C stops what it has started on its boxes: background jobs and the servers of the run.
 
 Examples:
   drafthouse stoppable -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-draft
   drafthouse stoppable --stop-after -- ansible-playbook site.yml -i inventory/local -e profile=cpu-smollm2-ngram
 
-A server that served before the run stays, or comes back; with --stop-after, which stops everything at the end in any
-case, it does not. A second Ctrl-C leaves what still runs.
+A server from an earlier run keeps serving or is restored, unless --stop-after stops everything at the end. A second
+Ctrl-C leaves what is still running.
 
-Exit status: the playbook's; 130 when it was stopped.
+Exit status: the playbook's; 130 stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SERVING = {"all", "settle", "experiment", "report"}
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "stoppable", takes_words=True)
-    parser.add_argument("--stop-after", action="store_true", help="stop every server when the playbook has ended, too")
+    parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser
 
 

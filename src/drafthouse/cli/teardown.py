@@ -1,11 +1,11 @@
-"""Stop the server of an inventory, and remove what was put on its boxes.
+"""Stop the server of an inventory and remove what was installed on its boxes.
 
 Examples:
   drafthouse teardown
   drafthouse teardown --inventory workstation -- -e weights=true
 
-Weights, Docker and the driver stay; -e weights=true, container_engine=true or nvidia_driver=true removes them too. What
-stands behind -- goes to ansible-playbook.
+Weights, Docker and the driver stay. -e weights=true, container_engine=true or nvidia_driver=true removes them too.
+Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """

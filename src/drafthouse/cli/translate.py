@@ -1,14 +1,14 @@
-"""Paste a serve command from a blog: get the profile for it, today's command, and what changed since.
+"""Convert an old serve command to a profile and to today's command, and show what changed.
 
 Examples:
   drafthouse translate 'python -m vllm.entrypoints.openai.api_server --model a/b --speculative-model c/d'
   drafthouse translate < article.md
 
-Old and new forms of vLLM, TensorRT-LLM and llama.cpp are read, `docker run` around them and Python's LLM(...)
-too; several commands in one paste are translated one by one. Nothing is run and nothing is fetched. A YAML file
-that a command names is read where it lies, or from a heredoc in the paste.
+It reads old and new forms of vLLM, TensorRT-LLM and llama.cpp, also inside `docker run`, and Python's LLM(...). Several
+commands in one paste are translated one by one. Nothing is run or downloaded. A YAML file that a command names is read
+from its path, or from a heredoc in the paste.
 
-Exit code: 0 when everything was translated, 2 on a problem (where, found, needed, do).
+Exit status: 0 everything was translated; 2 an error (where, found, needed, do).
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ _LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "translate")
-    parser.add_argument("command", nargs="?", help="the command, as ONE argument (default: standard input)")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, for machines")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile here; an existing file stays")
+    parser.add_argument("command", nargs="?", help="the command as ONE argument (default: standard input)")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="write the profile to this file; an existing file is not replaced"
+    )
     return parser
 
 

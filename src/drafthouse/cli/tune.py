@@ -4,14 +4,14 @@ Examples:
   drafthouse tune rtx6000-qwen-eagle3 --budget 30m
   drafthouse tune cpu-smollm2-draft --budget 10m --inventory local
   drafthouse tune h100-llama33-ngram --budget 1h --inventory vastai -- --limit box1
-  drafthouse tune cpu-smollm2-draft --list          (what would be tried; starts nothing)
+  drafthouse tune cpu-smollm2-draft --list          (show the candidates; start nothing)
 
-What stands behind -- goes to ansible-playbook. The winner is measured again on prompts that the search did not see,
-beside the baseline and the profile as it stands, and written as profiles/NAME-tuned.yml where it is better. The same
-command goes on after a kill or Ctrl-C; it never takes more than the budget in all. docs/tune.md says how it decides.
+The winner is measured again beside the baseline and the original profile, on prompts that the search did not use. If it
+is better, it is written to profiles/NAME-tuned.yml. The same command continues after a kill or Ctrl-C. The total time
+never exceeds the budget. docs/tune.md explains the decision rule. Words after -- are passed to ansible-playbook.
 
-Exit status: 0 when the search came to an end, better or not; 2 on a problem (where, found, needed, do); 3 where it
-cannot be done here; 130 on Ctrl-C (docs/exit-codes.md).
+Exit status: 0 the search finished, better or not; 2 an error (where, found, needed, do); 3 not possible
+on this machine; 130 Ctrl-C (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -88,13 +88,21 @@ class Work:
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "tune", takes_words=True)
-    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
-    parser.add_argument("--budget", default="30m", help="all the time it may take: 90s, 30m, 1h30m (default: 30m)")
-    parser.add_argument("--inventory", help="a name below inventory/ (default: the hardware's)")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
-    parser.add_argument("--list", action="store_true", help="list what would be tried, and start nothing")
-    parser.add_argument("--again", action="store_true", help="begin anew, whatever the journal holds (AGAIN=1)")
-    parser.add_argument("--to", type=Path, metavar="FILE", help="the new profile (default: profiles/NAME-tuned.yml)")
+    parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
+    parser.add_argument("--budget", default="30m", help="total time: 90s, 30m, 1h30m (default: 30m)")
+    parser.add_argument("--inventory", help="inventory name (default: the hardware's)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="override one value of the profile (repeatable)",
+    )
+    parser.add_argument("--list", action="store_true", help="list the candidates; start nothing")
+    parser.add_argument("--again", action="store_true", help="discard the journal and start again (AGAIN=1)")
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE", help="file of the new profile (default: profiles/NAME-tuned.yml)"
+    )
     return parser
 
 

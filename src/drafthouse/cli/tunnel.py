@@ -1,9 +1,9 @@
-"""Hold http://127.0.0.1:8000 open as the API of a box, over SSH, until Ctrl-C.
+"""Forward the API of a box to http://127.0.0.1:8000 over SSH, until Ctrl-C.
 
 Example:
   drafthouse tunnel --inventory vastai --port 8000
 
-The box is a host of an inventory; the only one needs no name. The API key is asked for by the engine as before.
+The box is a host of an inventory. With a single host no name is needed. The engine still requires the API key.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .playbooks import inventory_path
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "tunnel")
-    parser.add_argument("--inventory", default="vastai", help="a name below inventory/, or a path (default: vastai)")
-    parser.add_argument("--host", default="", help="a host of it; the only one needs no name")
-    parser.add_argument("--port", type=int, default=PORT, help="the port on this machine (default: %(default)s)")
+    parser.add_argument("--inventory", default="vastai", help="inventory name, or a path (default: vastai)")
+    parser.add_argument("--host", default="", help="host of the inventory (default: the only one)")
+    parser.add_argument("--port", type=int, default=PORT, help="local port (default: %(default)s)")
     return parser
 
 

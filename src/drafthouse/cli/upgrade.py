@@ -1,19 +1,18 @@
-"""Serve a profile with another version of its engine, if that is no worse on this very box.
+"""Serve a profile with another version of its engine, if that is no worse on this box.
 
 Examples:
   drafthouse upgrade rtx6000-qwen-eagle3 0.33.0
-  drafthouse upgrade rtx6000-qwen-eagle3 0.31.0 --list          (what changes in the flags; touches nothing)
+  drafthouse upgrade rtx6000-qwen-eagle3 0.31.0 --list          (show the changed flags; change nothing)
   drafthouse upgrade cpu-smollm2-ngram 2026.10.11549 --from 2026.9.11063 --inventory local
   drafthouse upgrade h100-llama33-ngram 0.33.0 -- --limit box1
 
-Shows what changes in the flags, serves and measures the old version (at once where its result is kept) and then the new
-one, and compares the two reports. The new version stays unless it is worse by more than 5 %, fails a gate, or cannot be
-judged; then the old one serves again. A version that does not even start is refused on the way, and the old one is back
-by itself. Environments and images of both stay: make rollback goes back at any time. What stands behind -- goes to
-ansible-playbook.
+It shows the changed flags, serves and measures the old version (unless its result is kept) and then the new one, and
+compares the two reports. The new version stays unless it is worse by more than 5 %, fails a gate, or cannot be judged.
+Otherwise the old one is restored, also if the new one does not start. Environments and images of both stay, so
+make rollback works at any time. Words after -- are passed to ansible-playbook.
 
-Exit status: 0 the new version serves on every box; 2 the old one does on some, or on a problem (found, needed, do);
-4 the old one does because nobody can say which is better (docs/exit-codes.md).
+Exit status: 0 the new version serves on every box; 2 the old one serves on some, or an error occurred (found, needed,
+do); 4 the old one serves because the comparison is inconclusive (docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -48,14 +47,26 @@ if TYPE_CHECKING:
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "upgrade", takes_words=True)
-    parser.add_argument("profile", help="name of a file in profiles/ (drafthouse profiles shows them)")
-    parser.add_argument("version", help="the version to go to")
-    parser.add_argument("--from", dest="old", metavar="VERSION", help="the version to go from (default: the profile's)")
-    parser.add_argument("--inventory", help="a name below inventory/, or a path (default: the hardware's)")
-    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change the profile first")
-    parser.add_argument("--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help="default: 5")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="where reports are kept")
-    parser.add_argument("--list", action="store_true", help="show what changes in the flags, and touch nothing")
+    parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
+    parser.add_argument("version", help="the new version")
+    parser.add_argument("--from", dest="old", metavar="VERSION", help="the old version (default: the profile's)")
+    parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="override one value of the profile (repeatable)",
+    )
+    parser.add_argument(
+        "--regression",
+        type=per_cent,
+        default=THRESHOLD,
+        metavar="PERCENT",
+        help="maximum regression in per cent (default: 5)",
+    )
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    parser.add_argument("--list", action="store_true", help="show the changed flags; change nothing")
     return parser
 
 

@@ -1,12 +1,12 @@
-"""Read every byte of a profile's weights again, compare it with its hash, and fetch anew what is damaged.
+"""Read every byte of a profile's weights, compare it with its hash, and download damaged files again.
 
 Examples:
   drafthouse verify cpu-smollm2-ngram
   drafthouse verify h100-llama33-draft3b --inventory workstation
 
-What stands behind -- goes to ansible-playbook.
+Words after -- are passed to ansible-playbook.
 
-Exit status: the playbook's; 130 when it was stopped; 2 on a problem (docs/exit-codes.md).
+Exit status: the playbook's; 130 stopped; 2 an error (docs/exit-codes.md).
 """
 
 from __future__ import annotations

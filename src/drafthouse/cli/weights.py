@@ -1,12 +1,12 @@
-"""Download and check the weights of a profile alone, on the box where it would run.
+"""Download and verify the weights of a profile on the box where it would run.
 
 Examples:
   drafthouse weights cpu-smollm2-ngram
   drafthouse weights h100-llama33-draft3b --inventory workstation
 
-What stands behind -- goes to ansible-playbook. Afterwards the doctor checks what lies there.
+Words after -- are passed to ansible-playbook. Afterwards the doctor checks the weights.
 
-Exit status: the playbook's; 130 when it was stopped; 2 on a problem (docs/exit-codes.md).
+Exit status: the playbook's; 130 stopped; 2 an error (docs/exit-codes.md).
 """
 
 from __future__ import annotations
