@@ -6,6 +6,9 @@ Asked over Docker's socket, so that the box's own Python can bring back a server
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 _STOP_S = 10
 _API_S = 120.0
+# An SSH session of another user than root may lack the latter two.
+_PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
 
 class Mount(TypedDict, total=False):
@@ -89,8 +94,19 @@ class Plan:
 
 
 def has_engine() -> bool:
-    """Tell whether there is a container engine to ask at all."""
-    return Path(SOCKET).exists()
+    """Tell whether there is a container engine to ask at all: one that was removed leaves its socket behind."""
+    return Path(SOCKET).exists() and (shutil.which("dockerd", path=_PROGRAMS) is not None or _listens(SOCKET))
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except OSError:  # a right that is missing: whoever asks says so
+            return True
+    return True
 
 
 def ours(api: DockerApi | None = None, home: str | Path | None = None, label: str = LABEL) -> dict[str, bool]:
