@@ -68,7 +68,7 @@ def test_the_recap_says_what_became_of_it(vast: Running, tmp_path: Path) -> None
     done = play(vast, tmp_path / "state", "on-success")
     assert done.returncode == 4, done.stdout + done.stderr  # Ansible's own: out of reach
     (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"vast-{number}: lost in ")]
-    assert "Resolve the profile for this box" in line
+    assert "Gather box facts and resolve the profile" in line
     assert "vast.ai says 'running'" in line
     assert f"it still bills: make destroy ARGS={number}" in line
     assert "DESTROY=on-success (the run did not succeed): still billing" in done.stdout

@@ -22,6 +22,7 @@ _raw: {description: Its path on the controller., type: list, elements: path}
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ansible import constants
@@ -39,5 +40,7 @@ class LookupModule(LookupBase):
         name, data = archive()
         file = Path(constants.DEFAULT_LOCAL_TMP, name)
         if not file.exists():
-            replace_file(file, data)
+            # Workers of several hosts write it at the same time.
+            with TemporaryDirectory(dir=constants.DEFAULT_LOCAL_TMP) as own:
+                replace_file(file, data, by_way_of=Path(own))
         return [str(file)]

@@ -32,7 +32,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Look at the box
+- name: Gather the box's state
   drafthouse.core.box_facts:
     paths: [/opt/drafthouse]
     ports: [8000]

@@ -31,7 +31,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Look at the box
+- name: Gather the box's state
   drafthouse.core.doctor:
     resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
 """

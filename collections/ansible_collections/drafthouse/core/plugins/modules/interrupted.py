@@ -22,7 +22,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: End what the run has left
+- name: Stop what an interrupted run has left
   drafthouse.core.interrupted:
     home: /opt/drafthouse
 """

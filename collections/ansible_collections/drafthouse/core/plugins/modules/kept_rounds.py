@@ -16,7 +16,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Look for kept results
+- name: Gather kept results
   drafthouse.core.kept_rounds:
     resolved: "{{ drafthouse_profile | combine(drafthouse_run) }}"
 """

@@ -21,7 +21,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Knock from another machine
+- name: Gather port probes from another machine
   drafthouse.core.reachable:
     doors: [{address: 192.0.2.7, port: 8000}]
   delegate_to: neighbour

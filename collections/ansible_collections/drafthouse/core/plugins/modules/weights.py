@@ -50,7 +50,7 @@ options:
 author: Drafthouse
 """
 EXAMPLES = r"""
-- name: Put the weights in place
+- name: Download or make the weights
   drafthouse.core.weights:
     items: "{{ drafthouse_profile.weights }}"
     engine_python: "{{ drafthouse_profile.engine.home }}/bin/python"
