@@ -41,7 +41,7 @@ def real_caddy() -> str:
 
 
 def make_certificate(home: Path) -> None:
-    """Ensure that there are key and certificate as the role does, without Ansible."""
+    """Make key and certificate as the role does, without Ansible."""
     folder = Path(certificate_file(str(home))).parent
     folder.mkdir(parents=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
