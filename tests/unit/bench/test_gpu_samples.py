@@ -22,6 +22,7 @@ from drafthouse.bench.nvml import Nvml, open_nvml
 from drafthouse.bench.results import assemble, summary_lines
 from drafthouse.bench.step import measure_step
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.clock_server import clock_server
 
 pytestmark = pytest.mark.processes
@@ -171,8 +172,19 @@ async def test_beside_a_step_of_the_ladder(script: Path) -> None:
 
 def bench(address: str, kept: Path, **environment: str) -> Any:
     """Run the command in a process of its own, as on a box, and return its result."""
-    argv = [sys.executable, "-m", "drafthouse", "bench", "--base-url", address, "--model", "clock", "--kind", "chat"]
-    argv += ["--num-prompts", "2", "--output-tokens", "30", "--num-warmups", "1", "--result", str(kept)]
+    argv = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", "--base-url", address, "--model", "clock"]
+    argv += [
+        "--kind",
+        "chat",
+        "--num-prompts",
+        "2",
+        "--output-tokens",
+        "30",
+        "--num-warmups",
+        "1",
+        "--result",
+        str(kept),
+    ]
     done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(kept.read_text("utf-8")), done.stdout
