@@ -17,7 +17,7 @@ from ..core.places import ROOT
 from ..profiles.profile_types import Unchecked
 from . import rented, stoppable
 from .parser import Parser, parser_of
-from .profile_arguments import inventory_of, overrides
+from .profile_arguments import inventory_of, overrides, set_option
 
 
 class Variables(TypedDict, total=False):
@@ -103,13 +103,7 @@ def for_profile(doc: str | None, verb: str) -> Parser:
     parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="override one value of the profile (repeatable)",
-    )
+    set_option(parser)
     parser.add_argument(
         "--destroy", metavar="WHEN", help="destroy rented boxes afterwards: always, on-success or never"
     )

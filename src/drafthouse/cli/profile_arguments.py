@@ -25,6 +25,12 @@ def arguments(doc: str | None, verb: str) -> Parser:
         "--inventory", help="inventory that defines the site: local, workstation, vastai (default: the hardware's)"
     )
     parser.add_argument("--runtime", choices=("docker", "process"), help="runtime (default: the inventory's)")
+    set_option(parser)
+    return parser
+
+
+def set_option(parser: Parser) -> None:
+    """Add the option that `overrides` reads."""
     parser.add_argument(
         "--set",
         action="append",
@@ -32,7 +38,6 @@ def arguments(doc: str | None, verb: str) -> Parser:
         metavar="PATH=VALUE",
         help="override one value of the profile, for example speculation.num_speculative_tokens=5 (repeatable)",
     )
-    return parser
 
 
 def resolved(given: argparse.Namespace) -> ResolvedProfile:

@@ -40,7 +40,7 @@ from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.plain_text import printable
 from ..profiles.workspace import resolved_profile, site_of_inventory
 from .parser import Parser, parser_of
-from .profile_arguments import overrides
+from .profile_arguments import overrides, set_option
 from .say import put, said_yes, say
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ def options() -> Parser:
     parser.add_argument(
         "--inventory", default="vastai", help="inventory that defines the box's site (default: %(default)s)"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="override one value of the profile (repeatable)",
-    )
+    set_option(parser)
     parser.add_argument("--ssh-key", type=Path, metavar="FILE", help="public SSH key (default: from ~/.ssh)")
     parser.add_argument("--download-mbps", type=positive, default=Limits.download_mbps, help="minimum download rate")
     parser.add_argument(

@@ -55,7 +55,7 @@ from ..tuning.space import reach
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
 from .parser import Parser, parser_of
-from .profile_arguments import inventory_of, overrides
+from .profile_arguments import inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
     from ..profiles.profile_types import Profile, Tuned, Unchecked
@@ -91,13 +91,7 @@ def options() -> Parser:
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--budget", default="30m", help="total time: 90s, 30m, 1h30m (default: 30m)")
     parser.add_argument("--inventory", help="inventory name (default: the hardware's)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="override one value of the profile (repeatable)",
-    )
+    set_option(parser)
     parser.add_argument("--list", action="store_true", help="list the candidates; start nothing")
     parser.add_argument("--again", action="store_true", help="discard the journal and start again (AGAIN=1)")
     parser.add_argument(

@@ -37,7 +37,7 @@ from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import per_cent
 from .parser import Parser, parser_of
-from .profile_arguments import inventory_of, overrides
+from .profile_arguments import inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
     from ..profiles.profile_types import Site
@@ -51,13 +51,7 @@ def options() -> Parser:
     parser.add_argument("version", help="the new version")
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the old version (default: the profile's)")
     parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="override one value of the profile (repeatable)",
-    )
+    set_option(parser)
     parser.add_argument(
         "--regression",
         type=per_cent,
