@@ -6,7 +6,7 @@ before anything is changed; site.yml therefore includes its roles without that (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
@@ -40,7 +40,7 @@ class ActionModule(ActionBase):
             names = [name for name in host if isinstance(name, str) and name.startswith(f"{role}_")]
             if not names:
                 continue
-            options: dict[str, Any] = yaml_of(file.read_text("utf-8"))["argument_specs"]["main"]["options"]
+            options = yaml_of(file.read_text("utf-8"))["argument_specs"]["main"]["options"]
             for name in sorted(options.keys() & set(names)):
                 told = ArgumentSpecValidator({name: options[name]}).validate({name: self._templar.template(host[name])})
                 for words in told.error_messages:
