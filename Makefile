@@ -8,7 +8,8 @@ BIN := .venv/bin
 PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-export PYTHONDONTWRITEBYTECODE := 1
+# Compiled once, and away from the sources: every start would compile some 400 files again.
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.drafthouse/cache/pycache
 # Ansible requires a UTF-8 locale. This one is part of the C library.
 ifneq ($(shell locale charmap 2>&1),UTF-8)
 export LC_ALL := C.UTF-8

@@ -42,6 +42,8 @@ def hidden_character(text: str) -> str | None:
     These are controls, line breaks, surrogates, what turns the direction, and what is no character. Joiners and soft
     hyphens, which some scripts need, are none of them.
     """
+    if text.isprintable():  # nothing but letters, marks, signs and spaces: nearly every text, and C looks at it
+        return None
     for char in text:
         if char in _DIRECTIONS or unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or _is_no_character(char):
             return f"U+{ord(char):04X}"

@@ -15,6 +15,7 @@ import yaml
 
 from .documents import MIB, MOST_DEEP, MOST_WHOLE, BadDocument, bytes_of, checked_text, place_in, short, text_of
 from .errors import DrafthouseError, Problem
+from .parsed_files import parsed_once
 
 #: Bytes of a YAML file at most: what people write by hand is much smaller, and the parser is slow.
 MOST_BYTES = 8 * MIB
@@ -33,7 +34,7 @@ def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = 
     """
     where = where or str(path)
     try:
-        return yaml_of(text_of(bytes_of(path, most)))
+        return parsed_once(("yaml", path, most), [path], lambda: yaml_of(text_of(bytes_of(path, most))))
     except OSError as error:
         raise DrafthouseError(
             Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.parsed_files import parsed_once
 from ..core.places import own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
     from .profile_types import Profile
 
-ENGINE_FOLDER = "profiles/catalog/engines"
+    _Parts = tuple[
+        dict[str, HardwareEntry],
+        dict[str, ModelEntry],
+        dict[str, EngineEntry],
+        dict[str, Profile],
+        dict[str, list[str]],
+        dict[str, list[Problem]],
+    ]
+
+HARDWARE_FILE, MODELS_FILE = "profiles/catalog/hardware.yml", "profiles/catalog/models.yml"
+HASHES_FILE, ENGINE_FOLDER = "profiles/catalog/packages.txt", "profiles/catalog/engines"
 
 _VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
 
@@ -57,8 +68,16 @@ def load_house(root: Path) -> House:
     ``broken``: it must not stop another one.
     """
     _require_clone(root)
-    hardware, problems = _read(root, "profiles/catalog/hardware.yml", HARDWARE)
-    models, found = _read(root, "profiles/catalog/models.yml", MODELS)
+    profiles = profile_files(root)
+    engines = sorted((root / ENGINE_FOLDER).glob("*.yml"))
+    files = (*(root / name for name in (HARDWARE_FILE, MODELS_FILE, HASHES_FILE)), *engines, *profiles.values())
+    return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles)))
+
+
+def _house_parts(root: Path, files: Mapping[str, Path]) -> _Parts:
+    """Return the fields of a `House`, in order."""
+    hardware, problems = _read(root, HARDWARE_FILE, HARDWARE)
+    models, found = _read(root, MODELS_FILE, MODELS)
     problems += found
     engines, found = _engines(root)
     problems += found
@@ -69,7 +88,7 @@ def load_house(root: Path) -> House:
         problems = _dangling(house)
     if problems:
         raise DrafthouseError(problems)
-    for name, path in profile_files(root).items():
+    for name, path in files.items():
         where = str(path.relative_to(root) if path.is_relative_to(root) else path)
         profile, found = _read(root, where, PROFILE)
         if not PROFILE_NAME.fits(name):
@@ -77,7 +96,7 @@ def load_house(root: Path) -> House:
         if found:
             house.broken[name] = found
         house.profiles[name] = profile
-    return house
+    return house.hardware, house.models, house.engines, house.profiles, house.hashes, house.broken
 
 
 def _require_clone(root: Path) -> None:
@@ -121,7 +140,7 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
     """Return what is known of the versions that the catalogue names without a lock."""
-    relative = "profiles/catalog/packages.txt"
+    relative = HASHES_FILE
     try:
         return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..core.documents import MIB, BadDocument, bytes_of, text_of
 from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.parsed_files import parsed_once
 from ..core.schema import Findings
 from ..core.yaml_documents import yaml_of
 from .checks import schemas_of
@@ -39,9 +40,14 @@ def load_suite(name: str, folder: Path, *, filled: bool = True, form: str | None
     path, own = Path(name), folder / f"{name}.yml"
     if not (path.suffix or path.name != name or (path.is_file() and not own.is_file())):
         path = own
-    text = _text_of(path, name, folder)
-    suite = _from_yaml(text, path) if _is_yaml(text, path, form) else read_prompts(text, path.stem, str(path), form)
-    _check_schemas(suite, str(path))
+
+    def parsed() -> Suite:
+        text = _text_of(path, name, folder)
+        suite = _from_yaml(text, path) if _is_yaml(text, path, form) else read_prompts(text, path.stem, str(path), form)
+        _check_schemas(suite, str(path))
+        return suite
+
+    suite = parsed_once(("suite", path, form), [path], parsed)
     return fill(suite) if filled else suite
 
 

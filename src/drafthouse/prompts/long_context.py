@@ -6,6 +6,7 @@ random generator, whose sequences may change between versions. No two days of a 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -209,6 +210,7 @@ def passage(seed: int, setting: str) -> str:
     return next(days(seed, setting)).partition(". ")[2]
 
 
+@functools.lru_cache(maxsize=64)  # of some 40 kB: every resolve of one process asks for the same ones
 def long_text(
     characters: int,
     seed: int,

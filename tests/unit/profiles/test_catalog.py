@@ -97,3 +97,14 @@ def test_every_number_of_the_catalogue_is_sane() -> None:
     for engine in house.engines.values():
         assert engine["default_version"] in engine["versions"]
         assert (ROOT / "templates" / engine["template"]).is_file()
+
+
+def test_a_house_that_a_caller_changes_is_only_its_own() -> None:
+    first = load_house(ROOT)
+    first.models.clear()
+    next(iter(first.engines.values()))["options"].clear()
+    first.broken["x"] = []
+    second = load_house(ROOT)
+    assert second.models
+    assert next(iter(second.engines.values()))["options"]
+    assert second.broken == {}

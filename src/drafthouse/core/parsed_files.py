@@ -1,0 +1,62 @@
+"""Keep what was parsed out of files that stay as they are, so that a process parses each of them once.
+
+Callers get a copy each: what one changes, no other sees. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+_Parsed = TypeVar("_Parsed")
+#: Inode, bytes, and when content and inode last changed (ns).
+_Stamp: TypeAlias = "tuple[int, int, int, int]"
+
+#: Bytes of the files behind one entry, at most: prompts of other people may be hundreds of MB, and are read once.
+MOST_BYTES = 4 * 1024 * 1024
+#: A file that changed less than this ago may change again within one tick of its file system's clock, which is
+#: 10 ms on a kernel of 100 Hz and 2 s on FAT: it is parsed, and not kept.
+SETTLED_NS = 2_000_000_000
+
+_kept: dict[Hashable, tuple[tuple[_Stamp, ...], object]] = {}
+
+
+def parsed_once(what: Hashable, files: Iterable[Path], parse: Callable[[], _Parsed]) -> _Parsed:
+    """Return what ``parse`` makes of ``files``, as it was made before unless one of them changed since.
+
+    ``what`` names the result: all that it depends on beside the files' content. What is returned is the caller's own;
+    it is made of dicts, lists, tuples and values that nobody can change. An exception is not kept.
+    """
+    stamps = _stamps(files)
+    if stamps is None:
+        return parse()
+    kept = _kept.get(what)
+    if kept and kept[0] == stamps:
+        return cast("_Parsed", plain_copy(kept[1]))
+    made = parse()
+    _kept[what] = stamps, plain_copy(made)
+    return made
+
+
+def plain_copy(data: Any) -> Any:
+    """Return a copy of dicts, lists and tuples inside each other, whose values nobody can change."""
+    if isinstance(data, dict):
+        return {key: plain_copy(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)([plain_copy(value) for value in data])
+    return data
+
+
+def _stamps(files: Iterable[Path]) -> tuple[_Stamp, ...] | None:
+    """Return what tells that files are as they were; None where one is missing, too large or too young to tell."""
+    try:
+        found = [os.stat(path) for path in files]
+    except (OSError, ValueError):
+        return None
+    newest = max((max(one.st_mtime_ns, one.st_ctime_ns) for one in found), default=0)
+    if newest > time.time_ns() - SETTLED_NS or sum(one.st_size for one in found) > MOST_BYTES:
+        return None
+    return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
