@@ -5,7 +5,6 @@ Callers get a copy each: what one changes, no other sees. Standard library only.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
@@ -53,7 +52,7 @@ def plain_copy(data: Any) -> Any:
 def _stamps(files: Iterable[Path]) -> tuple[_Stamp, ...] | None:
     """Return what tells that files are as they were; None where one is missing, too large or too young to tell."""
     try:
-        found = [os.stat(path) for path in files]
+        found = [path.stat() for path in files]
     except (OSError, ValueError):
         return None
     newest = max((max(one.st_mtime_ns, one.st_ctime_ns) for one in found), default=0)
