@@ -128,3 +128,13 @@ def test_nothing_shows_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     folder, file = entries
     assert (folder["mode"], file["mode"]) == ("0700", "0600")
     assert json.loads(file["content"])["mixed"]["kinds"]
+
+
+def test_the_facts_name_is_no_way_to_name_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    action = object.__new__(resolve_action.ActionModule)
+    answer = action.run(task_vars={"drafthouse_profile": "cpu-smollm2-ngram"})
+    (problem,) = answer["problems"]
+    assert answer["failed"]
+    assert problem["code"] == "invalid-setting"
+    assert "-e profile=cpu-smollm2-ngram" in problem["do"]

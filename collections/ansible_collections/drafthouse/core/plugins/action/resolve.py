@@ -22,6 +22,7 @@ from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
@@ -54,7 +55,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
         """Return the fact, or every problem of the profile."""
         super().run(tmp, task_vars)
-        if "drafthouse_profile" in (task_vars or {}) and not self._task.args.get("again"):
+        there = (task_vars or {}).get("drafthouse_profile")
+        if there is not None and not isinstance(there, Mapping):
+            return failure(DrafthouseError(_fact_given(str(there))))
+        if there is not None and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
         variables = self._ours(task_vars or {})
@@ -174,6 +178,14 @@ def _programs(resolved: ResolvedProfile) -> list[str]:
     install = resolved["engine"]["install"]
     names = [install.get("launcher"), *(install.get("tools") or [])] if install else []
     return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
+
+
+def _fact_given(value: str) -> Problem:
+    """Return why a variable of the command line may not have the name of our fact: it would stand over it."""
+    name = short(printable(value))
+    do = f"name the profile by -e profile={name}, and give drafthouse_profile no value"
+    found = f"the variable drafthouse_profile, which is '{name}'"
+    return Problem("invalid-setting", found, "the name for what this task finds out", do, "drafthouse_profile")
 
 
 def _with_gpus(site: Site, box: BoxFacts) -> Site:
