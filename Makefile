@@ -33,8 +33,10 @@ plays = $(if $(strip $(ARGS)),-- $(ARGS))
 # Prints a line every 5 seconds for commands without output.
 ticking = (while sleep 5 >/dev/null 2>&1; do echo "  ... $@: $$SECONDS s"; done) & tick=$$!; trap 'kill $$tick 2>/dev/null' EXIT;
 help:
-	@awk '/^# --- /{print substr($$0, 7) ":"} /^[a-z-]+:.*## /{name = $$0; sub(/:.*/, "", name); sub(/.*## /, ""); printf "  %-16s %s\n", name, $$0}' Makefile
-	@printf '  %-16s %s\n' '<profile>' 'set up, serve and measure: $(PROFILES)'
+	@$(PYTHON) scripts/targets.py
+# Whatever is neither a target nor a file.
+.DEFAULT:
+	@$(PYTHON) scripts/targets.py "$@"
 # With BUNDLE=file (from `make bundle`) packages, weights and image come from the file, without a network.
 ifneq ($(strip $(BUNDLE)),)
 override ARGS += -e '{"drafthouse_bundle": "$(if $(filter /%,$(BUNDLE)),,$(CURDIR)/)$(BUNDLE)"}'
@@ -55,39 +57,38 @@ $(BIN)/uv: | $(if $(WHEELS),$(WHEELS)/manifest.json)
 	@$(ticking) uv pip install --quiet $(FROM) --require-hashes --python $(BIN)/python -r $< || $(BIN)/python -m pip install $(FROM) --require-hashes -r $<
 	@touch $@
 $(PROFILES): venv ; @scripts/drafthouse run $@ $(box) $(sets) $(call opt,DESTROY,destroy) $(plays)
-# --- Start here
+# --- Start
 venv: .venv/.requirements ## create .venv with drafthouse and ansible-playbook
-venv-dev: .venv/.requirements .venv/.requirements-dev ## the same with the tools for tests and lint
 demo: venv ; @scripts/drafthouse run cpu-smollm2-ngram --inventory local --stop-after $(plays) ## run the full workflow on this machine without a GPU or an account, then stop the server
-test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" ## run the tests, including those with a real engine
-# --- Without a box
 profiles: venv ; @scripts/drafthouse profiles $(ARGS) ## list the profiles
 plan: venv ; @scripts/drafthouse plan $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## show memory, downloads and expected speed-up of a profile (PROFILE=name)
-render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
 translate: override export CMD := $(value CMD)
 translate: venv ; @scripts/drafthouse translate $(if $(value CMD),"$$CMD") $(ARGS) ## convert an old serve command to a profile and to today's command (CMD='vllm serve ...')
-compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## compare two reports (A=profile~1 B=profile, or folders; REGRESSION=5 fails if B is worse)
-reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## list the reports, newest first (PROFILE=name: only that profile)
-# --- On a box
+# --- Measure
 tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m; LIST=1 lists the candidates)
+reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## list the reports, newest first (PROFILE=name: only that profile)
+compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## compare two reports (A=profile~1 B=profile, or folders; REGRESSION=5 fails if B is worse)
+# --- Operate
 doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, with what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## show the logs of every box (INVENTORY=name FOLLOW=1 LINES=100 HOST=name ONLY=speculative)
-bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFILE,profile) $(plays) ## write a support bundle without secrets to build/support/ (INVENTORY=name PROFILE=name)
-tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
 history: venv ; @scripts/drafthouse history $(box) $(plays) ## show what the box served, when, and why it ended (INVENTORY=name, default local)
+tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve the previous release again (INVENTORY=name; TO=a release listed by make history)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## change the engine version if the new one is no worse (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the changed flags)
 stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server (INVENTORY=name, default local)
 teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was installed on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
-# --- Weights
 weights: venv ; @scripts/drafthouse weights $(site) $(plays) ## download and verify the weights of a profile on the box where it would run (PROFILE=name)
 verify: venv ; @scripts/drafthouse verify $(site) $(plays) ## verify every byte of the weights again (PROFILE=name)
 prune: venv ; @scripts/drafthouse prune $(box) $(call on,YES,remove) $(ARGS) ## list the weights on this machine that no profile uses; YES=1 removes them
 bundle: venv ; @scripts/drafthouse bundle $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## pack a profile's downloads into one file for boxes without a network (PROFILE=name)
-# --- Rented boxes
+bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFILE,profile) $(plays) ## write a support bundle without secrets to build/support/ (INVENTORY=name PROFILE=name)
+# --- Rent
 rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai box (PROFILE=name MAX_PRICE=2.50 HOURS=3; YES=1, DRY_RUN=1)
 destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destroy every box that this clone rented (ARGS=--list: what is billing and what it has cost; YES=1)
-# --- More tests
+# --- Develop
+venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too
+render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
+test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" ## run the tests, including those with a real engine
 test-fast: venv-dev ; @pytest -m "not soak and not alone and not processes" --no-processes --numprocesses 2 --dist loadfile tests/unit ## unit tests that start no process, in under a minute
 test-fresh: venv-dev ; @pytest -m "not soak" tests/fresh ## make demo and make test-fast on a bare Debian with five packages, as an ordinary user (needs root, debootstrap)
 test-load: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load && pytest -m "not soak and alone" tests/load ## client, load sweep, crossover and gates against servers of known speed and known faults
@@ -100,7 +101,6 @@ tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json ; @np
 test-pages: venv-dev tests/pages/node_modules/.package-lock.json ; @pytest tests/pages ## the report in a real browser, checked by axe (chromium, npm; skips what is missing, by name)
 soak: venv-dev truth ; @pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast ## the long series: load on real engines, more methods, every firewall state, kills, eight hosts at once
 truth: venv-dev ; @PYTHONPATH=src:collections:. python -m tests.truth.table $(call told,SEED,seed) $(call told,RUNS,runs) && PYTHONPATH=src:collections:. python -m tests.truth.attacks ## judge simulated experiments of known truth and print the error rates (SEED=7 changes every draw, RUNS=100 is quicker)
-# --- The repository
 lint: venv-dev ; @ruff check . && ruff format --check . && mypy && PYTHONPATH=src lint-imports && scripts/structure.py && deptry --config .deptry.toml src scripts collections/ansible_collections/drafthouse/core/plugins && yamllint --strict . && ansible-lint --offline ## ruff, mypy, import order and size of the rooms, dependencies, yamllint and ansible-lint
 lock: venv ; @scripts/lock.py ## write all lock files with hashes: controller, box, engines (versions stay)
 docs: venv ; @scripts/docs.py ## write the generated pages of docs/ and roles/

@@ -24,7 +24,7 @@ from ..core.exit_codes import DONE, FAILED, WARNED
 from ..core.plain_text import printable
 from ..operate.logs import Source, Wish, source
 from ..operate.tunnel import hosts_of
-from ..profiles.workspace import site_from
+from ..profiles.workspace import ROOT, site_from
 from .parser import Parser, parser_of
 from .playbooks import inventory_path
 
@@ -128,12 +128,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         lost = shown.wait()
         if not shown.lines and not lost:
-            print("no logs: nothing has been served there", file=sys.stderr)
+            print(_nothing(given), file=sys.stderr)
         return DONE if not lost else WARNED if lost < shown.boxes else FAILED
     except KeyboardInterrupt:
         return DONE
     finally:
         shown.end()
+
+
+def _nothing(given: argparse.Namespace) -> str:
+    """Return what to say where no box has a log."""
+    there = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.is_dir())
+    others = [name for name in there if name != given.inventory]
+    only = f" with '{given.only}' in its name" if given.only else ""
+    return (
+        f"no log{only} on {given.host or f'the boxes of {given.inventory}'}: nothing has been served there\n"
+        f"other boxes: drafthouse logs --inventory {others[0]} (one of: {', '.join(others)}, or a path); "
+        f"with make: INVENTORY={others[0]}"
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -23,45 +23,43 @@ class Verb(NamedTuple):
 
 
 GROUPS = {
-    "Without a box": {
+    "Start": {
         "profiles": Verb("list the profiles", needs_clone=False),
         "plan": Verb("show memory, downloads and expected speed-up of a profile", needs_clone=False),
-        "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
         "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
+        "run": Verb("serve a profile, measure it without and with speculation, judge"),
+    },
+    "Measure": {
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
+        "tune": Verb("find the best draft length, method and draft within a budget"),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),
         "reports": Verb("list the reports", needs_clone=False),
         "compare": Verb("compare two reports", needs_clone=False),
         "compare-schedule": Verb("compare load sweeps with and without switching by batch size", needs_clone=False),
     },
-    "On a box": {
-        "run": Verb("serve a profile, measure it without and with speculation, judge"),
-        "tune": Verb("find the best draft length, method and draft within a budget"),
+    "Operate": {
         "doctor": Verb("check a box and its server, with what to do"),
         "logs": Verb("show the logs of every box of an inventory"),
-        "bundle-report": Verb("write a support bundle without secrets"),
-        "tunnel": Verb("forward a box's API to 127.0.0.1 over SSH"),
         "history": Verb("show what was served, when, and why it ended"),
+        "tunnel": Verb("forward a box's API to 127.0.0.1 over SSH"),
         "rollback": Verb("serve the previous release again"),
+        "upgrade": Verb("change the engine version if the new one is no worse"),
         "stop": Verb("stop the server of an inventory"),
         "teardown": Verb("stop, and remove what was installed on the boxes"),
-        "upgrade": Verb("change the engine version if the new one is no worse"),
-    },
-    "Weights": {
         "weights": Verb("download and verify the weights of a profile"),
         "verify": Verb("verify every byte of the weights again"),
         "prune": Verb("list or remove the weights that no profile uses"),
         "bundle": Verb("pack a profile's downloads for boxes without a network"),
+        "bundle-report": Verb("write a support bundle without secrets"),
     },
-    "Rented boxes": {
+    "Rent": {
         "rent": Verb("rent the cheapest suitable vast.ai box"),
         "destroy": Verb("destroy every box that this clone rented"),
-    },
-    "Around a playbook": {
-        "stoppable": Verb("run a playbook; Ctrl-C stops what it has started"),
         "rented": Verb("run a playbook on rented boxes and destroy them afterwards"),
     },
-    "This command": {
+    "Develop": {
+        "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
+        "stoppable": Verb("run a playbook; Ctrl-C stops what it has started"),
         "completion": Verb("print the shell completion for bash or zsh", needs_clone=False),
     },
 }

@@ -47,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.command is None and sys.stdin.isatty():
         print("paste the command, then Ctrl-D", file=sys.stderr)
     text = _pasted(given.command)
+    if not text.strip():
+        do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
+        raise DrafthouseError(Problem("no-command", "no command", "an old serve command, or a page that has one", do))
     found, loose = translate(text, load_house(ROOT), load_flags(ROOT), _file)
     if given.profile:
         _write(given.profile, found)

@@ -138,6 +138,7 @@ MEANINGS: Final[dict[str, str]] = {
     "no-such-repository": "The Hugging Face hub has no such repository, or hides it from this token.",
     "no-such-revision": "The repository has no such commit, branch or tag.",
     "no-such-suite": "There is no suite of this name.",
+    "no-such-target": "There is neither a target of make nor a profile of this name.",
     "no-such-user": "The box has no user of this name.",
     "no-such-verb": "The command has no verb of this name.",
     "no-systemd": "The box has no systemd.",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
 
 pytestmark = pytest.mark.processes
@@ -37,3 +41,63 @@ def test_bytecode_is_kept_in_the_clone_and_away_from_its_sources() -> None:
     done = subprocess.run(shown, cwd=ROOT, capture_output=True, text=True, check=True, env=given)
     assert f"PYTHONPYCACHEPREFIX={ROOT}/.drafthouse/cache/pycache\n" in done.stdout
     assert "PYTHONDONTWRITEBYTECODE" not in done.stdout
+
+
+def made(*typed: str) -> subprocess.CompletedProcess[str]:
+    """Run make with a Python that has nothing but its standard library, as before `make venv`."""
+    alone = f"PYTHON={sys.executable} -I -S"
+    return subprocess.run(["make", alone, *typed], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "do"),
+    [
+        ("rtx6000-qwen", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
+        ("dmeo", "do: make demo (make help shows them all)"),
+        ("qqqqqq", "do: make help"),
+    ],
+)
+def test_a_word_that_is_no_target_is_answered_with_the_nearest(typed: str, do: str) -> None:
+    done = made(typed)
+    assert done.returncode == 2
+    assert f"found: no target or profile '{typed}'\n" in done.stderr
+    assert f"\n{do}\ncode: no-such-target\n" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_bundle_that_is_not_there_is_no_target() -> None:
+    done = made("BUNDLE=/nowhere/x.tar", "build/bundle/manifest.json")
+    assert "found: no file /nowhere/x.tar\n" in done.stderr
+
+
+def test_help_has_every_target_in_a_group_and_every_profile_as_the_catalogue_knows_it() -> None:
+    done = made("help")
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if re.fullmatch(r"\w+:", line)] == [
+        "Start:", "Measure:", "Operate:", "Rent:", "Develop:",
+    ]  # fmt: skip
+    said = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    targets = set(re.findall(r"^([a-z-]+): .*; @", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    house = load_house(ROOT)
+    assert said >= targets | set(house.profiles)
+    for name, profile in house.profiles.items():
+        facts = [profile["hardware"], profile["target"], profile["speculation"]["method"], profile["engine"]]
+        assert [name, *facts] in [line.split() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("verb", ["translate", "compare", "plan", "tune", "rent", "upgrade", "bundle"])
+def test_a_target_without_what_it_needs_says_how_make_is_told(verb: str, tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "scripts" / "drafthouse"), verb]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (do,) = [line for line in done.stderr.splitlines() if line.startswith("do: ")]
+    assert re.search(r"with make: [A-Z_]+=", do)
+
+
+def test_logs_of_a_box_without_any_name_the_other_inventories(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text(f"all: {{hosts: {{here: {{ansible_connection: local, drafthouse_home: {tmp_path}/home}}}}}}")
+    words = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "logs", "--inventory", str(hosts)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "nothing has been served there\n" in done.stderr
+    assert "one of: local, vastai, workstation, or a path" in done.stderr

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Show what make can do, or the nearest target for a word that is none. Any Python runs it, before `make venv` too.
+
+scripts/targets.py          what `make help` prints: the Makefile's targets in its groups, and the profiles
+scripts/targets.py WORD     refuse WORD, with the nearest target or profile
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from drafthouse.core.errors import Problem, nearest  # noqa: E402 (the path comes first)
+from drafthouse.core.exit_codes import DONE, FAILED  # noqa: E402 (the path comes first)
+from drafthouse.core.table import table  # noqa: E402 (the path comes first)
+
+_GROUP = re.compile(r"# --- (.+)")
+_TARGET = re.compile(r"([a-z-]+):.* ## (.+)")
+# Without a YAML library, which is in the environment that `make venv` makes: the lines as our profiles write them.
+_FACTS = {name: re.compile(rf"^{name}: (\S+)", re.M) for name in ("hardware", "target", "engine")}
+_FACTS["method"] = re.compile(r"^speculation:\n(?: .*\n)*?  method: (\S+)", re.M)
+_COLUMNS = ("hardware", "target", "method", "engine")
+
+
+def groups() -> dict[str, dict[str, str]]:
+    """Return the groups of targets in the order of the Makefile, each with what its targets do."""
+    found: dict[str, dict[str, str]] = {}
+    for line in (ROOT / "Makefile").read_text("utf-8").splitlines():
+        if head := _GROUP.fullmatch(line):
+            targets = found[head[1]] = {}
+        elif found and (target := _TARGET.fullmatch(line)):
+            targets[target[1]] = target[2]
+    return found
+
+
+def profiles() -> dict[str, dict[str, str]]:
+    """Return hardware, target, method and engine of each profile, by the catalogue's names."""
+    return {
+        path.stem: {name: ((match := fact.search(text)) and match[1]) or "?" for name, fact in _FACTS.items()}
+        for path in sorted((ROOT / "profiles").glob("*.yml"))
+        for text in [path.read_text("utf-8")]
+    }
+
+
+def help_text() -> str:
+    """Return what `make help` prints."""
+    lines: list[str] = []
+    for group, targets in groups().items():
+        lines += [f"{group}:", *(f"  {name:<16} {says}" for name, says in targets.items()), ""]
+    rows = [[name, *(facts[column] for column in _COLUMNS)] for name, facts in profiles().items()]
+    shown = table(["make PROFILE", "hardware", "model", "method", "engine"], rows).splitlines()
+    return "\n".join([*lines, "Profiles: set up, serve and measure one", *(f"  {line.rstrip()}" for line in shown)])
+
+
+def refusal(word: str) -> Problem:
+    """Return why ``word`` is no target, with the nearest one."""
+    if "/" in word:
+        return Problem("no-such-file", f"no file {word}", "a file that is there", "correct the path")
+    known = sorted({*profiles(), *(name for targets in groups().values() for name in targets)})
+    near = nearest(word, known)
+    do = f"make {near} (make help shows them all)" if near else "make help"
+    return Problem("no-such-target", f"no target or profile '{word}'", "one that make help shows", do)
+
+
+def main() -> int:
+    """Print the help, or the refusal of a word."""
+    if len(sys.argv) < 2:
+        print(help_text())
+        return DONE
+    print("\n".join(refusal(sys.argv[1]).lines()), file=sys.stderr)
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
