@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Show what make can do, or the nearest target for a word that is none. Any Python runs it, before `make venv` too.
+"""Show what make can do, or the nearest target for a word that is none.
 
-scripts/targets.py          what `make help` prints: the Makefile's targets in its groups, and the profiles
-scripts/targets.py WORD     refuse WORD, with the nearest target or profile
+    scripts/targets.py          what `make help` prints: the Makefile's targets in its groups, and the profiles
+    scripts/targets.py WORD     refuse WORD, with the nearest target or profile
+
+Standard library only: it runs before `make venv`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible import constants
 from ansible_collections.drafthouse.core.plugins.callback import terminal
 
 from drafthouse.profiles.workspace import ROOT
@@ -73,5 +74,5 @@ def test_with_v_ansible_says_it_too_and_colour_is_for_who_asks_for_it(tmp_path: 
 def test_nothing_is_kept_back_where_the_callback_with_our_lines_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = SimpleNamespace(result={"failed": True, "problems": [{"code": "x"}]})
     for enabled in ([], ["drafthouse.core.house"]):
-        monkeypatch.setattr(terminal.constants, "CALLBACKS_ENABLED", enabled)
+        monkeypatch.setattr(constants, "CALLBACKS_ENABLED", enabled)
         assert terminal.CallbackModule()._is_said_elsewhere(refused) == bool(enabled)
