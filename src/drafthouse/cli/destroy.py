@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..cloud.vast.account import compared
-from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import LIST_HEAD, LIST_NAMES, SETTLE_S, end
 from ..cloud.vast.ledger import CONSOLE, FILE, Rental, read
 from ..cloud.vast.listing import listed
@@ -62,6 +62,19 @@ def unseen(open_ones: Sequence[Rental]) -> str:
         for one in open_ones
     ]
     return "\n".join(["", f"by the ledger these may bill (end them at {CONSOLE}):", *lines])
+
+
+def nothing_rented(ledger: Path, *, as_json: bool) -> int:
+    """Say that this clone has rented nothing, which needs no key; return the exit status."""
+    notes = [
+        f"nothing was rented from here: {ledger} has no entry",
+        f"vast.ai was not asked, for no key was given; what bills in your account stands at {CONSOLE}",
+    ]
+    if as_json:
+        print_json("rentals", {"billing": [], "notes": notes})
+    else:
+        say("\n".join(notes))
+    return DONE
 
 
 def show(client: VastClient, ledger: Path, as_json: bool) -> int:
@@ -119,7 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ledger = state_folder() / FILE
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
-    except DrafthouseError:
-        say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
+    except DrafthouseError as error:
+        book = read(ledger)
+        if error.problems[0].code == NO_KEY and not (book.rentals or book.damage or given.names):
+            return nothing_rented(ledger, as_json=given.list and given.json)
+        say(unseen([one for one in book.rentals.values() if one.is_open]))
         raise
     return show(client, ledger, given.json) if given.list else act(given, client, ledger)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cloud.vast.body import body_of
-from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
+from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import StillBilling
 from ..cloud.vast.instances import ssh_address
 from ..cloud.vast.ledger import FILE, label_of, rentals
@@ -202,6 +202,26 @@ def dry_run(client: VastClient, resolved: ResolvedProfile, limits: Limits) -> No
     print("nothing was rented")
 
 
+def dry_run_without_key(resolved: ResolvedProfile, limits: Limits, url: str, why: DrafthouseError) -> None:
+    """Print what the search would ask for, and how to give the key without which vast.ai shows no offers."""
+    rental, (problem,) = resolved["rental"], why.problems
+    cap = f"at most ${limits.max_price:g} an hour" if math.isfinite(limits.max_price) else "no cap was given"
+    filters = ",\n".join(
+        f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in query_of(resolved, limits).items()
+    )
+    lines = [
+        f"would look for: {rental['devices']} x {' or '.join(rental['vast_names'])}, {cap}, for {limits.hours:g} h",
+        f"for {resolved['profile']}: disk {rental['disk_gb']} GB, download {rental['download_gb']:g} GB,"
+        f" driver {rental['driver'] or 'any'} or newer, image {rental['image']}",
+        f"\nwould send: POST {url}/api/v0/bundles/",
+        f"{{\n{filters}\n}}",
+        f"\nvast.ai shows offers and prices to accounts alone; no key stands in {problem.needed}",
+        f"to see them: {problem.do}",
+        "nothing was asked, and nothing was rented",
+    ]
+    say("\n".join(lines))
+
+
 def rented(box: Rented, profile: str) -> str:
     """Return what to do with a box that runs."""
     row = box.row
@@ -253,9 +273,15 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
     )
     show = Show()
     query_of(resolved, limits)  # what is wrong with the profile is said before a key is asked for
-    client = VastClient(
-        key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=show.line
-    )
+    url = os.environ.get("VAST_URL") or DEFAULT_URL
+    try:
+        key = key_of_environment(os.environ, Path.home())
+    except DrafthouseError as error:
+        if not given.dry_run or error.problems[0].code != NO_KEY:
+            raise
+        dry_run_without_key(resolved, limits, url, error)
+        return DONE
+    client = VastClient(key, url, tell=show.line)
     if given.dry_run:
         dry_run(client, resolved, limits)
         return DONE

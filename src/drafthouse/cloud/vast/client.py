@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "https://console.vast.ai"
 KEYS_PAGE = "https://console.vast.ai/manage-keys/"
+#: The code of the problem that no key was given.
+NO_KEY = "no-vast-key"
 # A minute in all: a machine is rented by the second, and whoever waits is a person.
 PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
 PAGE, MOST_PAGES = 25, 400

@@ -251,6 +251,47 @@ def test_a_dry_run_sends_one_search_and_nothing_else(bench: Bench) -> None:
     assert KEY not in done.stdout + done.stderr
 
 
+def without_key(bench: Bench, main: Callable[[], int], *words: str) -> Any:
+    """Run a script as somebody whom vast.ai does not know."""
+    return call(bench, main, *words, VAST_API_KEY="", XDG_CONFIG_HOME=str(bench.ledger.parent / "none"))
+
+
+def test_a_dry_run_without_a_key_says_what_it_would_ask_for(bench: Bench) -> None:
+    done = without_key(bench, rent_script.main, PROFILE, "--dry-run", "--hours", "2", "--max-price", "2.5")
+    assert done.returncode == 0
+    assert bench.vast.asked == []
+    filters = json.loads("{" + done.stdout.partition("{")[2].rpartition("}")[0] + "}")
+    assert filters == query_of(bench.resolved, Limits(2.5, 2.0))
+    assert "at most $2.5 an hour, for 2 h\n" in done.stdout
+    assert "disk 112 GB" in done.stdout
+    assert "export VAST_API_KEY" in done.stdout
+    real = without_key(bench, rent_script.main, PROFILE, "--max-price", "2.5", "--yes")
+    assert real.returncode == 2
+    assert "code: no-vast-key" in real.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--list",), ("--yes",), ("--list", "--json")])
+def test_where_nothing_was_rented_no_key_is_needed_to_say_so(bench: Bench, words: tuple[str, ...]) -> None:
+    done = without_key(bench, destroy_script.main, *words)
+    assert done.returncode == 0, done.stderr
+    assert "nothing was rented from here" in done.stdout
+    assert bench.vast.asked == []
+    if "--json" in words:
+        assert json.loads(done.stdout)["billing"] == []
+
+
+def test_with_an_entry_in_the_ledger_or_a_number_a_key_is_needed(bench: Bench) -> None:
+    assert "code: no-vast-key" in without_key(bench, destroy_script.main, "31000001").stderr
+    bench.ledger.write_text("no record\n")
+    assert without_key(bench, destroy_script.main).returncode == 2
+    bench.ledger.unlink()
+    box = bench.rent()
+    assert box
+    done = without_key(bench, destroy_script.main, "--list")
+    assert done.returncode == 2
+    assert f"{box.label}: instance {box.instance}" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
