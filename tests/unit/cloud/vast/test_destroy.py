@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
 from drafthouse.cloud.vast.listing import listed
+from drafthouse.cloud.vast.offers import Limits, query_of
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import KEY, SECOND_KEY, Fault, Life, vast_server
