@@ -12,16 +12,20 @@ Exit status: the playbook's; 130 stopped.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
 from ..profiles.workspace import ROOT
+from ..report.closing import FILE as CLOSING_FILE
 from .parser import Parser, parser_of
 from .say import say
 
@@ -58,10 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DrafthouseError(
             Problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
         )
+    with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
+        closing = Path(folder) / "closing" if given.stop_after else None
+        status = _run(given, {**os.environ, CLOSING_FILE: str(closing)} if closing else None)
+        if closing and closing.exists():
+            say(closing.read_text("utf-8").rstrip())
+    return status
+
+
+def _run(given: argparse.Namespace, environment: Mapping[str, str] | None) -> int:
     serves = _serves(given.words)
     stop = Stop(tell=say, passed_over=True)
     with stop.heard():
-        child = subprocess.Popen(given.words)
+        child = subprocess.Popen(given.words, env=environment)
         status = run_until_stopped(child, stop, lambda: say(_first_words(serves)), _KINDNESS_S)
         stop.ending = True
         try:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from drafthouse.cli import stoppable
+from drafthouse.cli.say import say
 from drafthouse.cli.stoppable import playbook_of
 from drafthouse.core.procfs import is_gone
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.report.closing import FILE as CLOSING_FILE
 from drafthouse.serving.interrupt import end_jobs, interrupt
 
 pytestmark = pytest.mark.processes
@@ -88,3 +91,16 @@ def test_a_lock_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_nothing_to_stop(tmp_path: Path) -> None:
     assert interrupt(tmp_path, "of_run") == ["no server of this run was up"]
     assert interrupt(tmp_path, "none") == []
+
+
+def test_the_closing_lines_come_behind_what_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = f"import os; open(os.environ['{CLOSING_FILE}'], 'w').write('verdict: pays\\nreport: file:///r\\n')"
+    monkeypatch.delenv(CLOSING_FILE, raising=False)
+    monkeypatch.setattr(stoppable, "_played", lambda command: say(f"  stopped by {Path(command[1]).name}") or 0)
+    assert stoppable.main(["--stop-after", "--", sys.executable, "-c", played]) == 0
+    assert capsys.readouterr().out == (
+        "stopping what was started\n  stopped by stop.yml\nverdict: pays\nreport: file:///r\n"
+    )
+    assert stoppable.main(["--", sys.executable, "-c", f"import os; assert '{CLOSING_FILE}' not in os.environ"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..module_utils.analysis.verdict import INVALID, PAYS
@@ -11,6 +12,7 @@ from ..module_utils.analysis.verdict_text import CANNOT_SAY
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.experiment.kept_rounds import end_measuring
 from ..module_utils.profiles.workspace import ROOT
+from ..module_utils.report.closing import closing_lines
 from ..module_utils.report.data.build import build_report, lasting
 from ..module_utils.report.terminal import verdict_table
 from ..module_utils.report.writer import write_report
@@ -28,13 +30,19 @@ def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
     return "speculative" if word == PAYS else "baseline"
 
 
+def _inventory(variables: TaskVars) -> str:
+    """Return the inventory as make takes it: a name below inventory/, or a path."""
+    folder, file = Path(str(variables.get("inventory_dir") or "")), str(variables.get("inventory_file") or "local")
+    return folder.name if folder.parent == ROOT / "inventory" else file
+
+
 class ActionModule(KeptResultsAction):
     """`drafthouse.core.report`: ``resolved`` is the profile with its run and its box.
 
     Reports go below ``folder``, which is relative to the clone.
 
     Returns ``verdict`` (its word), ``sentence``, ``reasons``, ``gates``, ``better_arm``, ``directory``, and the table
-    for the end of the run.
+    and the last lines for the end of the run.
     """
 
     _supports_check_mode = True
@@ -59,13 +67,13 @@ class ActionModule(KeptResultsAction):
         ladder = self.ladder(resolved, variables)
         if self._task.check_mode:
             report = build_report(*arms, kept, host, stock, ladder)
-            changed, directory = False, "reports (not written)"
+            changed, directory, page = False, "reports (not written)", None
         else:
             written = write_report(
                 ROOT / self._task.args["folder"], *arms, kept, ROOT / "templates", host, stock, ladder
             )
             report, changed = written.report, written.changed
-            directory = os.path.relpath(written.path)
+            directory, page = os.path.relpath(written.path), written.path / "report.html"
         verdict = report["verdict"]
         return {
             "changed": changed,
@@ -76,5 +84,6 @@ class ActionModule(KeptResultsAction):
             "better_arm": arm_to_serve(verdict["word"], (resolved.get("box") or {}).get("served")),
             "directory": directory,
             "invalid": verdict["word"] == INVALID,
-            "drafthouse_verdict": f"\n{verdict_table(report, width=100)}\nreport: {directory}/report.html",
+            "drafthouse_verdict": f"\n{verdict_table(report, width=100)}",
+            "drafthouse_closing": closing_lines(report, resolved, _inventory(variables), page),
         }

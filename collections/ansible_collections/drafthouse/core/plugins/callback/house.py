@@ -13,8 +13,8 @@ description:
   - Prints found/needed/do of a failed task at the start of lines.
   - Says every 7 seconds that a silent task still runs, and for how long.
   - Says an interim verdict when it is made, before another round is measured.
-  - Ends the run with the verdict table and the doctor's lines of every box, and with what became of rented boxes that
-    did not get so far.
+  - Ends the run with the verdict table and what the doctor finds wrong on every box (all that it looked at with -v),
+    with what became of rented boxes that did not get so far, and with verdict, next command and report in a line each.
 """
 
 import io
@@ -34,8 +34,10 @@ from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.plain_text import printable, printable_lines
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
+from ..module_utils.report.closing import FILE as CLOSING_FILE
 
 _EVERY_S = 7.0
+_COLOURS = {FAIL: "red", WARN: "yellow"}
 # Their actions show the module's own progress (plugin_utils/following.py).
 _SPEAK_THEMSELVES = (
     "drafthouse.core.benchmark",
@@ -51,7 +53,7 @@ _SPEAK_THEMSELVES = (
 
 
 class CallbackModule(CallbackBase):
-    """Collects what tasks returned under `problems`, `drafthouse_verdict` and `drafthouse_doctor`."""
+    """Collects what tasks returned under `problems` and `drafthouse_` verdict, closing and doctor."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -65,6 +67,7 @@ class CallbackModule(CallbackBase):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True)
         self._verdicts: list[str] = []
+        self._closing: dict[str, str] = {}
         self._checks: dict[str, list[Finding]] = {}
         self._lost: dict[str, tuple[dict[str, Any], str]] = {}
         self._ticker: _Ticker | None = None
@@ -125,6 +128,7 @@ class CallbackModule(CallbackBase):
             # What a rescue has mended is not lost.
             if name in stats.failures or name in stats.dark:
                 self._display.display(f"{name}: {why}; {_fate(variables)}", color="red")
+        self._say_closing()
 
     def _keep_lost(self, result: Any) -> None:
         variables = result._host.vars
@@ -145,18 +149,31 @@ class CallbackModule(CallbackBase):
         self._checks[host] = [replace(one, id=check, name=name) for one in faults]
 
     def _say_checks(self) -> None:
-        """Say what the doctor found; a file that asks for it gets all of it."""
+        """Say what the doctor found wrong, and with -v what is well too; a file that asks for it gets all of it."""
         for host, checks in self._checks.items():
             *lines, total = report(host, checks)
             self._display.display("")
             for line, check in zip(lines, checks, strict=True):
-                self._display.display(line, color={FAIL: "red", WARN: "yellow"}.get(check.status))
-            self._display.display(total)
+                if self._display.verbosity or check.status in _COLOURS:
+                    self._display.display(line, color=_COLOURS.get(check.status))
+            self._display.display(f"doctor of {total}" + ("" if self._display.verbosity else " (-v shows all)"))
         if FILE in os.environ:
             found = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
             Path(os.environ[FILE]).write_text(json.dumps({"checks": found}), "utf-8")
         # Each playbook of a command ends with its own.
         self._checks = {}
+
+    def _say_closing(self) -> None:
+        """Say the last lines of every box, now or where somebody says them behind what follows this playbook."""
+        several = len(self._closing) > 1
+        texts = [f"\n{host}\n{text}" if several else f"\n{text}" for host, text in self._closing.items()]
+        if file := os.environ.get(CLOSING_FILE):
+            with Path(file).open("a", encoding="utf-8") as stream:
+                stream.writelines(f"{text}\n" for text in texts)
+        else:
+            for text in texts:
+                self._display.display(text)
+        self._closing = {}
 
     def _print_problems(self, result: Any) -> None:
         for problem in result._result.get("problems") or []:
@@ -166,9 +183,10 @@ class CallbackModule(CallbackBase):
                     self._display.display(f"{word}: {printable_lines(str(problem[word]))}", color="red")
 
     def _keep_verdict(self, result: Any) -> None:
-        text = result._result.get("drafthouse_verdict")
-        if text:
+        if text := result._result.get("drafthouse_verdict"):
             self._verdicts.append(str(text))
+        if text := result._result.get("drafthouse_closing"):
+            self._closing[result._host.get_name()] = str(text)
 
     def _watch(self, task: Any) -> None:
         if self._ticker:

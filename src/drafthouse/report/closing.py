@@ -1,0 +1,39 @@
+"""The last lines of a run: the verdict in a sentence, the one next command, and where the report is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..analysis.verdict import CANNOT_SAY, INVALID
+from ..core.plain_text import printable
+from ..core.shell import shell_words
+
+if TYPE_CHECKING:
+    from ..profiles.resolved_types import Run
+    from .report_types import Report
+
+#: A variable of the environment: the file that these lines are added to, to be printed behind what still follows.
+FILE = "DRAFTHOUSE_CLOSING_FILE"
+
+
+def closing_lines(report: Report, resolved: Run, inventory: str, page: Path | None) -> str:
+    """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written."""
+    lines = [f"verdict: {printable(report['verdict']['sentence'])}", f"next: {_next(report, resolved, inventory)}"]
+    # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
+    return "\n".join([*lines, *([f"report: {page.resolve().as_uri()}"] if page else [])])
+
+
+def _next(report: Report, resolved: Run, inventory: str) -> str:
+    """Return the command that a person most probably wants now, and why."""
+    profile, word = resolved["profile"], report["verdict"]["word"]
+    where = f"INVENTORY={shell_words([inventory])}"
+    again = ", with the same SET" if resolved["overrides"] else ""
+    if resolved["rented"]:
+        return "make destroy   (the rented box bills until it ends)"
+    if word in (CANNOT_SAY, INVALID):
+        why = "when the machine is quiet" if word == CANNOT_SAY else "when that is mended"
+        return f"make {profile} {where} ARGS='-e remeasure=true'   (measures again, {why}{again})"
+    if resolved["hardware"]["kind"] == "cpu":
+        return "make profiles   (lists those for GPUs; make plan PROFILE=name shows what one needs)"
+    return f"make tune PROFILE={profile} {where}   (looks for a better draft length, method and draft)"
