@@ -73,13 +73,12 @@ def test_of_the_doctor_only_what_is_wrong_is_said_and_the_closing_lines_are_last
     said = capsys.readouterr().out
     assert "hot; needed: cool; do: wait" in said
     assert "all quiet" not in said and "no GPU" not in said
-    assert "\ndoctor of box: 1 ok, 1 warning, 1 skipped (-v shows all)\n" in said
+    assert "\nbox: 1 ok, 1 warning, 1 skipped\n" in said
     assert said.startswith("the table\n")
     assert said.endswith("\n\nverdict: box\n")
     ended(1, monkeypatch, "box")
     said = capsys.readouterr().out
     assert "all quiet" in said and "no GPU" in said
-    assert "-v shows" not in said
 
 
 def test_closing_lines_of_several_boxes_have_their_names(

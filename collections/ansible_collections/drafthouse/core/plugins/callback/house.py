@@ -156,7 +156,7 @@ class CallbackModule(CallbackBase):
             for line, check in zip(lines, checks, strict=True):
                 if self._display.verbosity or check.status in _COLOURS:
                     self._display.display(line, color=_COLOURS.get(check.status))
-            self._display.display(f"doctor of {total}" + ("" if self._display.verbosity else " (-v shows all)"))
+            self._display.display(total)
         if FILE in os.environ:
             found = [{"host": host, **check.as_dict()} for host, checks in self._checks.items() for check in checks]
             Path(os.environ[FILE]).write_text(json.dumps({"checks": found}), "utf-8")
