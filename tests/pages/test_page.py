@@ -23,6 +23,24 @@ TOO_WIDE = """[...document.querySelectorAll("main *")].filter(part => !part.clos
 # Text that does not fit its own box: it would be cut, or lie over its neighbour.
 CUT = """[...document.querySelectorAll("h1, h2, h3, p, li, dt, dd, figcaption, summary, td, th")].filter(part =>
   part.offsetParent && part.scrollWidth > part.clientWidth + 1).map(part => part.outerHTML.slice(0, 120)).slice(0, 5)"""
+# Values of the plot of speed-ups that lie over its threshold, the dashed line.
+OVER_THRESHOLD = """[...document.querySelectorAll("figure svg")].flatMap(svg => {
+  const line = svg.querySelector('[style*="stroke: var(--threshold)"][style*="stroke-dasharray"]');
+  if (svg.querySelector("title").textContent !== "Speed-up by kind of prompt") return [];
+  const at = line.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].filter(text => {
+    const own = text.getBoundingClientRect();
+    return own.left < at.right && own.right > at.left && own.top < at.bottom && own.bottom > at.top;
+  }).map(text => text.textContent);
+})"""
+# Heads of speed-ups that a reader has to scroll to, and how many there are.
+CUT_OFF = """(() => {
+  const heads = [...document.querySelectorAll(".scroll thead th")].filter(
+    head => head.innerText.startsWith("Speed-up"));
+  const cut = heads.filter(head =>
+    head.getBoundingClientRect().right > head.closest(".scroll").getBoundingClientRect().right + 1);
+  return [heads.length, cut.map(head => head.closest(".scroll").ariaLabel)];
+})()"""
 OUT_OF_PLOT = """[...document.querySelectorAll("figure svg")].flatMap(svg => {
   const box = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("text")].filter(text => {
@@ -85,8 +103,8 @@ async def test_the_verdict_is_what_a_phone_shows_first(page: Page, pages: dict[s
     assert place["top"] < 200
     assert place["bottom"] < PHONE[1]
     order = await page.run("[...document.querySelectorAll('h2')].map(head => head.textContent)")
-    wanted = ["As in the articles", "Speed over load", "Acceptance", "Latency", "Gates and outputs", "Cost"]
-    wanted += ["What was run", "Versions and machine", "Not measured"]
+    wanted = ["Speed over load", "Acceptance", "Latency", "Gates and outputs", "Cost"]
+    wanted += ["What was run", "Versions and machine", "Not measured", "As in the articles"]
     assert [head for head in order if head in wanted] == wanted
 
 
@@ -151,3 +169,26 @@ async def test_paper_shows_what_is_folded(page: Page, pages: dict[str, Path], tm
     data = (tmp_path / "report.pdf").read_bytes()
     assert data.startswith(b"%PDF")
     assert 3 <= data.count(b"/Type /Page\n") <= 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_phone_shows_the_speed_ups_without_scrolling(page: Page, pages: dict[str, Path], name: str) -> None:
+    await page.look(PHONE)
+    await page.open(pages[name])
+    heads, cut = await page.run(CUT_OFF)
+    assert cut == []
+    assert heads or name != "full"
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+async def test_no_value_lies_over_the_threshold(page: Page, pages: dict[str, Path], size: tuple[int, int]) -> None:
+    await page.look(size)
+    await page.open(pages["full"])
+    assert await page.run(OVER_THRESHOLD) == []
+
+
+async def test_warnings_stand_in_the_verdict_and_the_articles_last(page: Page, pages: dict[str, Path]) -> None:
+    await page.look()
+    await page.open(pages["full"])
+    assert await page.run("document.querySelectorAll('.verdict .weak li').length")
+    assert await page.run("[...document.querySelectorAll('h2')].at(-1).textContent") == "As in the articles"

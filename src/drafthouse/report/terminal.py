@@ -18,7 +18,7 @@ from ..core.table import aligned
 from .report_types import ARMS, GateRow, Load, LoadedArm, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
-DIM, PLAIN = "\033[2m", "\033[0m"
+AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
 
 
 def _shorten(text: str, width: int) -> str:
@@ -36,7 +36,7 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
 
 
 def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """Return the verdict, its numbers per kind, the articles' rows and the warnings, as lines of text.
+    """Return the verdict, the warnings, the numbers per kind and the articles' rows, as lines of text.
 
     ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
     """
@@ -60,9 +60,13 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     # The sentence of an invalid verdict, or of one that cannot be given, is its first reason already.
     for reason in verdict["reasons"][1 if verdict["word"] in (INVALID, CANNOT_SAY) else 0 :]:
         lines += _wrap(reason, width)
+    if report["warnings"]:
+        lines += ["", paint("what weakens this verdict", AMBER)]
+        for warning in report["warnings"]:
+            lines += _wrap(warning, width)
 
     if report["kinds"]:
-        head = ["kind of prompt", "normal", "speculative", "speed-up (95 %)", "accepted", "A/A"]
+        head = ["kind of prompt", "baseline", "speculative", "speed-up (95 %)", "accepted", "A/A"]
         rows = [
             [
                 row["group"] + (" *" if row["declared"] else ""),
@@ -74,7 +78,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
             ]
             for row in report["kinds"]
         ]
-        lines += ["", *_table(head, rows, width - 60)]
+        lines += ["", *_table(head, rows, width - 62)]
         lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
         if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
             lines.append(paint("? too few prompts for a 95 % interval", DIM))
@@ -85,20 +89,6 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     if report["stock"]:
         told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
         lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
-
-    articles = report["articles"]
-    head = ["as in the articles", "Normal", "Speculative", "Speed-up"]
-    lines += [
-        "",
-        *_table(
-            head,
-            [
-                [row["metric"], number(row["normal"]), number(row["speculative"]), times(row["speedup"])]
-                for row in articles["rows"]
-            ],
-            width - 40,
-        ),
-    ]
 
     outputs = verdict["outputs"]
     if outputs["speculative"]:
@@ -111,10 +101,19 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
             f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {percent(overall['rate'])}, "
             f"mean acceptance length {number(overall['length'])}"
         )
-    if report["warnings"]:
-        lines += ["", "warnings"]
-        for warning in report["warnings"]:
-            lines += _wrap(warning, width)
+    articles = report["articles"]
+    head = ["as in the articles", "baseline", "speculative", "speed-up"]
+    lines += [
+        "",
+        *_table(
+            head,
+            [
+                [row["metric"], number(row["normal"]), number(row["speculative"]), times(row["speedup"])]
+                for row in articles["rows"]
+            ],
+            width - 40,
+        ),
+    ]
     return "\n".join([*lines, paint(rule, DIM)]) + "\n"
 
 

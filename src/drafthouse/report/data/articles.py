@@ -14,7 +14,9 @@ ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark)
 ARTICLES_NOTE = (
     "These three rows are computed as the articles' tool does, so that old published numbers can be set "
     "beside them: the median over the requests of each arm, then one median over the other. Ours, under "
-    "Latency and By kind of prompt, pair each prompt with itself and give an interval."
+    "Latency and By kind of prompt, pair each prompt with itself and give an interval. These rows may differ "
+    "much from the verdict: they are of the articles' own prompt, or of all kinds together, and the verdict is of its "
+    "own kinds."
 )
 # name, unit, larger is better, what it is and where it misleads.
 ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (

@@ -107,7 +107,7 @@ def _speed(report: Report) -> Plot | None:
     _labels(axes, rows)
     figure.legend(loc="outside upper left", ncols=2)
     text = "; ".join(
-        f"{row.group}: {number(row.speed['baseline']['median'])} tokens per second normal, "
+        f"{row.group}: {number(row.speed['baseline']['median'])} tokens per second baseline, "
         f"{number(row.speed['speculative']['median'])} speculative"
         for row in rows
     )
@@ -124,7 +124,12 @@ def _speedup(report: Report) -> Plot | None:
     room = highest - lowest
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
-    axes.text(THRESHOLD + room * 0.012, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", fontsize=9)
+    # On the side where there is more room, as each value stands on that side of its interval where the line is not.
+    left = (lowest + highest) / 2 < THRESHOLD
+    axes.text(
+        THRESHOLD + room * (-0.012 if left else 0.012), -0.68, f"pays above {THRESHOLD}",
+        color=ACCENT, va="center", ha="right" if left else "left", fontsize=9,
+    )  # fmt: skip
     for position, row in enumerate(rows):
         found, control = row.speedup, row.control
         axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
@@ -132,8 +137,12 @@ def _speedup(report: Report) -> Plot | None:
         if control:
             axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
             axes.plot(control["median"], position + 0.26, "o", color=BASELINE, markersize=4)
-        axes.text(found["median"], position - 0.26, times(found["median"]), va="center", ha="center", fontsize=9)
-    axes.set_xlim(lowest - room * 0.08, highest + room * 0.08)
+        below = found["high"] < THRESHOLD
+        axes.text(
+            found["low"] - room * 0.02 if below else found["high"] + room * 0.02, position, times(found["median"]),
+            va="center", ha="right" if below else "left", fontsize=9,
+        )  # fmt: skip
+    axes.set_xlim(lowest - room * 0.16, highest + room * 0.16)
     axes.set_xlabel("speed-up per token; grey is the baseline against itself")
     _labels(axes, rows)
     axes.set_ylim(len(rows) - 0.5, -0.9)

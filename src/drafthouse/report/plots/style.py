@@ -35,7 +35,7 @@ VARIABLES = {
     SPECULATIVE: "var(--speculative)",
     ACCENT: "var(--threshold)",
 }
-NAMES: dict[Arm, str] = {"baseline": "Normal", "speculative": "Speculative"}
+NAMES: dict[Arm, str] = {"baseline": "Baseline", "speculative": "Speculative"}
 # A dashed line tells the arms apart where a printer or an eye shows no colours.
 LINES: dict[Arm, Any] = {"baseline": (0, (5, 2)), "speculative": "solid"}
 COLOURS: dict[Arm, str] = {"baseline": BASELINE, "speculative": SPECULATIVE}

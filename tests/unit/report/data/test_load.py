@@ -265,7 +265,7 @@ def test_each_kind_has_a_plot_with_its_crossover_marked(report: Any) -> None:
     first, second = plots["load-0"], plots["load-1"]
     shown = ["".join(text.itertext()) for text in ElementTree.fromstring(first["svg"]).iter(f"{SVG}text")]
     assert any(text.startswith("pays until about ") for text in shown)
-    assert {"1", "2", "4", "8", "16", "32", "concurrent requests", "Normal", "Speculative"} <= set(shown)
+    assert {"1", "2", "4", "8", "16", "32", "concurrent requests", "Baseline", "Speculative"} <= set(shown)
     assert "var(--threshold)" in first["svg"]
     assert "pays until" not in second["svg"]
     assert "at 8: " in first["text"]

@@ -46,7 +46,7 @@ def test_every_plot_is_there_and_parses(plots: dict[str, dict[str, str]]) -> Non
 
 
 def test_text_is_text_and_colours_are_the_pages(plots: dict[str, dict[str, str]]) -> None:
-    assert {"copy-edit *", "chat", "creative", "Normal", "Speculative"} <= set(words(plots["speed"]["svg"]))
+    assert {"copy-edit *", "chat", "creative", "Baseline", "Speculative"} <= set(words(plots["speed"]["svg"]))
     for plot in plots.values():
         for colour in VARIABLES:
             assert colour not in plot["svg"]
@@ -68,7 +68,7 @@ def test_acceptance_has_a_bar_for_each_position(plots: dict[str, dict[str, str]]
 
 
 def test_a_distribution_says_its_median(plots: dict[str, dict[str, str]]) -> None:
-    assert re.search(r"Normal: median 1[0-9]\.\d ms", plots["tpot"]["text"])
+    assert re.search(r"Baseline: median 1[0-9]\.\d ms", plots["tpot"]["text"])
 
 
 def test_the_same_data_gives_the_same_bytes(plots: dict[str, dict[str, str]], report: Any) -> None:
