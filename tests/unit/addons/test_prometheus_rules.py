@@ -349,7 +349,7 @@ def test_every_alert_says_what_to_do_in_words_that_are_whole(dialect: str) -> No
     watched = Watched(dialect, node=True, gpu=True, gateway=True, log="`docker logs drafthouse-ARM`")
     names = set(recorded(rules_text(watched)))
     for alert in alerts_of(watched):
-        assert set(alert["annotations"]) == {"found", "do"}
+        assert set(alert["annotations"]) == {"summary", "description"}
         assert all(alert["annotations"].values()), alert
         assert alert["labels"]["severity"] in ("info", "warning", "critical")
         for name in (word for word in alert["expr"].replace("(", " ").replace("[", " ").split() if ":" in word):

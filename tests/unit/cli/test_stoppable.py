@@ -98,7 +98,12 @@ def test_the_closing_lines_come_behind_what_is_stopped(
 ) -> None:
     played = f"import os; open(os.environ['{CLOSING_FILE}'], 'w').write('verdict: pays\\nreport: file:///r\\n')"
     monkeypatch.delenv(CLOSING_FILE, raising=False)
-    monkeypatch.setattr(stoppable, "_played", lambda command: say(f"  stopped by {Path(command[1]).name}") or 0)
+
+    def stop(command: list[str]) -> int:
+        say(f"  stopped by {Path(command[1]).name}")
+        return 0
+
+    monkeypatch.setattr(stoppable, "_played", stop)
     assert stoppable.main(["--stop-after", "--", sys.executable, "-c", played]) == 0
     assert capsys.readouterr().out == (
         "stopping what was started\n  stopped by stop.yml\nverdict: pays\nreport: file:///r\n"

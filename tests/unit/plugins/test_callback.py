@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.callback import house
 
+from drafthouse.report.closing import FILE as CLOSING_FILE
+
 
 def failed(name: str) -> Any:
     """A task's failed result on a rented box, as Ansible hands it over."""
@@ -68,7 +70,7 @@ def ended(verbosity: int, monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
 def test_of_the_doctor_only_what_is_wrong_is_said_and_the_closing_lines_are_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(house.CLOSING_FILE, raising=False)
+    monkeypatch.delenv(CLOSING_FILE, raising=False)
     ended(0, monkeypatch, "box")
     said = capsys.readouterr().out
     assert "hot; needed: cool; do: wait" in said
@@ -84,7 +86,7 @@ def test_of_the_doctor_only_what_is_wrong_is_said_and_the_closing_lines_are_last
 def test_closing_lines_of_several_boxes_have_their_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(house.CLOSING_FILE, raising=False)
+    monkeypatch.delenv(CLOSING_FILE, raising=False)
     ended(0, monkeypatch, "one", "two")
     assert capsys.readouterr().out.endswith("\none\nverdict: one\n\ntwo\nverdict: two\n")
 
@@ -92,7 +94,7 @@ def test_closing_lines_of_several_boxes_have_their_names(
 def test_closing_lines_wait_for_who_asked_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(house.CLOSING_FILE, str(tmp_path / "closing"))
+    monkeypatch.setenv(CLOSING_FILE, str(tmp_path / "closing"))
     ended(0, monkeypatch, "box")
     assert "verdict: box" not in capsys.readouterr().out
     assert (tmp_path / "closing").read_text() == "\nverdict: box\n"
