@@ -287,7 +287,7 @@ def _check_monitoring(resolved: Any, box: Sandbox) -> None:
         if path.endswith("rules.yml"):
             told = {rule.get("alert"): rule for rule in yaml.safe_load(content)["groups"][0]["rules"]}
             for alert in ("EngineDown", "EngineRestarts"):
-                assert f": {printable(wished['log'])}; make rollback" in told[alert]["annotations"]["do"]
+                assert f": {printable(wished['log'])}; make rollback" in told[alert]["annotations"]["description"]
     for unit in made["units"]:
         check_unit(
             unit["content"], [f"{site['home']}/monitoring/programs/{Path(unit['path']).stem.split('-')[-1]}/serve.sh"]
