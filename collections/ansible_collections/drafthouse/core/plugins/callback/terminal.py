@@ -17,7 +17,7 @@ extends_documentation_fragment:
   - result_format_callback
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible import constants
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -52,7 +52,7 @@ class CallbackModule(Default):
         self._say(result, f"failed: [{self.host_label(result)}] (item={self._get_item_label(result.result)})")
 
     def _is_said_elsewhere(self, result: CallbackTaskResult) -> bool:
-        data: dict[str, Any] = result.result
+        data = result.result
         # A loop's result lists those of its items, and they were said one by one.
         ours = bool(data.get("problems")) and "results" not in data
         return ours and not self._display.verbosity and _PROBLEMS_ARE_PRINTED_BY in constants.CALLBACKS_ENABLED
