@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 FILE = "DRAFTHOUSE_CLOSING_FILE"
 
 
-def closing_lines(report: Report, resolved: Run, inventory: str, page: Path | None) -> str:
-    """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written."""
-    lines = [f"verdict: {printable(report['verdict']['sentence'])}", f"next: {_next(report, resolved, inventory)}"]
+def closing_lines(report: Report, resolved: Run, inventory: str, page: Path | None, *, destroyed: bool = False) -> str:
+    """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
+
+    ``destroyed``: whoever started the run ends the rented box behind it.
+    """
+    command = _next(report, resolved, inventory, destroyed=destroyed)
+    lines = [f"verdict: {printable(report['verdict']['sentence'])}", f"next: {command}"]
     # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
     return "\n".join([*lines, *([f"report: {page.resolve().as_uri()}"] if page else [])])
 
 
-def _next(report: Report, resolved: Run, inventory: str) -> str:
+def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:
     """Return the command that a person most probably wants now, and why."""
     profile, word = resolved["profile"], report["verdict"]["word"]
     where = f"INVENTORY={shell_words([inventory])}"
     again = ", with the same SET" if resolved["overrides"] else ""
+    if resolved["rented"] and destroyed:
+        return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
     if resolved["rented"]:
         return "make destroy   (the rented box bills until it ends)"
     if word in (CANNOT_SAY, INVALID):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..module_utils.analysis.verdict import INVALID, PAYS
 from ..module_utils.analysis.verdict_text import CANNOT_SAY
+from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.experiment.kept_rounds import end_measuring
 from ..module_utils.profiles.workspace import ROOT
@@ -85,5 +86,7 @@ class ActionModule(KeptResultsAction):
             "directory": directory,
             "invalid": verdict["word"] == INVALID,
             "drafthouse_verdict": f"\n{verdict_table(report, width=100)}",
-            "drafthouse_closing": closing_lines(report, resolved, _inventory(variables), page),
+            "drafthouse_closing": closing_lines(
+                report, resolved, _inventory(variables), page, destroyed=RUN_FILE in os.environ
+            ),
         }
