@@ -148,7 +148,9 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
     """Return the tensors (name -> type) of a GGUF file, and of the others where it was split (gguf-split's names)."""
     split = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", name)
-    names = [other for other in files.sizes if split and re.fullmatch(f"{re.escape(split[1])}\\d{{5}}{split[2]}", other)]
+    names = [
+        other for other in files.sizes if split and re.fullmatch(f"{re.escape(split[1])}\\d{{5}}{split[2]}", other)
+    ]
     held: dict[str, str] = {}
     for one in sorted(names) or [name]:
         with files.opened(one) as stream:
