@@ -41,7 +41,7 @@ def sharded(head: Mapping[str, str]) -> dict[str, Content | bytes]:
 
 
 def put(hub: Hub, path: Path, head: BuiltinHead | None = MTP, check: bool = False, **options: Any) -> dict[str, Any]:
-    """Run the module of the weights for a profile that drafts with the target's own head (None: with something else)."""
+    """Run the module of the weights for a profile that drafts with a head inside its target (None: with another)."""
     item: dict[str, Any] = {"id": "m", "name": "M", "source": "hub", "path": str(path), "bytes": 1}
     item["details"] = {"repo": hub.repo, "revision": COMMIT}
     if head:
