@@ -79,7 +79,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
     repo = plan.snapshot.repo
     try:
         problems = check_head(head, _at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
-    except (ValueError, struct.error) as error:
+    except (OSError, ValueError, struct.error) as error:
         return [f"{repo}: its built-in head is looked for when the files are there; before that: {error}"]
     if problems:
         raise DrafthouseError(problems)
@@ -130,7 +130,8 @@ def compare(wanted: BuiltinHead, held: Mapping[str, str], where: str) -> list[Pr
 
 def _beside(pattern: str) -> str:
     """Return a pattern for what quantizers put in a tensor's place: ``mtp.fc.qweight`` for ``mtp.fc.weight``."""
-    return f"{pattern.rpartition('.')[0]}.*"
+    module, _, name = pattern.rpartition(".")
+    return pattern if "*" in name else f"{module}.*"
 
 
 def _about(wanted: BuiltinHead) -> list[str]:
@@ -153,6 +154,8 @@ def _of_gguf(name: str, files: Files) -> dict[str, str]:
     ]
     held: dict[str, str] = {}
     for one in sorted(names) or [name]:
+        if one not in files.sizes:
+            raise ValueError(f"no {one} among the files")
         with files.opened(one) as stream:
             tensors = gguf_head(stream, files.sizes[one]).tensors
         held |= {tensor: type_name(kind) for tensor, (kind, _, _) in tensors.items()}

@@ -74,6 +74,12 @@ def test_a_first_matrix_in_four_bits(instead: dict[str, str], words: str) -> Non
     assert "org/whole" in problem.do
 
 
+def test_what_lies_beside_a_matrix_is_told_and_not_what_lies_beside_a_pattern() -> None:
+    wide: BuiltinHead = {"kind": "mtp", "layers": 1, "tensors": ["*.nextn*"]}
+    [problem] = compare(wide, BODY, "m")
+    assert (problem.code, problem.found) == ("builtin-head-not-exported", "no tensor *.nextn*")
+
+
 def test_both_at_once_are_told_at_once() -> None:
     problems = compare(MTP, {"mtp.fc.weight": "U8"}, "m")
     assert [problem.code for problem in problems] == ["builtin-head-not-exported", "builtin-head-precision"]
