@@ -14,7 +14,6 @@ from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.support.refusals import refuses
 
 PROFILE, TARGET, HEAD = "rtx6000-qwen-eagle3", "qwen3-32b", "qwen3-32b-eagle3"
-BUILTIN: Any = {"layers": 1, "tensors": ["mtp.*"]}
 
 
 @pytest.fixture
@@ -40,7 +39,8 @@ def resolved(house: House, method: str, draft: str | None, version: str = "0.32.
     if draft:
         house.profiles[PROFILE]["speculation"]["draft"] = draft
     else:
-        house.models[TARGET]["builtin_head"] = {**BUILTIN, "kind": method}
+        head: Any = {"kind": method, "layers": 1, "tensors": ["mtp.*"]}
+        house.models[TARGET]["builtin_head"] = head
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
     return resolve(house, PROFILE, dict(site_of_inventory("workstation")), kinds)
 
@@ -104,9 +104,10 @@ def test_the_first_version_with_a_method(house: House, method: str, first: str, 
 def test_the_first_version_with_an_option_of_a_draft(
     house: House, option: str, value: str, first: str, before: str
 ) -> None:
-    assert speculation(house, "eagle3", HEAD, first, **{option: value})[option] == value
+    given: Any = {option: value}
+    assert speculation(house, "eagle3", HEAD, first, **given)[option] == value
     with refuses("option-not-in-version"):
-        speculation(house, "eagle3", HEAD, before, **{option: value})
+        speculation(house, "eagle3", HEAD, before, **given)
 
 
 def test_options_that_every_version_has(house: House) -> None:
@@ -130,8 +131,9 @@ def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
     ],
 )
 def test_what_a_draft_may_not_be_told(house: House, option: str, value: object, code: str) -> None:
+    given: Any = {option: value}
     with refuses(code):
-        speculation(house, "eagle3", HEAD, **{option: value})
+        speculation(house, "eagle3", HEAD, **given)
 
 
 def test_a_pipeline_is_refused_beside_any_method(house: House) -> None:
