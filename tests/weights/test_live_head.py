@@ -144,8 +144,8 @@ def test_a_profile_that_drafts_with_something_else_takes_any_export(tmp_path: Pa
     with hub_server(Hub(sharded(FOUR_BITS))) as hub:
         assert put(hub, path, head=None)["changed"]
         asked = len(hub.asked)
-        for options in ({"offline": True}, {"check": True}):
-            result = put(hub, path, **options)
+        for check in (True, False):
+            result = put(hub, path, check=check, offline=not check)
             assert code(result) == "builtin-head-precision"
             assert result["problems"][0]["where"] == str(path)
         assert len(hub.asked) == asked
