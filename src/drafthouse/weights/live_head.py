@@ -242,7 +242,7 @@ class _Start:
         if need > self.have:
             more = min(max(need, _FIRST, self.have * _GROWTH), self.file.size, self.have + self.allowance.left)
             if more < need:
-                raise ValueError(f"{self.file.path} has a header of more than {shown_bytes(need)}")
+                raise ValueError(f"a header of {shown_bytes(need)} or more, too large to be read before the download")
             fetch_start(self.file, more, self.stream.fileno(), self.limits)
             self.allowance.left -= more - self.have
             self.have = more
