@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processes
 
 FOUR_BITS = {**HEAD, "mtp.fc.weight": "U8"}
-SOON = Limits(stall_s=5, patience=Patience(tries=2, first_s=0.01, longest_s=0.02, longest_wait_s=1))
+SOON = Limits(patience=Patience(tries=2, first_s=0.01, longest_s=0.02, longest_wait_s=1))
 
 
 def sharded(head: Mapping[str, str]) -> dict[str, Content | bytes]:
