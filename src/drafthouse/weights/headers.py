@@ -112,8 +112,9 @@ def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
         raise ValueError(f"a header of {length} bytes by its first 8 bytes, in a file of {size}")
     if 8 + length > size:
         raise ValueError(f"a header of {length} bytes in a file of {size}: it was cut short")
+    text = stream.read(length)
     try:
-        data = json.loads(stream.read(length))
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a header that is no JSON ({error})") from error
     if not isinstance(data, dict):
