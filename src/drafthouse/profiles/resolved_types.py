@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
-from .catalog_types import CatalogModel, HardwareEntry
+from .catalog_types import BuiltinHead, CatalogModel, HardwareEntry
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
     from ..core.first_process import FirstProcess
     from ..core.shell import Flag
-    from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
+    from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
     from .profile_types import PromptCounts, Runtime, Site
@@ -60,7 +60,7 @@ class ResolvedMethod(TypedDict):
 
     id: str
     name: str
-    kind: Literal["model", "head", "lookup"]
+    kind: DraftKind
     num_speculative_tokens: int
     settings: Options
     requires: MethodRequires | None
@@ -93,6 +93,7 @@ class WeightItem(TypedDict):
     allow_pickle: NotRequired[list[str]]
     pinned: NotRequired[str | None]
     from_path: NotRequired[str]
+    builtin_head: NotRequired[BuiltinHead]
 
 
 class Rental(TypedDict):
@@ -113,7 +114,7 @@ class PairMethod(TypedDict):
     """What a method asks of a pair."""
 
     id: str
-    kind: Literal["model", "head", "lookup"]
+    kind: DraftKind
     vocab_difference: int
 
 
