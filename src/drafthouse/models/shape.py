@@ -1,0 +1,172 @@
+"""A model's shape by its config.json: what the memory plan and the pairing of target and draft need. Pure.
+
+Key names are those of transformers' configurations; older families have their own words for the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..core.errors import DrafthouseError, Problem
+
+#: Parts of a configuration of a model that also sees or hears: the language model's own keys are one level down.
+_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_NAMES = {
+    "hidden": ("hidden_size", "n_embd", "d_model", "model_dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"),
+    "vocab": ("vocab_size", "padded_vocab_size"),
+    "context": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"),
+}
+#: Layers that keep a state of one size instead of a cache that grows (Gated DeltaNet, Mamba, and their like).
+_STATE_LAYERS = ("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning")
+_MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a configuration says. ``cached_layers``: those whose KV cache grows with the context.
+
+    ``experts`` is (all of a layer, those used for a token) of a mixture of experts. ``mtp_layers`` is what the
+    configuration claims; only the tensors tell whether the head is there. ``unsure`` says in sentences what this
+    reading had to assume.
+    """
+
+    model_type: str
+    hidden: int
+    layers: int
+    cached_layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context: int
+    experts: tuple[int, int] | None = None
+    mtp_layers: int = 0
+    bits: int | None = None
+    tied: bool = False
+    vision: bool = False
+    unsure: tuple[str, ...] = field(default=())
+
+
+class NoShape(DrafthouseError):
+    """A configuration without what the memory plan needs."""
+
+
+def text_part(config: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the part of a configuration that is about the language model."""
+    for name in _TEXT_PARTS:
+        part = config.get(name)
+        if isinstance(part, Mapping):
+            return text_part(part)
+    return config
+
+
+def shape_of(config: Mapping[str, object], where: str) -> Shape:
+    """Read a target's or draft's config.json. Raises NoShape with every key that is missing."""
+    part = text_part(config)
+    numbers = {name: _first(part, keys) for name, keys in _NAMES.items()}
+    missing = [_NAMES[name][0] for name, value in numbers.items() if value is None and name != "kv_heads"]
+    if missing:
+        raise NoShape(
+            Problem(
+                "model-shape-unknown",
+                f"a config.json without {', '.join(missing)} (model_type {str(part.get('model_type'))!r})",
+                "layers, heads, sizes, vocabulary and context of a language model",
+                "write the entry by hand: docs/models.md shows one",
+                where,
+            )
+        )
+    hidden, layers, heads = (int(numbers[name] or 0) for name in ("hidden", "layers", "heads"))
+    unsure: list[str] = []
+    kv_heads, head_dim = _cache_of(part, hidden, heads, numbers["kv_heads"], unsure)
+    return Shape(
+        model_type=str(part.get("model_type") or config.get("model_type") or ""),
+        hidden=hidden,
+        layers=layers,
+        cached_layers=_cached_layers(part, layers, unsure),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=int(numbers["vocab"] or 0),
+        context=int(numbers["context"] or 0),
+        experts=_experts(part),
+        mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
+        bits=_bits(config) or _bits(part),
+        tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        vision=any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
+        unsure=tuple(unsure),
+    )
+
+
+def _first(config: Mapping[str, object], names: Iterable[str]) -> int | None:
+    for name in names:
+        value = config.get(name)
+        if type(value) is int and value > 0:
+            return value
+    return None
+
+
+def _cache_of(
+    part: Mapping[str, object], hidden: int, heads: int, kv_heads: int | None, unsure: list[str]
+) -> tuple[int, int]:
+    """Return KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
+    latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim")
+    if type(latent) is int and type(rope) is int:
+        # MLA keeps one latent vector and the shared rotary key, on every device: one "head" of half that size.
+        return 1, (latent + rope + 1) // 2
+    size = part.get("head_dim")
+    if type(size) is not int:
+        size = hidden // heads
+    if kv_heads is None:
+        kv_heads = 1 if part.get("multi_query") is True else heads
+    if type(part.get("global_head_dim")) is int:
+        unsure.append("its full-attention layers have heads of another size than the others; the larger one is counted")
+        size = max(size, int(str(part["global_head_dim"])))
+    return kv_heads, size
+
+
+def _cached_layers(part: Mapping[str, object], layers: int, unsure: list[str]) -> int:
+    """Return how many layers keep keys and values of every token; sliding windows are counted as if they did."""
+    kinds = part.get("layer_types") or part.get("layers_block_type")
+    if isinstance(kinds, list) and kinds:
+        return sum(str(kind) not in (*_STATE_LAYERS, "moe", "mlp") for kind in kinds)
+    pattern = part.get("hybrid_override_pattern")  # Nemotron-H: M Mamba, * attention, - feed-forward, E experts
+    if isinstance(pattern, str):
+        return pattern.count("*")
+    interval = part.get("full_attention_interval")
+    if type(interval) is int and interval > 0:
+        return layers // interval
+    period, offset = part.get("attn_layer_period"), part.get("attn_layer_offset", 0)
+    if type(period) is int and period > 0 and type(offset) is int:
+        return sum(number % period == offset for number in range(layers))
+    if any(name in part for name in ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")):
+        unsure.append("it has layers without a growing cache, but not which: all of them are counted, which is too many")
+    return layers
+
+
+def _experts(part: Mapping[str, object]) -> tuple[int, int] | None:
+    count = _first(part, ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"))
+    used = _first(part, ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "top_k_experts"))
+    return (count, used) if count and used and count > used else None
+
+
+def _bits(config: Mapping[str, object]) -> int | None:
+    """Return the bits of a quantised weight, None where the weights are as their dtype says."""
+    quantised = config.get("quantization_config")
+    if not isinstance(quantised, Mapping):
+        return None
+    method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
+    if method in ("mxfp4", "nvfp4"):
+        return 4
+    for name in ("bits", "w_bit", "num_bits"):
+        if type(quantised.get(name)) is int:
+            return int(str(quantised[name]))
+    groups = quantised.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if isinstance(weights, Mapping) and type(weights.get("num_bits")) is int:
+            return int(str(weights["num_bits"]))
+    return 8 if method.startswith("fp8") else None
