@@ -93,6 +93,7 @@ class WeightItem(TypedDict):
     allow_pickle: NotRequired[list[str]]
     pinned: NotRequired[str | None]
     from_path: NotRequired[str]
+    builtin_head: NotRequired[BuiltinHead]
 
 
 class Rental(TypedDict):

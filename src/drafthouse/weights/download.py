@@ -81,12 +81,20 @@ def fetch(file: RemoteFile, part: Path, limits: Limits, tell: Tell) -> int:
         return _Fetch(file, part, handle, limits, tell).run()
 
 
-class _Fetch:
-    """The tries of one file."""
+def fetch_start(file: RemoteFile, length: int, handle: int, limits: Limits) -> None:
+    """Make the file behind ``handle`` hold the first ``length`` bytes of ``file``, going on behind what it holds."""
+    start = replace(file, size=length, xet=None)
+    _Fetch(start, Path(file.path), handle, limits, lambda count: None, ranged=length < file.size).run()
 
-    def __init__(self, file: RemoteFile, part: Path, handle: int, limits: Limits, tell: Tell) -> None:
+
+class _Fetch:
+    """The tries of one file. ``ranged``: its size is not all that the server has."""
+
+    def __init__(
+        self, file: RemoteFile, part: Path, handle: int, limits: Limits, tell: Tell, ranged: bool = False
+    ) -> None:
         self.file, self.part, self.handle, self.limits, self.tell = file, part, handle, limits, tell
-        self.have = os.fstat(handle).st_size
+        self.have, self.ranged = os.fstat(handle).st_size, ranged or file.size > SLICE
         self.came = self.skip = 0
         self.careful = False
         self.reasons: list[str] = []
@@ -195,7 +203,7 @@ class _Fetch:
         request = urllib.request.Request(self.file.url)  # noqa: S310 (the endpoint is the operator's)
         headers = build_hf_headers(token=self.limits.token or False, library_name="drafthouse")
         headers["accept-encoding"] = "identity"  # offsets are those of the file
-        if self.have or self.file.size > SLICE:
+        if self.have or self.ranged:
             headers["range"] = f"bytes={self.have}-{min(self.file.size, self.have + SLICE) - 1}"
         for name, value in headers.items():
             add = request.add_unredirected_header if name.lower() == "authorization" else request.add_header

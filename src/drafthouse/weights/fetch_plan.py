@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.retry import Patience
@@ -16,6 +16,9 @@ from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit,
 from .hub_habits import ClientCache
 from .integrity import Note, is_as_verified, read_note, stamp
 from .layout import Layout, Need, cached, plain
+
+if TYPE_CHECKING:
+    from .live_head import LiveHead
 
 Bring = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
 _NAMES_MOST = 20  # in an error
@@ -30,7 +33,7 @@ class Wish:
     verified; ``listing`` tells the revision's files without the hub, where somebody else has weights of this identity.
     ``client_cache``: what the Hub's own client fetched, taken before anything is fetched.
     ``pinned``: the commit that a revision which can move stands for. ``repin``: resolve it anew. ``allow_pickle``:
-    patterns of pickled files that may come.
+    patterns of pickled files that may come. ``head``: what its files must hold.
     """
 
     repo: str
@@ -51,6 +54,7 @@ class Wish:
     listing: Callable[[Callable[[str], str]], Snapshot | None] | None = None
     bring: Bring | None = None
     client_cache: ClientCache | None = None
+    head: LiveHead | None = None
 
     def identity(self, commit: str) -> str:
         """Return what the weights are, in one word."""

@@ -9,18 +9,25 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..core.errors import Problem
+from .headers import Reading
 
 # https://github.com/ggml-org/ggml/blob/master/docs/gguf.md: type of a value -> struct's letter.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-# ggml type -> (values a block, bytes a block); a type that is not here is checked for its place only.
-_BLOCKS = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
-    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
-    24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2), 39: (32, 17),
+# ggml type -> its name, values a block, bytes a block (enum ggml_type and the blocks of ggml-common.h); of a type that
+# is not here only the place is checked.
+_TYPES = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 30: ("BF16", 1, 2), 28: ("F64", 1, 8),
+    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
+    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
 }  # fmt: skip
 # More than any model has: a wrong count must end in a line, not in an empty machine.
 _MOST = 1 << 26
@@ -38,7 +45,17 @@ class GgufHead:
 def read_gguf(path: Path) -> GgufHead:
     """Read keys and list of tensors; ValueError says what is there instead of a GGUF head, OSError as usual."""
     with path.open("rb") as stream:
-        return _Reader(stream, path.stat().st_size).head()
+        return gguf_head(stream, path.stat().st_size)
+
+
+def gguf_head(stream: Reading, size: int) -> GgufHead:
+    """Read the head at the start of ``stream``, which has ``size`` bytes; ValueError as `read_gguf`."""
+    return _Reader(stream, size).head()
+
+
+def type_name(kind: int) -> str:
+    """Return what ggml calls a type of tensors, such as ``Q4_K``."""
+    return _TYPES[kind][0] if kind in _TYPES else f"type {kind}"
 
 
 def check_gguf(path: Path) -> list[Problem]:
@@ -55,7 +72,7 @@ def check_gguf(path: Path) -> list[Problem]:
         values = 1
         for length in shape:
             values *= length
-        per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
+        _, per_block, block_bytes = _TYPES.get(kind, ("", 1, 0))
         end = head.data + offset + values // per_block * block_bytes
         if end > size:
             found = f"tensor '{name}' up to byte {end} in a file of {size}: it was cut short"
@@ -66,7 +83,7 @@ def check_gguf(path: Path) -> list[Problem]:
 class _Reader:
     """Reads the parts of the head one after the other, never beyond the end of the file."""
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
+    def __init__(self, stream: Reading, size: int) -> None:
         self._stream, self._size = stream, size
 
     def head(self) -> GgufHead:

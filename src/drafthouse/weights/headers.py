@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from ..core.errors import Problem
 
@@ -26,6 +26,16 @@ DTYPE_BITS: Mapping[str, int] = {
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 AGAIN = "fetch it again; if it stays so, the publisher's file is broken"
+
+
+class Reading(Protocol):
+    """What a header is read from, first byte first: a file, or what comes of one that lies elsewhere."""
+
+    def read(self, length: int, /) -> bytes:
+        """Return the next bytes, fewer only at the end."""
+
+    def tell(self) -> int:
+        """Return how many bytes were read."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +63,23 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Read the header of a safetensors file; every fault of it is in ``problems``."""
+    try:
+        with path.open("rb") as stream:
+            return header_of(stream, path.stat().st_size, str(path))
+    except OSError as error:
+        found = error.strerror or str(error)
+        return Header(problems=[Problem("weights-damaged", found, "a file that can be read", AGAIN, str(path))])
+
+
+def header_of(stream: Reading, size: int, where: str) -> Header:
+    """Read the header at the start of ``stream``, which has ``size`` bytes; every fault of it is in ``problems``."""
     header = Header()
 
     def wrong(found: str, needed: str) -> None:
-        header.problems.append(Problem("weights-damaged", found, needed, AGAIN, str(path)))
+        header.problems.append(Problem("weights-damaged", found, needed, AGAIN, where))
 
     try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            data = _header_json(stream, size)
-    except OSError as error:
-        wrong(error.strerror or str(error), "a file that can be read")
-        return header
+        data = _header_json(stream, size)
     except ValueError as error:
         wrong(str(error), "a safetensors header: 8 bytes of length, then JSON inside the file")
         return header
@@ -87,7 +102,7 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def _header_json(stream: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
+def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
     """Return the header and its length in bytes; ValueError says what is there instead."""
     first = stream.read(8)
     if len(first) < 8:

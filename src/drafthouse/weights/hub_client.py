@@ -60,12 +60,16 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``asked``: the branch, commit or ``unresolved`` that was wanted. ``commit``: the one it is."""
+    """``asked``: the branch, commit or ``unresolved`` that was wanted. ``commit``: the one it is.
+
+    ``from_hub``: the hub was asked for it, and not a note.
+    """
 
     repo: str
     asked: str
     commit: str
     files: tuple[RemoteFile, ...]
+    from_hub: bool = False
 
     @property
     def size(self) -> int:
@@ -134,7 +138,7 @@ def look_up(
         for file in listed
         if file.path in kept
     ]
-    return Snapshot(repo, revision, commit, tuple(sorted(files, key=lambda file: file.path)))
+    return Snapshot(repo, revision, commit, tuple(sorted(files, key=lambda file: file.path)), from_hub=True)
 
 
 # --- a listing is other people's text ---------------------------------------------------------------------

@@ -19,6 +19,7 @@ from ..profiles.resolved_types import Pair, WeightItem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
 from .integrity import Checked, Note, read_note, write_note
+from .live_head import LiveHead, check_place
 from .snapshot import Placed, Wish, place
 from .sources import Done, Tools, at_path, derived, from_package
 
@@ -125,6 +126,7 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
         repin=tools.repin,
         allow_pickle=tuple(item.get("allow_pickle") or ()),
         client_cache=tools.client_cache,
+        head=LiveHead.of(head, path) if (head := item.get("builtin_head")) else None,
     )
     if elsewhere is None:
         return wish
@@ -186,6 +188,10 @@ def _looked_into(
         result["note"] = "\n".join(line for line in [result["note"], *remarks(path)] if line)
         if not found:
             _check_off(path, {"files": True})
+    if not problems:
+        # In check mode, what is to change is not there yet.
+        there = [item for item, done in zip(items, looked, strict=True) if not (check_mode and done["changed"])]
+        problems = [problem for item in there for problem in _head(item, check_mode)]
     if pair and not problems:
         target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
         both = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
@@ -199,6 +205,17 @@ def _looked_into(
     if problems:
         raise DrafthouseError(problems)
     return looked
+
+
+def _head(item: WeightItem, check_mode: bool) -> list[Problem]:
+    """Return what is wrong with the head inside weights that are there; what was found right is not read again."""
+    path, head = Path(item["path"]), item.get("builtin_head")
+    if head is None or not path.exists() or read_note(path).checked.get("head") == head:
+        return []
+    problems = check_place(LiveHead.of(head, path), path)
+    if not problems and not check_mode:
+        _check_off(path, {"head": head})
+    return problems
 
 
 def _check_off(path: Path, what: Checked) -> None:

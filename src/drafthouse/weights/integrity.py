@@ -46,9 +46,10 @@ class Verified:
 
 
 class Checked(TypedDict, total=False):
-    """What was looked at beyond the bytes: the files' headers, and (of a draft) the pair that it is one half of."""
+    """What was looked at beyond the bytes: the headers, the head inside, and the pair that a draft is one half of."""
 
     files: bool
+    head: Mapping[str, object]
     pair: Sequence[object]
 
 

@@ -24,6 +24,7 @@ from .fetch_plan import Bring, Plan, Wish, make_plan
 from .hub_client import UNRESOLVED, RemoteFile
 from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
 from .layout import check_room, held, sweep, write_ref
+from .live_head import check_at_hub
 from .snapshot_progress import Counts, telling
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class _Job:
         self.plan = make_plan(self.wish, replace(patience, tries=min(patience.tries, _ASK_TRIES)))
         self.note = self.plan.note
         self.notes += self.plan.remarks()
+        if self.wish.head:
+            self.notes += check_at_hub(self.wish.head, self.plan, self.limits)
         self.counts.total, self.counts.standing = self.plan.snapshot.size, self.plan.standing
         self.ended = time.monotonic()
 
