@@ -40,6 +40,8 @@ class Found:
     gated: bool = False
     tokenizer_hash: str | None = None
     path: str | None = None
+    file: str = ""
+    """The GGUF file, where the model is one."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,14 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
         tokenizer = _tokenizer(found, shape, models, notes)
     notes += shape.unsure
     totals = totals_of(found.tensors, shape)
-    weights = _weight_files(found.files)
+    weights = found.files if found.file else _weight_files(found.files)
     entry: ModelEntry = {
         "name": found.repo,
         "kind": "head" if method else "model",
-        "format": "safetensors",
+        "format": "gguf" if found.file else "safetensors",
         "folder": found.repo.strip("/").replace("/", "-"),
         "license": found.license,
-        "source": _source(found, weights),
+        "source": _source(found),
         "weight_bytes": sum(weights.values()),
         "parameters": totals.parameters,
         "layers": shape.layers,
@@ -97,13 +99,15 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
         "context": shape.context,
         "tokenizer": tokenizer,
     }
+    if found.file:
+        entry["file"] = found.file
     if found.gated:
         entry["gated"] = True
     if method and target:
         entry["head_method"], entry["head_for"] = method, target
     else:
         _add_target_keys(entry, found, shape, totals, notes)
-    return Made(entry_id(found.repo), entry, tuple(notes))
+    return Made(entry_id(found.file.removesuffix(".gguf") or found.repo), entry, tuple(notes))
 
 
 def entry_id(repo: str) -> str:
@@ -136,7 +140,9 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
             " export cannot speculate by itself"
         )
     if isinstance(found.config.get("speculators_config"), Mapping):
-        notes.append("it has a speculators_config: vLLM would speculate with it unasked, so profiles name it as a draft")
+        notes.append(
+            "it has a speculators_config: vLLM would speculate with it unasked, so profiles name it as a draft"
+        )
 
 
 def _globs(names: list[str]) -> list[str]:
@@ -144,12 +150,14 @@ def _globs(names: list[str]) -> list[str]:
     return list(dict.fromkeys(re.sub(r"((?:mtp|nextn|layers\.\d+)\.).*", r"\1*", name) for name in names))
 
 
-def _source(found: Found, weights: Mapping[str, int]) -> ModelSource:
+def _source(found: Found) -> ModelSource:
     if found.path:
         return {"path": found.path}
     again = [pattern for pattern in _AGAIN if any(_fits(name, pattern) for name in found.files)]
     source: ModelSource = {"hub": {"repo": found.repo, "revision": found.commit}}
-    if again:
+    if found.file:
+        source["hub"]["allow"] = [found.file]
+    elif again:
         source["hub"]["ignore"] = again
     return source
 
@@ -212,7 +220,9 @@ def _target_of(found: Found, models: Mapping[str, ModelEntry], head_for: str | N
         raise DrafthouseError(
             Problem(
                 "draft-of-another-target",
-                f"a head for {asked}, which the catalogue does not have" if asked else "a head whose target is not said",
+                f"a head for {asked}, which the catalogue does not have"
+                if asked
+                else "a head whose target is not said",
                 "the target's entry in the catalogue",
                 do,
                 found.repo,
@@ -240,7 +250,9 @@ def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], not
 
     Equal words only let a pair through to the download; then the vocabularies themselves are compared.
     """
-    words = {model["tokenizer"] for model in models.values() if model["kind"] == "model" and model["vocab"] == shape.vocab}
+    words = {
+        model["tokenizer"] for model in models.values() if model["kind"] == "model" and model["vocab"] == shape.vocab
+    }
     if len(words) == 1:
         word = words.pop()
         notes.append(

@@ -157,6 +157,10 @@ def drafts_for(house: House, target: str) -> list[tuple[str, str, str]]:
 
 
 def _may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
-    same: Mapping[str, object] = {"tokenizer": target["tokenizer"], "format": target["format"], "vocab": target["vocab"]}
+    same: Mapping[str, object] = {
+        "tokenizer": target["tokenizer"],
+        "format": target["format"],
+        "vocab": target["vocab"],
+    }
     alike = all(draft.get(key) == value for key, value in same.items())
     return draft["kind"] == "model" and alike and 3 * draft["parameters"] <= target["parameters"]

@@ -143,7 +143,9 @@ def _cached_layers(part: Mapping[str, object], layers: int, unsure: list[str]) -
     if type(period) is int and period > 0 and type(offset) is int:
         return sum(number % period == offset for number in range(layers))
     if any(name in part for name in ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")):
-        unsure.append("it has layers without a growing cache, but not which: all of them are counted, which is too many")
+        unsure.append(
+            "it has layers without a growing cache, but not which: all of them are counted, which is too many"
+        )
     return layers
 
 

@@ -17,10 +17,13 @@ _SCALES = re.compile(
     r"|qzeros|zero_point|weight_zero_point|g_idx|weight_g_idx|weight_shape|SCB|absmax|quant_map)$"
 )
 _PACKED = re.compile(r"[._](?:qweight|weight_packed|blocks)$")
-_EXPERT = re.compile(r"\.experts\.|_experts\.|\.expert_")
+_EXPERT = re.compile(r"\.experts\.|_experts\.|\.expert_|_exps\.")
 _SHARED = re.compile(r"shared_expert")
-_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
-_OTHER_SENSES = re.compile(r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_embed_tokens|audio_tower|mm_projector)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|token_embd)\.weight$")
+_OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$")
+_OTHER_SENSES = re.compile(
+    r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_embed_tokens|audio_tower|mm_projector)\."
+)
 
 
 @dataclass(frozen=True)
@@ -45,25 +48,25 @@ class Totals:
 def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     """Return the names of the tensors of an MTP head inside a checkpoint, in order.
 
-    Qwen and MiMo put it below `mtp.`; DeepSeek, GLM and others as layers behind the model's last one, where `eh_proj`
-    tells them from an ordinary layer.
+    Qwen and MiMo put it below `mtp.`; DeepSeek, GLM and GGUF files as layers behind the model's last one, where
+    `eh_proj` or `nextn` tells them from an ordinary layer.
     """
-    named = [name for name in tensors if re.search(r"(?:^|\.)(?:mtp|mtp_layers|nextn)\.", name)]
-    if named:
-        return sorted(named)
-    behind = re.compile(r"(?:^|\.)layers\.(\d+)\.")
-    found = {
+    behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d+)\.")
+    layer = {
         name: int(place.group(1))
         for name in tensors
         if (place := behind.search(name)) and int(place.group(1)) >= shape.layers
     }
-    heads = {number for name, number in found.items() if "eh_proj" in name or "enorm" in name}
-    return sorted(name for name, number in found.items() if number in heads)
+    heads = {number for name, number in layer.items() if re.search(r"eh_proj|enorm|nextn", name)}
+    return sorted(
+        name for name in tensors if layer.get(name) in heads or re.search(r"(?:^|\.)(?:mtp|mtp_layers)\.", name)
+    )
 
 
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
     """Add up the tensors of all files."""
     head = set(head_tensors(tensors, shape))
+    tied = shape.tied or not any(_OUTPUT.search(name) for name in tensors)
     share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
     parameters, read, in_head = 0, 0.0, 0
     for name, tensor in tensors.items():
@@ -71,7 +74,7 @@ def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
             parameters += _values(name, tensor, shape.bits)
         if name in head:
             in_head += tensor.size
-        elif _OTHER_SENSES.search(name) or (_EMBEDDING.search(name) and not shape.tied):
+        elif _OTHER_SENSES.search(name) or (_EMBEDDING.search(name) and not tied):
             continue  # an image is no token; of the embedding a token reads one row
         else:
             routed = _EXPERT.search(name) and not _SHARED.search(name)

@@ -69,7 +69,7 @@ def check_place(head: LiveHead, path: Path) -> list[Problem]:
         return [Problem("weights-damaged", str(error), "headers that can be read", AGAIN, str(path))]
 
 
-def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
+def checkat_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
     """See that a revision has its head before it is fetched; return lines for a person. Raises DrafthouseError.
 
     What cannot be told from unverified bytes is told from the verified ones, once they are there.
@@ -78,7 +78,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
         return []
     repo = plan.snapshot.repo
     try:
-        problems = check_head(head, _at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
+        problems = check_head(head, at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
     except (ValueError, struct.error) as error:
         return [f"{repo}: its built-in head is looked for when the files are there; before that: {error}"]
     if problems:
@@ -148,7 +148,9 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
     """Return the tensors (name -> type) of a GGUF file, and of the others where it was split (gguf-split's names)."""
     split = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", name)
-    names = [other for other in files.sizes if split and re.fullmatch(f"{re.escape(split[1])}\\d{{5}}{split[2]}", other)]
+    names = [
+        other for other in files.sizes if split and re.fullmatch(f"{re.escape(split[1])}\\d{{5}}{split[2]}", other)
+    ]
     held: dict[str, str] = {}
     for one in sorted(names) or [name]:
         with files.opened(one) as stream:
@@ -182,9 +184,10 @@ def _weight_map(files: Files) -> dict[str, str] | None:
 # --- at the hub ---------------------------------------------------------------------------------------------
 
 
-def _at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits) -> Files:
+def at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, headers_most: int = _HEADERS_MOST) -> Files:
+    """Return a repository's files, which are read at the hub; ``headers_most``: bytes of safetensors headers."""
     by_name = {file.path: file for file in listed}
-    headers, gguf = _Allowance(_HEADERS_MOST), _Allowance(_GGUF_MOST)
+    headers, gguf = _Allowance(headers_most), _Allowance(_GGUF_MOST)
 
     @contextmanager
     def opened(name: str) -> Iterator[Reading]:

@@ -25,7 +25,9 @@ def config_of(repo: str) -> Path:
     return CONFIGS / f"{repo.rpartition('/')[2]}.json"
 
 
-TARGETS = [key for key, model in HOUSE.models.items() if model["kind"] == "model" and config_of(model["name"]).is_file()]
+TARGETS = [
+    key for key, model in HOUSE.models.items() if model["kind"] == "model" and config_of(model["name"]).is_file()
+]
 
 
 @pytest.mark.parametrize("key", TARGETS)
