@@ -106,6 +106,26 @@ class OnDisk:
                 begin += len(piece)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A file that begins with ``start`` and goes on with zeros, as large as a model's; nobody can fetch all of it.
+
+    The hash that the hub knows it by is not its own: it would take minutes.
+    """
+
+    start: bytes
+    bytes_: int
+
+    @property
+    def size(self) -> int:
+        return self.bytes_
+
+    def pieces(self, begin: int, end: int) -> Iterator[bytes | memoryview]:
+        known = len(self.start)
+        yield from Given(self.start).pieces(begin, min(end, known))
+        yield from Zeros(self.bytes_).pieces(max(begin, known), end)
+
+
 def as_content(data: Content | bytes) -> Content:
     """Return ``data`` as what the server serves."""
     return Given(data) if isinstance(data, bytes) else data
@@ -121,7 +141,7 @@ def data_of(content: Content | bytes) -> bytes:
 def sha256_of(content: Content) -> str:
     """Return the sha256 by which LFS knows the file."""
     digest = hashlib.sha256()
-    for piece in content.pieces(0, content.size):
+    for piece in content.pieces(0, len(content.start) if isinstance(content, Begun) else content.size):
         digest.update(piece)
     return digest.hexdigest()
 

@@ -21,7 +21,7 @@ MEANINGS: Final[dict[str, str]] = {
     "box-unreachable": "The box cannot be reached over SSH.",
     "budget-too-small": "The time budget is too short for the tuner to compare anything.",
     "builtin-head-not-exported": "The target's files lack the built-in head that the method drafts with.",
-    "builtin-head-precision": "The target's built-in head is stored in a precision in which it accepts next to no token.",
+    "builtin-head-precision": "The target's built-in head is stored in a precision in which it does not work.",
     "bundle-damaged": "The offline bundle is incomplete, or a file in it differs from its manifest.",
     "bundle-for-another-box": "The wheels in the offline bundle are for another Python version or processor.",
     "bundle-not-unpacked": "The offline bundle could not be unpacked on the box.",

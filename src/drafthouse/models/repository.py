@@ -19,7 +19,7 @@ from ..weights.download import Limits
 from ..weights.gguf_header import gguf_head, tensor_bytes, type_name
 from ..weights.headers import header_of
 from ..weights.hub_client import UNRESOLVED, about, look_up
-from ..weights.live_head import Files, at_hub
+from ..weights.live_head import Files, files_at_hub
 from .entry import Found
 from .gguf import config_of_gguf
 from .tensor_totals import TensorKind
@@ -74,7 +74,7 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell) -> 
     patience = Patience(tries=5)
     snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
     info = about(name.repo, token, endpoint, patience)
-    files = at_hub(
+    files = files_at_hub(
         snapshot.files, f"{name.repo} at {snapshot.commit}", Limits(token=token, patience=patience), HEADERS_MOST
     )
     hashes = {file.path: file.key for file in snapshot.files}

@@ -69,7 +69,7 @@ def check_place(head: LiveHead, path: Path) -> list[Problem]:
         return [Problem("weights-damaged", str(error), "headers that can be read", AGAIN, str(path))]
 
 
-def checkat_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
+def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
     """See that a revision has its head before it is fetched; return lines for a person. Raises DrafthouseError.
 
     What cannot be told from unverified bytes is told from the verified ones, once they are there.
@@ -78,8 +78,8 @@ def checkat_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
         return []
     repo = plan.snapshot.repo
     try:
-        problems = check_head(head, at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
-    except (ValueError, struct.error) as error:
+        problems = check_head(head, files_at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
+    except (OSError, ValueError, struct.error) as error:
         return [f"{repo}: its built-in head is looked for when the files are there; before that: {error}"]
     if problems:
         raise DrafthouseError(problems)
@@ -130,7 +130,8 @@ def compare(wanted: BuiltinHead, held: Mapping[str, str], where: str) -> list[Pr
 
 def _beside(pattern: str) -> str:
     """Return a pattern for what quantizers put in a tensor's place: ``mtp.fc.qweight`` for ``mtp.fc.weight``."""
-    return f"{pattern.rpartition('.')[0]}.*"
+    module, _, name = pattern.rpartition(".")
+    return pattern if "*" in name else f"{module}.*"
 
 
 def _about(wanted: BuiltinHead) -> list[str]:
@@ -153,6 +154,8 @@ def _of_gguf(name: str, files: Files) -> dict[str, str]:
     ]
     held: dict[str, str] = {}
     for one in sorted(names) or [name]:
+        if one not in files.sizes:
+            raise ValueError(f"no {one} among the files")
         with files.opened(one) as stream:
             tensors = gguf_head(stream, files.sizes[one]).tensors
         held |= {tensor: type_name(kind) for tensor, (kind, _, _) in tensors.items()}
@@ -184,8 +187,8 @@ def _weight_map(files: Files) -> dict[str, str] | None:
 # --- at the hub ---------------------------------------------------------------------------------------------
 
 
-def at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, headers_most: int = _HEADERS_MOST) -> Files:
-    """Return a repository's files, which are read at the hub; ``headers_most``: bytes of safetensors headers."""
+def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, headers_most: int = _HEADERS_MOST) -> Files:
+    """Return files of the hub, read as far as somebody reads; ``headers_most``: bytes of safetensors headers."""
     by_name = {file.path: file for file in listed}
     headers, gguf = _Allowance(headers_most), _Allowance(_GGUF_MOST)
 
