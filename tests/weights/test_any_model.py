@@ -195,11 +195,14 @@ def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
     assert (here.entry["layers"], here.entry["parameters"]) == (entry["layers"], entry["parameters"])
 
 
-def test_nobody_at_home_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)), faults={"api": [Fault(ALWAYS, status=404)]})) as hub:
-        with pytest.raises(DrafthouseError) as error:
-            added(hub)
-    assert error.value.problems[0].do
+def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:
+    faults = {"api": [Fault(ALWAYS, status=404)]}
+    with (
+        hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)), faults=faults)) as hub,
+        pytest.raises(DrafthouseError) as error,
+    ):
+        added(hub)
+    assert "HF_TOKEN" in error.value.problems[0].do
 
 
 @pytest.mark.parametrize("word", ["qwen3", "a/b/c", "/", "org/", "@main", ""])

@@ -30,6 +30,7 @@ GROUPS = {
         "model": Verb("add any model of the Hub, or a folder, to the catalogue", needs_clone=False),
         "fits": Verb("show on which GPUs a model fits, and how fast at most", needs_clone=False),
         "drafts": Verb("show what may draft for a model", needs_clone=False),
+        "new": Verb("write a profile for a model on a GPU", needs_clone=False),
         "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),

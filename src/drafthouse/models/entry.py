@@ -28,7 +28,7 @@ _AGAIN = ("original/*", "metal/*", "*.bin", "*.pth", "*.pt", "*.onnx", "*.msgpac
 
 @dataclass(frozen=True)
 class Found:
-    """A repository or folder: sizes in bytes by file, tensors by name; ``path`` where it is a folder of this machine."""
+    """A repository, or a folder of this machine (``path``): sizes in bytes by file, tensors by name."""
 
     repo: str
     commit: str
@@ -187,7 +187,7 @@ def _head_method(found: Found) -> str | None:
     for end, method in _ARCHITECTURES.items():
         if end in architectures:
             return method
-    if algorithm and algorithm not in _ALGORITHMS or _OTHER_HEADS.search(architectures):
+    if (algorithm and algorithm not in _ALGORITHMS) or _OTHER_HEADS.search(architectures):
         raise DrafthouseError(
             Problem(
                 "model-shape-unknown",

@@ -11,7 +11,7 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..profiles.memory_fit import GB, MIB, decode_limit, fit_arm, kv_bytes_per_token
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
+    from ..engines.entry_types import DraftKind, EngineEntry
     from ..profiles.catalog import House
     from ..profiles.catalog_types import HardwareEntry, ModelEntry
 
@@ -94,6 +94,7 @@ def _longest(
         draft_devices=devices,
         target=model,
         draft=None,
+        builtin=None,
         overhead=engine["overhead_mib"] * MIB,
         bytes_per_value=engine["kv_bytes_per_value"],
         context=context,
@@ -105,7 +106,7 @@ def _longest(
 
 
 def memory_of(text: str) -> int | None:
-    """Return the MiB of a card's memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
+    """Return the MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
     for unit, size in (("gib", 1024.0), ("gb", GB / MIB), ("g", GB / MIB)):
         if text.lower().endswith(unit):
             number = text[: -len(unit)].strip()
@@ -125,14 +126,18 @@ def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB
 
 
-def drafts_for(house: House, target: str) -> list[tuple[str, str, str]]:
+Draft = tuple["DraftKind", str, str]
+"""What may draft: its kind, its name in the catalogue, and why."""
+
+
+def drafts_for(house: House, target: str) -> list[Draft]:
     """Return what may draft for a target, best evidence first: (kind, name, why).
 
     First what profiles measured or were published with (their `expect`), then heads made for it, the head inside it,
     heads whose shapes fit, models of the same vocabulary with a third of its parameters or fewer, the smallest first.
     """
     model = house.models[target]
-    shown: dict[str, tuple[str, str, str]] = {}
+    shown: dict[str, Draft] = {}
     for profile in house.profiles.values():
         draft = (profile.get("speculation") or {}).get("draft")
         expect = profile.get("expect")
@@ -142,17 +147,17 @@ def drafts_for(house: House, target: str) -> list[tuple[str, str, str]]:
     rows = [*shown.values()]
     if "builtin_head" in model:
         rows.append(("builtin", target, "the head inside the checkpoint: nothing to download"))
-    others: list[tuple[int, tuple[str, str, str]]] = []
-    for key, draft in house.models.items():
+    others: list[tuple[int, Draft]] = []
+    for key, other in house.models.items():
         if key in shown or key == target:
             continue
-        if draft["kind"] == "head" and draft.get("head_for") == target:
-            others.append((0, ("head", key, f"made for it, {draft.get('head_method')}")))
-        elif draft["kind"] == "head" and target in draft.get("works_on", ()):
-            others.append((1, ("head", key, f"its shapes fit; trained for {draft.get('head_for')}")))
-        elif _may_draft(draft, model):
-            ratio = draft["parameters"] / model["parameters"]
-            others.append((2 + draft["parameters"], ("model", key, f"same vocabulary, {ratio:.1%} of its parameters")))
+        if other["kind"] == "head" and other.get("head_for") == target:
+            others.append((0, ("head", key, f"made for it, {other.get('head_method')}")))
+        elif other["kind"] == "head" and target in other.get("works_on", ()):
+            others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
+        elif _may_draft(other, model):
+            ratio = other["parameters"] / model["parameters"]
+            others.append((2 + other["parameters"], ("model", key, f"same vocabulary, {ratio:.1%} of its parameters")))
     return rows + [row for _, row in sorted(others)]
 
 

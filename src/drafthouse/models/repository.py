@@ -38,7 +38,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Name:
-    """What was asked for: ``org/name``, ``org/name@revision``, ``org/name:file.gguf``, or a folder (``/…``, ``./…``)."""
+    """What was asked for: ``org/name``, ``org/name@revision``, ``org/name:file.gguf``, or a folder (``/…``)."""
 
     repo: str
     revision: str
@@ -66,7 +66,7 @@ class Name:
 
 
 def read_model(name: Name, *, token: str | None, endpoint: str | None = None, tell: Tell = lambda line: None) -> Found:
-    """Read what there is to know. Raises DrafthouseError: no such repository, gated, no network, files that are broken."""
+    """Read what there is to know. Raises DrafthouseError: no such repository, gated, no network, broken files."""
     return _of_folder(name, tell) if name.is_path else _of_hub(name, token, endpoint, tell)
 
 

@@ -1,4 +1,4 @@
-"""What a model's tensors add up to: parameters, the bytes that one token reads, and a head that lies among them. Pure."""
+"""What a model's tensors add up to: parameters, the bytes that a token reads, a head that lies among them. Pure."""
 
 from __future__ import annotations
 
