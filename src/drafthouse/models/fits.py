@@ -134,7 +134,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     """Return what may draft for a target, best evidence first: (kind, name, why).
 
     First what profiles measured or were published with (their `expect`), then heads made for it, the head inside it,
-    heads whose shapes fit, models of the same vocabulary with a third of its parameters or fewer, the smallest first.
+    heads whose shapes fit, smaller models of the same vocabulary, the smallest first.
     """
     model = house.models[target]
     shown: dict[str, Draft] = {}
@@ -157,7 +157,9 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
         elif _may_draft(other, model):
             ratio = other["parameters"] / model["parameters"]
-            others.append((2 + other["parameters"], ("model", key, f"same vocabulary, {ratio:.1%} of its parameters")))
+            seldom = ", and a third or more seldom pays" if ratio >= 1 / 3 else ""
+            why = f"same vocabulary, {ratio:.1%} of its parameters{seldom}"
+            others.append((2 + other["parameters"], ("model", key, why)))
     return rows + [row for _, row in sorted(others)]
 
 
@@ -168,4 +170,4 @@ def _may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
         "vocab": target["vocab"],
     }
     alike = all(draft.get(key) == value for key, value in same.items())
-    return draft["kind"] == "model" and alike and 3 * draft["parameters"] <= target["parameters"]
+    return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]
