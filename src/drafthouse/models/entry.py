@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.model_names import find_model
-from .shape import Shape, shape_of, text_part
+from .shape import Config, Shape, shape_of, text_part
 from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
 
 if TYPE_CHECKING:
     from ..profiles.catalog_types import ModelEntry, ModelSource
-
-Json = Mapping[str, object]
 
 #: The word for a method of speculators' configurations, and the end of an architecture's name, as profiles have it.
 _ALGORITHMS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dspark": "dspark"}
@@ -32,10 +30,10 @@ class Found:
 
     repo: str
     commit: str
-    config: Json
+    config: Config
     files: Mapping[str, int]
     tensors: Mapping[str, TensorKind]
-    generation: Json = field(default_factory=dict)
+    generation: Config = field(default_factory=dict)
     license: str = "unknown"
     gated: bool = False
     tokenizer_hash: str | None = None

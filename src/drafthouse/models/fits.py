@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -164,10 +163,5 @@ def drafts_for(house: House, target: str) -> list[Draft]:
 
 
 def _may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
-    same: Mapping[str, object] = {
-        "tokenizer": target["tokenizer"],
-        "format": target["format"],
-        "vocab": target["vocab"],
-    }
-    alike = all(draft.get(key) == value for key, value in same.items())
+    alike = all(draft[key] == target[key] for key in ("tokenizer", "format", "vocab"))
     return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]

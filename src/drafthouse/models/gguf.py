@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from .shape import Config
+
 #: transformers' key -> the end of GGUF's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 _KEYS = {
     "hidden_size": "embedding_length",
@@ -23,10 +25,10 @@ _KEYS = {
 }
 
 
-def config_of_gguf(keys: Mapping[str, Any]) -> tuple[dict[str, object], str | None]:
+def config_of_gguf(keys: Mapping[str, Any]) -> tuple[Config, str | None]:
     """Return the configuration, and the sha256 of the vocabulary (its texts in their order)."""
     family = str(keys.get("general.architecture"))
-    config: dict[str, object] = {"model_type": family}
+    config: dict[str, Any] = {"model_type": family}
     for name, end in _KEYS.items():
         value = keys.get(f"{family}.{end}")
         if isinstance(value, list):  # one for each layer; 0 where a layer has no attention

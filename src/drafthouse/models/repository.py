@@ -25,7 +25,7 @@ from .gguf import config_of_gguf
 from .tensor_totals import TensorKind
 
 if TYPE_CHECKING:
-    from .entry import Json
+    from .shape import Config
 
 #: Bytes of headers that are read at most: those of a model of 700 GB in 160 files have 20 MB.
 HEADERS_MOST = 64 << 20
@@ -147,7 +147,7 @@ def _gguf(name: Name, files: Files) -> Found:
     )
 
 
-def _json(files: Files, name: str, needed: bool = False) -> Json:
+def _json(files: Files, name: str, needed: bool = False) -> Config:
     if name not in files.sizes:
         if needed:
             raise DrafthouseError(_unreadable(f"no {name}", files.where))

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from ..core.errors import DrafthouseError, Problem
 
+Config = Mapping[str, object]
+"""A config.json, whose keys are its family's own."""
+
 #: Parts of a configuration of a model that also sees or hears: the language model's own keys are one level down.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 _NAMES = {
@@ -55,7 +58,7 @@ class NoShape(DrafthouseError):
     """A configuration without what the memory plan needs."""
 
 
-def text_part(config: Mapping[str, object]) -> Mapping[str, object]:
+def text_part(config: Config) -> Config:
     """Return the part of a configuration that is about the language model."""
     for name in _TEXT_PARTS:
         part = config.get(name)
@@ -64,7 +67,7 @@ def text_part(config: Mapping[str, object]) -> Mapping[str, object]:
     return config
 
 
-def shape_of(config: Mapping[str, object], where: str) -> Shape:
+def shape_of(config: Config, where: str) -> Shape:
     """Read a target's or draft's config.json. Raises NoShape with every key that is missing."""
     part = text_part(config)
     numbers = {name: _first(part, keys) for name, keys in _NAMES.items()}
@@ -101,7 +104,7 @@ def shape_of(config: Mapping[str, object], where: str) -> Shape:
     )
 
 
-def _first(config: Mapping[str, object], names: Iterable[str]) -> int | None:
+def _first(config: Config, names: Iterable[str]) -> int | None:
     for name in names:
         value = config.get(name)
         if type(value) is int and value > 0:
@@ -109,9 +112,7 @@ def _first(config: Mapping[str, object], names: Iterable[str]) -> int | None:
     return None
 
 
-def _cache_of(
-    part: Mapping[str, object], hidden: int, heads: int, kv_heads: int | None, unsure: list[str]
-) -> tuple[int, int]:
+def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None, unsure: list[str]) -> tuple[int, int]:
     """Return KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
     latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim")
     if type(latent) is int and type(rope) is int:
@@ -128,7 +129,7 @@ def _cache_of(
     return kv_heads, size
 
 
-def _cached_layers(part: Mapping[str, object], layers: int, unsure: list[str]) -> int:
+def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
     """Return how many layers keep keys and values of every token; sliding windows are counted as if they did."""
     kinds = part.get("layer_types") or part.get("layers_block_type")
     if isinstance(kinds, list) and kinds:
@@ -149,13 +150,13 @@ def _cached_layers(part: Mapping[str, object], layers: int, unsure: list[str]) -
     return layers
 
 
-def _experts(part: Mapping[str, object]) -> tuple[int, int] | None:
+def _experts(part: Config) -> tuple[int, int] | None:
     count = _first(part, ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"))
     used = _first(part, ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "top_k_experts"))
     return (count, used) if count and used and count > used else None
 
 
-def _bits(config: Mapping[str, object]) -> int | None:
+def _bits(config: Config) -> int | None:
     """Return the bits of a quantised weight, None where the weights are as their dtype says."""
     quantised = config.get("quantization_config")
     if not isinstance(quantised, Mapping):
