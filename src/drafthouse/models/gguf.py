@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .shape import Config
+if TYPE_CHECKING:
+    from ..weights.gguf_header import GgufHead
+    from .shape import Config
 
 #: transformers' key -> the end of GGUF's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 _KEYS = {
@@ -25,10 +26,11 @@ _KEYS = {
 }
 
 
-def config_of_gguf(keys: Mapping[str, Any]) -> tuple[Config, str | None]:
+def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     """Return the configuration, and the sha256 of the vocabulary (its texts in their order)."""
+    keys = head.keys
     family = str(keys.get("general.architecture"))
-    config: dict[str, Any] = {"model_type": family}
+    config: dict[str, str | int | list[str]] = {"model_type": family}
     for name, end in _KEYS.items():
         value = keys.get(f"{family}.{end}")
         if isinstance(value, list):  # one for each layer; 0 where a layer has no attention
@@ -40,7 +42,7 @@ def config_of_gguf(keys: Mapping[str, Any]) -> tuple[Config, str | None]:
     inside = config.get("num_nextn_predict_layers")
     if isinstance(inside, int) and isinstance(config.get("num_hidden_layers"), int):
         # block_count counts the head's own blocks too.
-        config["num_hidden_layers"] = int(str(config["num_hidden_layers"])) - inside
+        config["num_hidden_layers"] = int(keys[f"{family}.block_count"]) - inside
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         return config, None

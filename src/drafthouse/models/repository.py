@@ -132,7 +132,7 @@ def _gguf(name: Name, files: Files) -> Found:
         )
     with files.opened(name.file) as stream:
         head = gguf_head(stream, files.sizes[name.file])
-    config, tokenizer = config_of_gguf(head.keys)
+    config, tokenizer = config_of_gguf(head)
     return Found(
         name.repo,
         "",

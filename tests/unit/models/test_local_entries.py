@@ -50,7 +50,7 @@ def test_an_entry_is_written_once_and_a_profile_may_name_its_repository(clone: P
     assert again.models["little-1b"] == made.entry
     for word in ("little-1b", "org/Little-1B", "org/little-1b", f"org/Little-1B@{COMMIT}"):
         assert find_model(word, again.models) == "little-1b"
-    profile = {**again.profiles["h100-llama33-ngram"], "target": "org/Little-1B", "serve": {}}
+    profile: Any = {**again.profiles["h100-llama33-ngram"], "target": "org/Little-1B", "serve": {}}
     named: Any = replace(again, profiles={"mine": profile})
     resolved = resolve(named, "mine", site_of_inventory("vastai"), KINDS)
     assert resolved["target"]["id"] == "little-1b"
@@ -71,7 +71,7 @@ def test_an_entry_is_written_once_and_a_profile_may_name_its_repository(clone: P
 )
 def test_an_unknown_model_is_refused_with_the_command_that_adds_it(clone: Path, word: str, do: str) -> None:
     house = load_house(clone)
-    profile = {**house.profiles["h100-llama33-ngram"], "target": word}
+    profile: Any = {**house.profiles["h100-llama33-ngram"], "target": word}
     named: Any = replace(house, profiles={"mine": profile})
     with pytest.raises(DrafthouseError) as error:
         resolve(named, "mine", site_of_inventory("vastai"), KINDS)
