@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,13 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.retry import Patience
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.weights.download import Limits
 from drafthouse.weights.fetch_plan import Wish, make_plan
 from drafthouse.weights.live_head import LiveHead, check_at_hub
+from tests.e2e.conftest import play
 from tests.fakes.hub_contents import Begun, Content, as_content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 from tests.support.head_checkpoints import BODY, HEAD, MTP, NEXTN, header, safetensors, write_gguf
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processes
 
 FOUR_BITS = {**HEAD, "mtp.fc.weight": "U8"}
-SOON = Limits(stall_s=5, patience=Patience(tries=2, first_s=0.01, longest_s=0.02, longest_wait_s=1))
+SOON = Limits(patience=Patience(tries=2, first_s=0.01, longest_s=0.02, longest_wait_s=1))
 
 
 def sharded(head: Mapping[str, str]) -> dict[str, Content | bytes]:
@@ -139,8 +144,8 @@ def test_a_profile_that_drafts_with_something_else_takes_any_export(tmp_path: Pa
     with hub_server(Hub(sharded(FOUR_BITS))) as hub:
         assert put(hub, path, head=None)["changed"]
         asked = len(hub.asked)
-        for options in ({"offline": True}, {"check": True}):
-            result = put(hub, path, **options)
+        for check in (True, False):
+            result = put(hub, path, check=check, offline=not check)
             assert code(result) == "builtin-head-precision"
             assert result["problems"][0]["where"] == str(path)
         assert len(hub.asked) == asked
@@ -207,7 +212,7 @@ def test_a_header_beyond_the_allowance_is_left_to_the_files_that_are_there(tmp_p
     )
     with hub_server(Hub({"model.safetensors": Begun(start, len(start) + behind)})) as hub:
         [line] = look(hub, LiveHead(MTP), tmp_path / "m")
-    assert "has a header of more than" in line
+    assert "model.safetensors: a header of" in line
     assert hub.sent <= 3_000_000
 
 
@@ -225,3 +230,38 @@ def test_of_a_gguf_file_its_head_is_read(tmp_path: Path, nextn: bool) -> None:
             with pytest.raises(DrafthouseError, match=r"no tensor blk\.\*\.nextn\.eh_proj\.weight"):
                 look(hub, head, tmp_path / "m.gguf")
     assert hub.sent <= 4 * len(whole)
+
+
+# --- a profile --------------------------------------------------------------------------------------------
+
+
+def test_the_weights_phase_of_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver's answer for a profile that drafts with its target's head, played by the phase's own tasks."""
+    house = load_house(ROOT)
+    house.models["qwen3-32b"]["builtin_head"] = MTP
+    house.profiles["rtx6000-qwen-eagle3"]["speculation"] = {"method": "mtp", "num_speculative_tokens": 1}
+    folders = {"home": str(tmp_path / "home"), "models_dir": str(tmp_path / "models")}
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    resolved = resolve(house, "rtx6000-qwen-eagle3", {**site_of_inventory("workstation"), **folders}, kinds)
+    [item] = resolved["weights"]
+    # In place of the environment that the phase before lays down on a box.
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "venv").symlink_to(Path(sys.prefix))
+    fact = {"name": "Set", "ansible.builtin.set_fact": {"drafthouse_profile": resolved}}
+    phase = {"name": "Fetch", "ansible.builtin.import_tasks": str(ROOT / "playbooks/tasks/weights.yml")}
+    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [fact, phase]}]))
+    monkeypatch.setenv("DRAFTHOUSE_PINS", str(tmp_path / "pins.json"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    repo, commit = item["details"]["repo"], item["details"]["revision"]
+    for head, ends in ((FOUR_BITS, "builtin-head-precision"), (HEAD, "")):
+        with hub_server(Hub({}, repo=repo, commits={commit: sharded(head)})) as hub:
+            monkeypatch.setenv("HF_ENDPOINT", hub.url)
+            ended = play(str(tmp_path / "play.yml"))
+        if ends:
+            assert ended.status == 2
+            assert f"code: {ends}" in ended.output
+            assert "do: use org/whole, which has it" in ended.output
+            assert files_asked(hub) <= {INDEX, SECOND}
+            assert not Path(item["path"]).exists()
+    assert ended.status == 0, ended.output
+    assert lying(Path(item["path"])) == set(sharded(HEAD))

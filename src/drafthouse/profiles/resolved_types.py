@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
 
-from .catalog_types import CatalogModel, HardwareEntry
+from .catalog_types import BuiltinHead, CatalogModel, HardwareEntry
 
 if TYPE_CHECKING:
     from typing import NotRequired

@@ -291,7 +291,8 @@ class _Join:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
         experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
-        weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path)
+        heads = {self.target["id"]: self.builtin} if self.builtin else {}
+        weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path, heads)
         return {
             "profile": self.name,
             "title": self.profile["title"],

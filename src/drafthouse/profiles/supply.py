@@ -10,7 +10,7 @@ from ..core.schema import Findings
 from .pickles import pickles
 
 if TYPE_CHECKING:
-    from .catalog_types import CatalogModel, ModelEntry
+    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
     from .resolved_types import RemoteCode, SourceKind, WeightItem
 
 _SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
@@ -70,11 +70,14 @@ def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> 
 
 
 def weight_items(
-    models: Mapping[str, ModelEntry], wanted: Iterable[str], path_of: Callable[[ModelEntry], str]
+    models: Mapping[str, ModelEntry],
+    wanted: Iterable[str],
+    path_of: Callable[[ModelEntry], str],
+    heads: Mapping[str, BuiltinHead],
 ) -> list[WeightItem]:
     """Return everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
 
-    ``path_of`` tells where a model lies on the box.
+    ``path_of`` tells where a model lies on the box, ``heads`` which head inside a model is drafted with.
     """
     ordered: dict[str, WeightItem] = {}
 
@@ -94,6 +97,8 @@ def weight_items(
         }
         if pickle := model.get("allow_pickle"):
             item["allow_pickle"] = list(pickle["files"])
+        if head := heads.get(key):
+            item["builtin_head"] = head
         if derived:
             item["from_path"] = path_of(models[derived["from"]])
         ordered.setdefault(key, item)

@@ -88,7 +88,7 @@ class _Folder:
         return found
 
     def remarks(self) -> list[str]:
-        metadata = self._read_index().get("metadata")
+        metadata = _read_index(_bytes_of(self._index)).get("metadata")
         said = metadata.get("total_size") if isinstance(metadata, Mapping) else None
         held = sum(tensor.size for header in self.headers.values() for tensor in header.tensors.values())
         if not isinstance(said, (int, float)) or said == held:
@@ -99,20 +99,11 @@ class _Folder:
     def _other_weights(self) -> bool:
         return any(True for suffix in ("bin", "pt", "pth", "gguf") for _ in self._path.glob(f"*.{suffix}"))
 
-    def _read_index(self) -> dict[str, Any]:
-        try:
-            data = json.loads(self._index.read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return data if isinstance(data, dict) else {}
-
     def _check_index(self) -> list[Problem]:
         where = str(self._index)
-        names = self._read_index().get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
-            return [
-                Problem("weights-damaged", "no weight_map", "JSON that names the shard of every tensor", AGAIN, where)
-            ]
+        names = weight_map(_bytes_of(self._index))
+        if names is None:
+            return [no_weight_map(where)]
         problems = []
         for shard in sorted(set(names.values())):
             header = self.headers.get(shard)
@@ -130,6 +121,33 @@ class _Folder:
                         )
                     )
         return problems
+
+
+def weight_map(text: bytes) -> dict[str, str] | None:
+    """Return the shard of every tensor, as the index ``text`` names them; None where it is no index."""
+    names = _read_index(text).get("weight_map")
+    right = isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values())
+    return names if right else None
+
+
+def no_weight_map(where: str) -> Problem:
+    """Return what is said of an index that is none."""
+    return Problem("weights-damaged", "no weight_map", "JSON that names the shard of every tensor", AGAIN, where)
+
+
+def _bytes_of(index: Path) -> bytes:
+    try:
+        return index.read_bytes()
+    except OSError:
+        return b""
+
+
+def _read_index(text: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 # --- target and draft ---------------------------------------------------------------------------------

@@ -16,10 +16,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.documents import json_of
 from ..core.files import replace_file
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import BuiltinHead
 
 NOTE_SUFFIX = ".drafthouse.json"
 _PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile
@@ -49,7 +52,7 @@ class Checked(TypedDict, total=False):
     """What was looked at beyond the bytes: the headers, the head inside, and the pair that a draft is one half of."""
 
     files: bool
-    head: Mapping[str, object]
+    head: BuiltinHead
     pair: Sequence[object]
 
 

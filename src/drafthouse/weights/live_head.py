@@ -7,7 +7,6 @@ files that are there are read again afterwards.
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 import tempfile
@@ -23,7 +22,7 @@ from ..core.format import shown_bytes
 from .download import Limits, fetch, fetch_start
 from .gguf_header import gguf_head, type_name
 from .headers import AGAIN, Reading, header_of
-from .inspect import INDEX
+from .inspect import INDEX, no_weight_map, weight_map
 from .integrity import digest
 
 if TYPE_CHECKING:
@@ -94,10 +93,10 @@ def check_head(head: LiveHead, files: Files) -> list[Problem]:
         # Not below: a subfolder is another copy in another format.
         shards: Iterable[str] = sorted(name for name in files.sizes if re.fullmatch(r"[^/]+\.safetensors", name))
     else:
-        names = _weight_map(files)
+        with files.opened(INDEX) as stream:
+            names = weight_map(stream.read(files.sizes[INDEX]))
         if names is None:
-            needed = "JSON that names the shard of every tensor"
-            return [Problem("weights-damaged", f"{INDEX} without a weight_map", needed, AGAIN, files.where)]
+            return [no_weight_map(f"{files.where}: {INDEX}")]
         # An engine loads what the index names, and the headers say whether that is there.
         about = _about(head.wanted)
         shards = sorted({shard for name, shard in names.items() if _any(name, about)} & set(files.sizes))
@@ -173,17 +172,6 @@ def _of_shards(shards: Iterable[str], files: Files) -> dict[str, str]:
     return held
 
 
-def _weight_map(files: Files) -> dict[str, str] | None:
-    with files.opened(INDEX) as stream:
-        text = stream.read(files.sizes[INDEX])
-    try:
-        names = json.loads(text)["weight_map"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    right = isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values())
-    return names if right else None
-
-
 # --- at the hub ---------------------------------------------------------------------------------------------
 
 
@@ -243,7 +231,7 @@ class _Start:
         if need > self.have:
             more = min(max(need, _FIRST, self.have * _GROWTH), self.file.size, self.have + self.allowance.left)
             if more < need:
-                raise ValueError(f"{self.file.path} has a header of more than {shown_bytes(need)}")
+                raise ValueError(f"a header of {shown_bytes(need)} or more, too large to be read before the download")
             fetch_start(self.file, more, self.stream.fileno(), self.limits)
             self.allowance.left -= more - self.have
             self.have = more

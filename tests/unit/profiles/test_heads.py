@@ -185,3 +185,10 @@ def test_the_catalogue_is_checked(tmp_path: Path, entry: Any, codes: list[str]) 
     write(tmp_path, "models", models, yaml.safe_dump)
     with refuses(*codes):
         load_house(tmp_path)
+
+
+def test_only_who_drafts_with_it_asks_whether_the_targets_files_have_it(house: House) -> None:
+    [item] = resolved(house)["weights"]
+    assert item["builtin_head"] == HEAD
+    house.profiles[PROFILE]["speculation"] = {"method": "ngram", "num_speculative_tokens": 3}
+    assert ["builtin_head" in item for item in resolved(house)["weights"]] == [False]

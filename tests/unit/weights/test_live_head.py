@@ -134,7 +134,7 @@ def test_one_file_without_an_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "<html>", "[]", "{}", '{"weight_map": {"mtp.fc.weight": 1}}'])
 def test_a_broken_index(tmp_path: Path, text: str) -> None:
     (shards(tmp_path, HEAD) / INDEX).write_text(text)
-    assert said(tmp_path) == [f"weights-damaged: {INDEX} without a weight_map"]
+    assert said(tmp_path) == ["weights-damaged: no weight_map"]
 
 
 def test_a_shard_without_a_header(tmp_path: Path) -> None:
