@@ -170,6 +170,14 @@ class EngineConfig(TypedDict):
     always: NotRequired[dict[str, ConfigDefault]]
 
 
+class GpuEnvironment(TypedDict):
+    """Variables for some GPUs, or for some weights on them: without a list, for all; both lists must fit."""
+
+    compute_capability: NotRequired[list[str]]
+    quantization: NotRequired[list[str]]
+    environment: dict[str, str]
+
+
 class Launch(TypedDict):
     """How the server is started."""
 
@@ -184,6 +192,7 @@ class Launch(TypedDict):
     always: NotRequired[list[list[str]]]
     environment: NotRequired[dict[str, str]]
     environment_by_kind: NotRequired[dict[str, dict[str, str]]]
+    environment_by_gpu: NotRequired[list[GpuEnvironment]]
 
 
 _As = TypedDict("_As", {"as": str})

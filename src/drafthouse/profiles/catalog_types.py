@@ -9,15 +9,19 @@ if TYPE_CHECKING:
 
 
 class HardwareEntry(TypedDict):
-    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device."""
+    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device.
+
+    ``gpu`` is one of NVIDIA's. ``system_mib``: what the system keeps of memory that processor and GPU share.
+    """
 
     name: str
-    kind: Literal["cpu", "gpu"]
+    kind: Literal["cpu", "gpu", "amd"]
     inventory: Literal["local", "workstation", "vastai"]
     devices: int
     gpu_names: NotRequired[list[str]]
     vast_names: NotRequired[list[str]]
     memory_mib: int
+    system_mib: NotRequired[int]
     bandwidth_gb_s: float
     compute_capability: NotRequired[str]
 
@@ -97,6 +101,7 @@ class ModelEntry(TypedDict):
     context: int
     tokenizer: str
     temperature: NotRequired[float]
+    quantization: NotRequired[str]
 
 
 class CatalogModel(ModelEntry):

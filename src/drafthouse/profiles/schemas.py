@@ -33,12 +33,13 @@ HARDWARE = Table(
     Map(
         {
             "name": _NEEDED_TEXT,
-            "kind": Value(str, required=True, choices=("cpu", "gpu")),
+            "kind": Value(str, required=True, choices=("cpu", "gpu", "amd")),
             "inventory": Value(str, required=True, choices=("local", "workstation", "vastai")),
             "devices": _NEEDED_COUNT,
             "gpu_names": List(_TEXT),
             "vast_names": List(_TEXT),
             "memory_mib": _NEEDED_COUNT,
+            "system_mib": _COUNT,
             "bandwidth_gb_s": Value(float, required=True, low=0.1),
             "compute_capability": Value(form=NUMBER),
         }
@@ -104,6 +105,7 @@ MODELS = Table(
             "context": _NEEDED_COUNT,
             "tokenizer": _NEEDED_TEXT,
             "temperature": Value(float, low=0, high=2),
+            "quantization": _NAME,
         }
     )
 )
@@ -258,6 +260,15 @@ ENGINE = Map(
                 "always": List(List(_TEXT)),
                 "environment": _ENVIRONMENT,
                 "environment_by_kind": Table(_ENVIRONMENT),
+                "environment_by_gpu": List(
+                    Map(
+                        {
+                            "compute_capability": List(Value(form=NUMBER)),
+                            "quantization": List(_NAME),
+                            "environment": Table(_TEXT, required=True, names=VARIABLE),
+                        }
+                    )
+                ),
             },
             required=True,
         ),

@@ -108,6 +108,25 @@ class Sizes:
                 else "choose smaller models or larger hardware",
             )
 
+        self._check_shared_memory(findings, fits)
+
+    def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
+        """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
+        system = self.hardware.get("system_mib", 0) * MIB
+        fit = max(fits.values(), key=lambda one: one["reserved"])
+        room = fit["memory"] - system
+        if not system or fit["left"] < 0 or fit["reserved"] <= room:
+            return
+        share = self.engine.get("share_option") if self.engine["reserves"] != "needed" else None
+        findings.add(
+            "gpu-memory-too-small",
+            f"serve.{share or self.engine['context_option']}",
+            f"{fit['reserved'] / GB:.1f} GB of the memory that processor and GPU share",
+            f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
+            f" {system / GB:.1f} GB",
+            f"set it to {int(100 * room / fit['memory']) / 100:.2f} or less" if share else "make it smaller",
+        )
+
     def check_devices(self, findings: Findings) -> None:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
         devices = self.devices
