@@ -304,6 +304,8 @@ class EngineEntry(TypedDict):
     proof: NotRequired[Proof]
     overhead_mib: int
     kv_bytes_per_value: int
+    kv_type_option: NotRequired[str]
+    kv_bytes_by_type: NotRequired[dict[str, float]]
     reserves: Literal["needed", "share", "share_of_free"]
     default_version: str
     releases: NotRequired[list[str]]

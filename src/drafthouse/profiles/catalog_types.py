@@ -93,7 +93,8 @@ class BuiltinHead(TypedDict):
 class ModelEntry(TypedDict):
     """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all.
 
-    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids).
+    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids). ``window_bytes``
+    and ``state_bytes``: what a sequence takes in the others, as KV cache in 16 bits and as recurrent state.
     """
 
     name: str
@@ -118,6 +119,8 @@ class ModelEntry(TypedDict):
     parameters: int
     layers: int
     kv_layers: NotRequired[int]
+    window_bytes: NotRequired[int]
+    state_bytes: NotRequired[int]
     hidden: int
     heads: int
     kv_heads: int

@@ -139,7 +139,14 @@ class _Join:
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         self.sizes = Sizes(
-            self.engine, self.hardware, self.target, self.draft, self.builtin, self.serve, self.method_options
+            engine=self.engine,
+            hardware=self.hardware,
+            target=self.target,
+            draft=self.draft,
+            builtin=self.builtin,
+            serve=self.serve,
+            method_options=self.method_options,
+            tokens=spec["num_speculative_tokens"],
         )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
-from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm, read_for_a_draft, read_for_a_token
+from .memory_fit import (
+    GB,
+    MIB,
+    decode_limit,
+    expected_speedup,
+    fit_arm,
+    kv_value_bytes,
+    read_for_a_draft,
+    read_for_a_token,
+)
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -22,7 +31,8 @@ _OptionKey = Literal["context_option", "sequences_option", "share_option", "devi
 class Sizes:
     """A profile's models and options on its hardware.
 
-    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target.
+    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target;
+    ``tokens`` are drafted at once.
     """
 
     engine: EngineEntry
@@ -32,6 +42,7 @@ class Sizes:
     builtin: BuiltinHead | None
     serve: Options
     method_options: Options
+    tokens: int
 
     def served(self, option: _OptionKey, default: Any) -> Any:
         """Return what the profile says of the option that the engine's entry names under ``option``."""
@@ -69,9 +80,10 @@ class Sizes:
             draft=self.draft if arm == "speculative" else None,
             builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
-            bytes_per_value=engine["kv_bytes_per_value"],
+            bytes_per_value=kv_value_bytes(engine, self.serve),
             context=self.context,
             sequences=int(self.served("sequences_option", 1)),
+            drafted=self.tokens if arm == "speculative" else 0,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
