@@ -6,6 +6,8 @@ A command that ends in --help is read up to there: what is wrong before it ends 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.versions import known, releases
 from tests.support.catalogue import table
 from tests.support.engines import PROGRAMS, engine_home, llama_server, packaged_weights
+from tests.support.made_ggufs import dflash_head, eagle3_head
 from tests.support.made_methods import with_method
 
 PROFILE = "rtx4090-llama32-llamacpp-draft1b"
@@ -71,10 +74,31 @@ def test_the_parser_refuses_what_is_wrong(words: tuple[str, ...], said: str) -> 
     assert said in done.stderr
 
 
-def test_ngram_mod_drafts() -> None:
-    weights = str(packaged_weights("smollm2-135m-q4"))
-    words = flags_of("ngram-mod", PIN)
-    with llama_server(engine_home("llamacpp"), "-m", weights, "-c", "2048", "--metrics", *words) as server:
+@pytest.fixture(scope="module")
+def target() -> Path:
+    return packaged_weights("smollm2-135m-q4")
+
+
+def drafted(model: Path, *words: str) -> float:
+    """Serve ``model`` with a method's words and ask it once; return how many tokens were drafted."""
+    flags = ("-m", str(model), "-c", "2048", "--parallel", "1", "--metrics", *words)
+    with llama_server(engine_home("llamacpp"), *flags) as server:
         text = "the quick brown fox jumps over the lazy dog and runs away"
         server.greedy(f"Repeat this ten times: {text}. {text}. {text}.", 48)
-        assert server.counter("llamacpp:spec_decode_num_draft_tokens_total") > 0
+        return server.counter("llamacpp:spec_decode_num_draft_tokens_total")
+
+
+def test_ngram_mod_drafts(target: Path) -> None:
+    assert drafted(target, *flags_of("ngram-mod", PIN)) > 0
+
+
+@pytest.mark.parametrize(("method", "make"), [("draft-eagle3", eagle3_head), ("draft-dflash", dflash_head)])
+def test_a_head_made_for_the_target_drafts(
+    method: str, make: Callable[[Path, Path], Path], target: Path, tmp_path: Path
+) -> None:
+    resolved: Any = with_method(PROFILE, method, PIN)
+    head = make(tmp_path / "head.gguf", target)
+    flags = [str(word) for flag in resolved["arms"]["speculative"]["speculation_flags"] for word in flag]
+    words = [str(head) if word == resolved["draft"]["path"] else word for word in flags]
+    assert str(head) in words
+    assert drafted(target, *words) > 0
