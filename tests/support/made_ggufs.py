@@ -22,7 +22,8 @@ _FEED = 128
 
 def eagle3_head(path: Path, target: Path) -> Path:
     """Write an EAGLE-3 head for ``target`` to ``path``; return that."""
-    numbers = {**_head_numbers(), "target_hidden_size": WIDTH}
+    # The first of them under the name of 2026.6, too.
+    numbers = {**_head_numbers(), "target_hidden_size": WIDTH, "extract_layers": LAYERS_READ}
     shapes = _block(0, 2 * WIDTH) | {
         "blk.0.attn_norm_2.weight": (WIDTH,),
         "fc.weight": (WIDTH, len(LAYERS_READ) * WIDTH),
@@ -49,7 +50,7 @@ def mtp_target(path: Path, tokenizer: Path, with_head: bool = True) -> Path:
     """Write a Qwen3.5 of four layers, three of them recurrent, and with a fifth for MTP, to ``path``; return that."""
     width, heads, head, state, groups = 64, 2, 32, 32, 2
     inner = state * groups
-    numbers: Numbers = {
+    numbers: dict[str, int | float | list[int]] = {
         "block_count": 4 + with_head,
         "context_length": 2048,
         "embedding_length": width,
@@ -68,7 +69,9 @@ def mtp_target(path: Path, tokenizer: Path, with_head: bool = True) -> Path:
         "ssm.time_step_rank": groups,
         "ssm.group_count": groups,
         "full_attention_interval": 4,
-    } | ({"nextn_predict_layers": 1} if with_head else {})
+    }
+    if with_head:
+        numbers["nextn_predict_layers"] = 1
     shapes: Shapes = {"token_embd.weight": (VOCABULARY, width), "output_norm.weight": (width,)}
     for layer in range(4 + with_head):
         name = f"blk.{layer}."
@@ -121,9 +124,11 @@ def _block(layer: int, read: int) -> Shapes:
 def _attention(layer: int, read: int, sizes: tuple[int, int, int], width: int = 0) -> Shapes:
     queries, keys, output = sizes
     name = f"blk.{layer}.attn_"
-    rows = {"q": queries, "k": keys, "v": keys}
-    return {f"{name}{each}.weight": (size, read) for each, size in rows.items()} | {
-        f"{name}output.weight": (width or read, output)
+    return {
+        f"{name}q.weight": (queries, read),
+        f"{name}k.weight": (keys, read),
+        f"{name}v.weight": (keys, read),
+        f"{name}output.weight": (width or read, output),
     }
 
 
