@@ -16,7 +16,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.versions import known, releases
 from tests.support.catalogue import table
 from tests.support.engines import PROGRAMS, engine_home, llama_server, packaged_weights
-from tests.support.made_ggufs import dflash_head, eagle3_head
+from tests.support.made_ggufs import dflash_head, eagle3_head, mtp_target
 from tests.support.made_methods import with_method
 
 PROFILE = "rtx4090-llama32-llamacpp-draft1b"
@@ -110,3 +110,21 @@ def test_a_head_made_for_the_target_drafts_since_the_release_that_is_said(
     else:
         with pytest.raises(AssertionError, match="did not get ready"):
             drafted(version, target, *words)
+
+
+@each_release
+def test_the_head_inside_a_target_drafts_since_the_release_that_is_said(
+    version: str, target: Path, tmp_path: Path
+) -> None:
+    made = mtp_target(tmp_path / "target.gguf", target)
+    if known(version, ENGINE["methods"]["draft-mtp"]):
+        assert drafted(version, made, *flags_of("draft-mtp", version)) > 0
+    else:
+        with pytest.raises(AssertionError, match="did not get ready"):
+            drafted(version, made, "--spec-type", "draft-mtp")
+
+
+def test_a_target_without_the_head_that_it_should_draft_with_does_not_start(target: Path, tmp_path: Path) -> None:
+    made = mtp_target(tmp_path / "target.gguf", target, with_head=False)
+    with pytest.raises(AssertionError, match="did not get ready"):
+        drafted(PIN, made, "--spec-type", "draft-mtp")

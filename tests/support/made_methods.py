@@ -21,21 +21,28 @@ def with_method(
     version: str | None = None,
     tokens: int = 3,
     options: Mapping[str, object] | None = None,
-    target: Mapping[str, object] | None = None,
+    head: Mapping[str, object] | None = None,
 ) -> ResolvedProfile:
-    """Return ``profile`` resolved with ``method`` (``target`` is laid over its target); DrafthouseError as it is.
+    """Return ``profile`` resolved with ``method``; DrafthouseError as it is.
 
-    A method with a head gets one of the size of the profile's own draft, made for its target.
+    A method with a head gets one of the size of the profile's own draft, made for its target; the target of one that
+    drafts with a head inside it gets that (``head`` is laid over it).
     """
     house = copy.deepcopy(_shipped()[0])
     own: Any = house.profiles[profile]
     entry: Any = house.engines[own["engine"]]["methods"][method]
     models: Any = house.models
-    models[own["target"]].update(target or {})
+    if entry["draft"] == "builtin":
+        models[own["target"]]["builtin_head"] = {
+            "kind": entry.get("head", method),
+            "layers": 1,
+            "tensors": ["*"],
+            **(head or {}),
+        }
     speculation: dict[str, Any] = {"method": method, "num_speculative_tokens": tokens, "options": dict(options or {})}
     if entry["draft"] == "head":
         drawn = {key: value for key, value in models[own["speculation"]["draft"]].items() if key != "works_on"}
-        models[HEAD] = {**drawn, "kind": "head", "head_for": own["target"], "head_method": method}
+        models[HEAD] = {**drawn, "kind": "head", "head_for": own["target"], "head_method": entry.get("head", method)}
         speculation["draft"] = HEAD
     own["speculation"] = speculation
     overrides = {"engine_version": version} if version else {}

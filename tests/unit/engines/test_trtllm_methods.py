@@ -48,17 +48,33 @@ def test_a_method_with_all_its_options_passes_the_schema_of_each_version_that_ha
 @pytest.mark.parametrize(
     ("method", "version", "expected"),
     [
-        ("eagle3", "1.2.1", {"decoding_type": "Eagle", "speculative_model_dir": ...}),
-        ("eagle3", "1.4.0rc1", {"decoding_type": "Eagle3", "speculative_model": ...}),
-        ("dflash", "1.4.0rc1", {"decoding_type": "DFlash", "speculative_model": ...}),
-        ("sa", "1.4.0rc1", {"decoding_type": "SA"}),
+        ("eagle3", "1.2.1", {"Eagle", "max_draft_len", "speculative_model_dir"}),
+        ("eagle3", "1.4.0rc1", {"Eagle3", "max_draft_len", "speculative_model"}),
+        ("mtp", "1.2.1", {"MTP", "num_nextn_predict_layers"}),
+        ("mtp", "1.3.0rc14", {"MTP", "num_nextn_predict_layers"}),
+        ("mtp", "1.3.0rc19", {"MTP", "max_draft_len"}),
+        ("dflash", "1.4.0rc1", {"DFlash", "max_draft_len", "speculative_model"}),
+        ("sa", "1.4.0rc1", {"SA", "max_draft_len"}),
     ],
 )
-def test_the_words_of_each_version(method: str, version: str, expected: dict[str, Any]) -> None:
+def test_the_words_of_each_version(method: str, version: str, expected: set[str]) -> None:
     said = speculative_config(method, version)
-    assert said.pop("max_draft_len") == 3
-    assert set(said) == set(expected)
-    assert said["decoding_type"] == expected["decoding_type"]
+    assert {str(said.pop("decoding_type")), *said} == expected
+    assert 3 in said.values()
+
+
+def test_mtp_drafts_no_more_than_its_head_can() -> None:
+    with pytest.raises(DrafthouseError) as caught:
+        with_method(PROFILE, "mtp", "1.4.0rc1", head={"max_tokens": 2})
+    (problem,) = caught.value.problems
+    assert problem.where.endswith("speculation.num_speculative_tokens")
+
+
+def test_mtp_without_a_head_in_the_target_is_refused() -> None:
+    with pytest.raises(DrafthouseError) as caught:
+        with_method(PROFILE, "mtp", "1.4.0rc1", head={"kind": "dflash"})
+    (problem,) = caught.value.problems
+    assert problem.code == "no-builtin-head"
 
 
 def test_a_drafts_option_of_a_later_version_is_refused() -> None:
