@@ -279,13 +279,15 @@ class Method(Versioned, MethodPackages):
 
     ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
     that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
-    a head predicts in one pass, K must be a multiple of them. ``always``: settings that it is always given.
+    a head predicts in one pass, K must be a multiple of them. ``one_pass``: all tokens of a draft come out of one pass.
+    ``always``: settings that it is always given.
     """
 
     draft: DraftKind
     or_head: NotRequired[bool]
     head: NotRequired[str]
     whole_passes: NotRequired[bool]
+    one_pass: NotRequired[bool]
     value: NotRequired[str]
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]

@@ -348,7 +348,9 @@ class _Join:
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
-            "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
+            "expectation": self.sizes.expectation(
+                self.profile.get("expect"), one_pass=self.method.get("one_pass", False)
+            ),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},

@@ -157,6 +157,7 @@ _METHOD = Map(
         "or_head": Value(bool),
         "head": _NAME,
         "whole_passes": Value(bool),
+        "one_pass": Value(bool),
         "value": _TEXT,
         **_SINCE_UNTIL,
         "reason": _TEXT,

@@ -177,8 +177,12 @@ class Sizes:
                 "correct it",
             )
 
-    def expectation(self, k: int, expect: Expectation | None) -> ExpectedSpeed:
-        """Return the speed-up to expect of ``k`` drafted tokens, by the memory traffic and the assumed acceptance."""
+    def expectation(self, expect: Expectation | None, *, one_pass: bool) -> ExpectedSpeed:
+        """Return the speed-up to expect, by the memory traffic and the assumed acceptance.
+
+        ``one_pass``: all tokens of a draft come out of one pass of it.
+        """
+        k = self.tokens
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
         read, drafting = read_for_a_token(self.target), 0
@@ -186,7 +190,7 @@ class Sizes:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
             drafting = read_for_a_draft(self.target, self.builtin)
-        cost = drafting / read
+        cost = drafting / read / (k if one_pass else 1)
         return {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,
