@@ -139,7 +139,14 @@ class _Join:
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         self.sizes = Sizes(
-            self.engine, self.hardware, self.target, self.draft, self.builtin, self.serve, self.method_options
+            engine=self.engine,
+            hardware=self.hardware,
+            target=self.target,
+            draft=self.draft,
+            builtin=self.builtin,
+            serve=self.serve,
+            method_options=self.method_options,
+            tokens=spec["num_speculative_tokens"],
         )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
@@ -349,7 +356,9 @@ class _Join:
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
-            "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
+            "expectation": self.sizes.expectation(
+                self.profile.get("expect"), one_pass=self.method.get("one_pass", False)
+            ),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},
