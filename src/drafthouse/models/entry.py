@@ -120,6 +120,10 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
         entry["read_bytes"] = totals.read
     if shape.cached_layers != shape.layers:
         entry["kv_layers"] = shape.cached_layers
+        if shape.window_bytes:
+            entry["window_bytes"] = shape.window_bytes
+        else:
+            notes.append("the recurrent state of its other layers is not counted: add state_bytes for many sequences")
     temperature = found.generation.get("temperature")
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:
         entry["temperature"] = float(temperature)

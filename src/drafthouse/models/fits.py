@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..profiles.memory_fit import GB, MIB, decode_limit, fit_arm, kv_bytes_per_token
+from ..profiles.memory_fit import GB, MIB, decode_limit, fit_arm, kv_bytes_per_token, read_for_a_token
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry
@@ -58,7 +58,7 @@ def fitting(
     """Return how ``model`` fits on ``hardware``, split over all of its devices, with ``context`` tokens a sequence."""
     devices = max(n for n in range(1, hardware["devices"] + 1) if hardware["devices"] % n == 0 and _splits(model, n))
     longest = _longest(model, engine, hardware, devices, context, sequences)
-    read = int(model.get("read_bytes") or model["weight_bytes"])
+    read = read_for_a_token(model)
     bandwidth = hardware["bandwidth_gb_s"] * GB * devices
     smaller = []
     for name, bits in PRECISIONS.items():
@@ -94,6 +94,7 @@ def _longest(
         target=model,
         draft=None,
         builtin=None,
+        drafted=0,
         overhead=engine["overhead_mib"] * MIB,
         bytes_per_value=engine["kv_bytes_per_value"],
         context=context,

@@ -25,12 +25,16 @@ _NAMES = {
 }
 #: Layers that keep a state of one size instead of a cache that grows (Gated DeltaNet, Mamba, and their like).
 _STATE_LAYERS = ("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning")
+#: Layers that keep the last tokens alone.
+_SLIDING = "sliding_attention"
 _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 
 
 @dataclass(frozen=True)
 class Shape:
     """What a configuration says. ``cached_layers``: those whose KV cache grows with the context.
+
+    ``window_bytes``: what a sequence takes in layers that look back a window, as KV cache in 16 bits.
 
     ``experts`` is (all of a layer, those used for a token) of a mixture of experts. ``mtp_layers`` is what the
     configuration claims; only the tensors tell whether the head is there. ``unsure`` says in sentences what this
@@ -46,6 +50,7 @@ class Shape:
     head_dim: int
     vocab: int
     context: int
+    window_bytes: int = 0
     experts: tuple[int, int] | None = None
     mtp_layers: int = 0
     bits: int | None = None
@@ -84,7 +89,7 @@ def shape_of(config: Config, where: str) -> Shape:
         )
     hidden, layers, heads = (int(numbers[name] or 0) for name in ("hidden", "layers", "heads"))
     unsure: list[str] = []
-    kv_heads, head_dim = _cache_of(part, hidden, heads, numbers["kv_heads"], unsure)
+    kv_heads, head_dim = _cache_of(part, hidden, heads, numbers["kv_heads"])
     return Shape(
         model_type=str(part.get("model_type") or config.get("model_type") or ""),
         hidden=hidden,
@@ -95,6 +100,7 @@ def shape_of(config: Config, where: str) -> Shape:
         head_dim=head_dim,
         vocab=int(numbers["vocab"] or 0),
         context=int(numbers["context"] or 0),
+        window_bytes=_window_bytes(part, kv_heads, head_dim),
         experts=_experts(part),
         mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
         bits=_bits(config) or _bits(part),
@@ -112,7 +118,7 @@ def _first(config: Config, names: Iterable[str]) -> int | None:
     return None
 
 
-def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None, unsure: list[str]) -> tuple[int, int]:
+def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None) -> tuple[int, int]:
     """Return KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
     latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim")
     if type(latent) is int and type(rope) is int:
@@ -123,17 +129,16 @@ def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None, unsur
         size = hidden // heads
     if kv_heads is None:
         kv_heads = 1 if part.get("multi_query") is True else heads
-    if type(part.get("global_head_dim")) is int:
-        unsure.append("its full-attention layers have heads of another size than the others; the larger one is counted")
-        size = max(size, int(str(part["global_head_dim"])))
-    return kv_heads, size
+    # Gemma 4: its full-attention layers have heads of their own, and theirs is the cache that grows.
+    return _first(part, ("num_global_key_value_heads",)) or kv_heads, _first(part, ("global_head_dim",)) or size
 
 
 def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
-    """Return how many layers keep keys and values of every token; sliding windows are counted as if they did."""
+    """Return how many layers keep keys and values of every token."""
     kinds = part.get("layer_types") or part.get("layers_block_type")
     if isinstance(kinds, list) and kinds:
-        return sum(str(kind) not in (*_STATE_LAYERS, "moe", "mlp") for kind in kinds)
+        bounded = (*_STATE_LAYERS, "moe", "mlp", *([_SLIDING] if _window(part) else []))
+        return sum(str(kind) not in bounded for kind in kinds)
     pattern = part.get("hybrid_override_pattern")  # Nemotron-H: M Mamba, * attention, - feed-forward, E experts
     if isinstance(pattern, str):
         return pattern.count("*")
@@ -143,11 +148,29 @@ def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
     period, offset = part.get("attn_layer_period"), part.get("attn_layer_offset", 0)
     if type(period) is int and period > 0 and type(offset) is int:
         return sum(number % period == offset for number in range(layers))
+    if _window(part) and part.get("use_sliding_window", True):
+        unsure.append(
+            "it has a sliding window, but not in which layers: all of them are counted whole, which is too much"
+        )
     if any(name in part for name in ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")):
         unsure.append(
             "it has layers without a growing cache, but not which: all of them are counted, which is too many"
         )
     return layers
+
+
+def _window(part: Config) -> int | None:
+    return _first(part, ("sliding_window", "sliding_window_size"))
+
+
+def _window_bytes(part: Config, kv_heads: int, head_dim: int) -> int:
+    """Return the bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
+    kinds, window = part.get("layer_types"), _window(part)
+    if not isinstance(kinds, list) or not window:
+        return 0
+    heads = _first(part, _NAMES["kv_heads"]) or kv_heads
+    size = _first(part, ("head_dim",)) or head_dim
+    return kinds.count(_SLIDING) * window * 2 * heads * size * 2
 
 
 def _experts(part: Config) -> tuple[int, int] | None:

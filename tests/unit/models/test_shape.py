@@ -25,6 +25,10 @@ def config_of(repo: str) -> Path:
     return CONFIGS / f"{repo.rpartition('/')[2]}.json"
 
 
+#: The catalogue counts its windows as if they kept every token, which is too much and never too little.
+COUNTED_WHOLE = ("gpt-oss-120b", "gpt-oss-20b")
+#: Its configuration does not say which layers have a window; the catalogue knows that from its recipe.
+NOT_SAID = ("muse-glimmer-30b-nvfp4",)
 TARGETS = [
     key for key, model in HOUSE.models.items() if model["kind"] == "model" and config_of(model["name"]).is_file()
 ]
@@ -35,8 +39,10 @@ def test_the_catalogues_own_shapes_are_what_their_configurations_say(key: str) -
     model: Any = HOUSE.models[key]
     shape = shape_of(json.loads(config_of(model["name"]).read_text("utf-8")), key)
     assert {name: getattr(shape, name) for name in FIELDS} == {name: model[name] for name in FIELDS}
-    assert shape.cached_layers == model.get("kv_layers", model["layers"])
-    assert shape.unsure == ()
+    if key not in (*COUNTED_WHOLE, *NOT_SAID):
+        assert shape.cached_layers == model.get("kv_layers", model["layers"])
+        assert shape.window_bytes == model.get("window_bytes", 0)
+    assert bool(shape.unsure) == (key in NOT_SAID)
 
 
 def test_twelve_targets_or_more_are_compared() -> None:
@@ -54,7 +60,12 @@ def test_twelve_targets_or_more_are_compared() -> None:
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_key_value_heads": 4}, {"kv_heads": 1, "head_dim": 288}),
         # Qwen3-Next: three layers of Gated DeltaNet, then one of attention
         ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, {"cached_layers": 1}),
-        ({"layer_types": ["sliding_attention", "full_attention"] * 4}, {"cached_layers": 8}),
+        # a window of 128 tokens in 4 layers, 2 x 4 heads x 16 values of 2 bytes each
+        (
+            {"layer_types": ["sliding_attention", "full_attention"] * 4, "sliding_window": 128},
+            {"cached_layers": 4, "window_bytes": 4 * 128 * 2 * 4 * 16 * 2},
+        ),
+        ({"layer_types": ["sliding_attention", "full_attention"] * 4}, {"cached_layers": 8, "window_bytes": 0}),
         ({"full_attention_interval": 4}, {"cached_layers": 2}),
         ({"hybrid_override_pattern": "M-M*-ME*"}, {"cached_layers": 2}),
         ({"attn_layer_period": 4, "attn_layer_offset": 1}, {"cached_layers": 2}),
