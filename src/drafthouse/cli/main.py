@@ -26,6 +26,10 @@ GROUPS = {
     "Start": {
         "profiles": Verb("list the profiles", needs_clone=False),
         "plan": Verb("show memory, downloads and expected speed-up of a profile", needs_clone=False),
+        "model": Verb("add any model of the Hub, or a folder, to the catalogue", needs_clone=False),
+        "fits": Verb("show on which GPUs a model fits, and how fast at most", needs_clone=False),
+        "drafts": Verb("show what may draft for a model", needs_clone=False),
+        "new": Verb("write a profile for a model on a GPU", needs_clone=False),
         "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
         "run": Verb("serve a profile, measure it without and with speculation, judge"),
     },

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.parsed_files import parsed_once
-from ..core.places import own_profiles
+from ..core.places import own_models, own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
@@ -70,16 +70,16 @@ def load_house(root: Path) -> House:
     """
     _require_clone(root)
     profiles = profile_files(root)
-    engines = sorted((root / ENGINE_FOLDER).glob("*.yml"))
-    files = (*(root / name for name in (HARDWARE_FILE, MODELS_FILE, HASHES_FILE)), *engines, *profiles.values())
-    return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles)))
+    engines, own = sorted((root / ENGINE_FOLDER).glob("*.yml")), sorted(own_models(root).glob("*.yml"))
+    files = (*(root / name for name in (HARDWARE_FILE, MODELS_FILE, HASHES_FILE)), *engines, *own, *profiles.values())
+    return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles, own)))
 
 
-def _house_parts(root: Path, files: Mapping[str, Path]) -> _Parts:
+def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> _Parts:
     """Return the fields of a `House`, in order."""
     hardware, problems = _read(root, HARDWARE_FILE, HARDWARE)
     models, found = _read(root, MODELS_FILE, MODELS)
-    problems += found
+    problems += found + _add_own_models(root, own, models)
     engines, found = _engines(root)
     problems += found
     hashes, found = _hashes(root)
@@ -112,6 +112,20 @@ def _require_clone(root: Path) -> None:
                 str(root),
             )
         )
+
+
+def _add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEntry]) -> list[Problem]:
+    """Add the entries that `drafthouse model add` wrote to ``models``; return what is wrong with their files."""
+    problems: list[Problem] = []
+    for path in files:
+        where = str(path.relative_to(root) if path.is_relative_to(root) else path)
+        own, found = _read(root, where, MODELS)
+        for name in own.keys() & models.keys():
+            taken = f"the entry '{name}', which the catalogue has already"
+            found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
+        problems += found
+        models.update(own)
+    return problems
 
 
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
