@@ -1,8 +1,8 @@
 """Commands with heads of every kind, by vLLM's own parser and configuration: made models, which nobody serves.
 
-The configurations are small, and made after what vLLM's own code reads of such models: a Qwen 3 Next and a DeepSeek
-V3 with a head inside, and heads of their own for a small Qwen 3. That right words pass says little alone: wrong ones are
-tried beside them.
+The configurations are small, and made after what vLLM's own code reads of such models: a Qwen 3 Next (a hybrid, as is
+Qwen 3.5, whose own class asks for torchvision, which the CPU environment is without) and a DeepSeek V3 with a head
+inside, and heads of their own for a small Qwen 3. That right words pass says little alone: wrong ones are tried too.
 """
 
 from __future__ import annotations
