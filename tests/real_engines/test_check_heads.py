@@ -202,6 +202,6 @@ def refused() -> list[tuple[Command, str]]:
     return [
         (with_speculation(deepseek, "half a pass", num_speculative_tokens=3), "must be divisible by n_predict=2"),
         (with_speculation(qwen, "a word of 0.21.0", draft_sample_method="gumbel"), "draft_sample_method: Input"),
-        (with_speculation(peagle, "a draft too long", max_model_len=100000), "cannot be larger than"),
+        (with_speculation(peagle, "a draft too long", max_model_len=100000), "greater than the derived"),
         (with_speculation(peagle, "no head inside", method="mtp", model=None, parallel_drafting=None), "Unsupported"),
     ]
