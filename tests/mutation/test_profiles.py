@@ -104,7 +104,7 @@ CASES = [
     ),
     pytest.param(
         put("profiles", f"{NGRAM}/speculation/method", "eagle3"), NGRAM,
-        "speculation.method", "llama.cpp server cannot do", "ngram-simple", "use one of",
+        "speculation.method", "llama.cpp server cannot do", "ngram-simple", "write 'draft-eagle3'",
         id="another engine's method",
     ),
     pytest.param(

@@ -84,10 +84,11 @@ def target() -> Path:
 
 def drafted(version: str, model: Path, *words: str) -> int:
     """Serve ``model`` with a method's words and ask it once; return how many tokens its answer says were drafted."""
-    flags = ("-m", str(model), "-c", "2048", "--parallel", "1", *words)
+    # One thread: two wait for each other at every operation, which a busy neighbour makes long.
+    flags = ("-m", str(model), "-c", "2048", "--parallel", "1", "--threads", "1", *words)
     with llama_server(engine_home("llamacpp", version), *flags) as server:
         text = "the quick brown fox jumps over the lazy dog and runs away"
-        timings = server.greedy(f"Repeat this ten times: {text}. {text}. {text}.", 48)["timings"]
+        timings = server.greedy(f"Repeat this ten times: {text}. {text}. {text}.", 24)["timings"]
     return int(timings.get("draft_n", 0))
 
 

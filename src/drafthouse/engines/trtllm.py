@@ -123,6 +123,8 @@ class TensorRTLLM(Engine):
             kind,
         )
         by_word = _words_of(methods[method]) if method in methods else {}
+        if method in methods:
+            _to_todays(words, method, by_word, command, key)
         said = {by_word[word]: value for word, value in words.items() if word in by_word}
         tokens = said.get("num_speculative_tokens", words.get("max_draft_len"))
         draft = str(said.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
@@ -132,10 +134,28 @@ class TensorRTLLM(Engine):
         return Speculation(method, draft, tokens, words).sorted(command.option_names(method), known, prefix=key)
 
 
+def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command: Command, key: str) -> None:
+    """Write words of other versions as the catalogue's own version has them: it would refuse one, or not read it."""
+    from ..core.versions import spelled  # noqa: PLC0415 (as above)
+
+    entry, version = command.engine["methods"][method], command.engine["default_version"]
+    spellings = entry.get("spelled", {})
+    for word, neutral in by_word.items():
+        own = spelled(version, entry["names"][neutral], spellings.get(neutral, ()))
+        if word in words and word != own:
+            words[own] = words.pop(word)
+            command.note(f"{key}{word}", f"{key}{own}", f"as {version} calls it", "renamed")
+    kind = spelled(version, entry.get("value", method), spellings.get("value", ()))
+    if "decoding_type" in words and words["decoding_type"] != kind:
+        was = f"{key}decoding_type: {words['decoding_type']}"
+        words["decoding_type"] = kind
+        command.note(was, f"{key}decoding_type: {kind}", f"as {version} calls it", "renamed")
+
+
 def _words_of(method: Method) -> dict[str, str]:
     """Return what a method's words mean, with those of other versions."""
-    spelled = method.get("spelled", {})
-    words = {each["as"]: neutral for neutral in method["names"] for each in spelled.get(neutral, ())}
+    others = method.get("spelled", {})
+    words = {each["as"]: neutral for neutral in method["names"] for each in others.get(neutral, ())}
     return words | {word: neutral for neutral, word in method["names"].items()}
 
 

@@ -241,6 +241,25 @@ def test_old_keys_of_tensorrt_llms_yaml() -> None:
     assert yaml.safe_load(off.files["extra.yaml"]) == {"cuda_graph_config": None}
 
 
+@pytest.mark.parametrize(
+    ("pasted", "today"),
+    [
+        ("decoding_type: MTP, num_nextn_predict_layers: 3", {"decoding_type": "MTP", "num_nextn_predict_layers": 3}),
+        ("decoding_type: MTP, max_draft_len: 3", {"decoding_type": "MTP", "num_nextn_predict_layers": 3}),
+        (
+            "decoding_type: Eagle3, max_draft_len: 3, speculative_model: x/y",
+            {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model_dir": "x/y"},
+        ),
+    ],
+)
+def test_words_of_another_release_of_tensorrt_llm_are_written_as_the_pinned_one_reads_them(
+    pasted: str, today: dict[str, object]
+) -> None:
+    found = one("trtllm-serve a/b --config e.yaml", e_yaml=f"speculative_config: {{{pasted}}}\n")
+    assert found.profile["speculation"]["num_speculative_tokens"] == 3
+    assert yaml.safe_load(found.files["e.yaml"]) == {"speculative_config": today}
+
+
 def test_a_file_that_is_not_there_is_said() -> None:
     found = one("trtllm-serve a/b --extra_llm_api_options gone.yaml")
     assert "--extra_llm_api_options gone.yaml" in what(found, "kept")
