@@ -64,6 +64,8 @@ def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     }
     if resolved["engine"]["id"] == "vllm-arctic" and arm == "speculative":
         command["parser_only"] = "the method is the plugin's own, and stock vLLM does not know it"
+    if resolved["method"]["id"] == "dspark" and arm == "speculative":
+        command["parser_only"] = "the second model runner alone drafts so, and needs Triton: the CPU build is without it"
     return command
 
 

@@ -73,7 +73,7 @@ def test_a_head_that_drafts_in_parallel() -> None:
     [
         ("z-lab/Qwen3-32B-DFlash", "dflash"),
         ("RedHatAI/Qwen3-32B-speculator.dspark", "dspark"),
-        ("google/gemma-4-31B-it-assistant", "mtp"),
+        ("google/gemma-4-12B-it-assistant", "mtp"),
     ],
 )
 def test_the_method_of_a_head_that_a_command_only_names(draft: str, method: str) -> None:

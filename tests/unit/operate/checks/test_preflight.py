@@ -222,6 +222,14 @@ def test_a_cpu_profile_needs_memory_for_all_arms_of_a_step() -> None:
     assert "baseline and speculative (interleaved)" in problem.needed
 
 
+def test_a_gpu_that_shares_the_systems_memory_needs_it_free() -> None:
+    resolved = resolved_profile("dgx-spark-nemotron35-dspark", site_of_inventory("workstation"))
+    spark = [{**GPU, "name": "NVIDIA GB10", "memory_mib": 122_572}]
+    assert preflight_problems(resolved, box(gpus=spark, memory_available=110 * GIB)) == []
+    (problem,) = preflight_problems(resolved, box(gpus=spark, memory_available=60 * GIB))
+    assert problem.code == "memory-too-small"
+
+
 @pytest.mark.parametrize(
     ("port", "mapped", "fine"),
     [(8443, {"22": 40022, "8443": 40443}, True), (8443, {"22": 40022}, False), (8443, {}, True), (22, {"22": 1}, True)],
