@@ -65,7 +65,7 @@ def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     if resolved["engine"]["id"] == "vllm-arctic" and arm == "speculative":
         command["parser_only"] = "the method is the plugin's own, and stock vLLM does not know it"
     if resolved["method"]["id"] == "dspark" and arm == "speculative":
-        command["parser_only"] = "the second model runner alone drafts so, and needs Triton: the CPU build is without it"
+        command["parser_only"] = "the second model runner alone drafts so, and needs Triton, which the CPU build lacks"
     return command
 
 

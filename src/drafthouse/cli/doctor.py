@@ -37,6 +37,10 @@ from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, inventory_for, inventory_path
 
 
+HostCheck = dict[str, Any]
+"""A `Finding` as JSON has it, with the ``host`` it is about."""
+
+
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "doctor", takes_words=True)
@@ -47,7 +51,7 @@ def options() -> Parser:
     return parser
 
 
-def look(given: argparse.Namespace) -> list[dict[str, Any]]:
+def look(given: argparse.Namespace) -> list[HostCheck]:
     """Return all checks of all boxes, and of the account that they are rented from.
 
     Raises DrafthouseError where none is.
@@ -68,7 +72,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
             check=False,
         )
         try:
-            checks: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["checks"]
+            checks: list[HostCheck] = json.loads(file.read_text("utf-8"))["checks"]
         except (OSError, ValueError, KeyError):
             checks = []
     if checks or any(one["status"] == FAIL for one in account):
@@ -86,7 +90,7 @@ def look(given: argparse.Namespace) -> list[dict[str, Any]]:
     )
 
 
-def account_checks(inventory: Path) -> list[dict[str, Any]]:
+def account_checks(inventory: Path) -> list[HostCheck]:
     """Return what is wrong between ledger and account, where the inventory asks vast.ai."""
     if not any(inventory.glob("*vastai.y*ml")) and not inventory.name.endswith(("vastai.yml", "vastai.yaml")):
         return []
@@ -94,7 +98,7 @@ def account_checks(inventory: Path) -> list[dict[str, Any]]:
     return [{"host": doctor_rentals.HOST, **check.as_dict()} for check in found]
 
 
-def lines(checks: Sequence[dict[str, Any]]) -> list[str]:
+def lines(checks: Sequence[HostCheck]) -> list[str]:
     """Return the checks of every box as people read them."""
     found: list[str] = []
     for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
