@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.weights.demo.recipes import eagle3_random_head, gguf_to_hf
+from drafthouse.weights.demo.recipes import gguf_to_hf, random_head
 from tests.support.engines import ROOT, engine_home, packaged_weights
 
 # Asked of the engine in a process of its own: this interpreter has no vLLM.
@@ -69,7 +69,7 @@ def ask(python: str, tmp_path: Path, target: Path, head: Path | None) -> dict[st
 def test_vllm_serves_with_it_and_accepts_nothing(
     python: str, target: Path, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    head = Path(eagle3_random_head(str(target), str(tmp_path / "head"), python).path)
+    head = Path(random_head("eagle3", str(target), str(tmp_path / "head"), python).path)
     without, with_head = ask(python, tmp_path, target, None), ask(python, tmp_path, target, head)
     assert with_head["texts"] == without["texts"]
     assert without["drafted"] == 0
@@ -82,7 +82,7 @@ def test_the_catalogue_describes_what_is_made(python: str, target: Path, tmp_pat
     entry = yaml.safe_load((ROOT / "profiles" / "catalog" / "models.yml").read_text("utf-8"))[
         "smollm2-135m-eagle3-random"
     ]
-    head = Path(eagle3_random_head(str(target), str(tmp_path / "head"), python).path)
+    head = Path(random_head("eagle3", str(target), str(tmp_path / "head"), python).path)
     assert (head / "model.safetensors").stat().st_size == entry["weight_bytes"]
     config = json.loads((head / "config.json").read_text("utf-8"))
     layer = config["transformer_layer_config"]

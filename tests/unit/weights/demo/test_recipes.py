@@ -285,7 +285,7 @@ def test_a_failed_conversion_says_why_and_leaves_nothing(model: Path, tmp_path: 
 
 TARGET = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 9000, "max_position_embeddings": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 9000, "max_position_embeddings": 128,
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
 }  # fmt: skip
 
@@ -295,7 +295,7 @@ def engine(tmp_path: Path) -> str:
     """Stand in for the vLLM environment: the program beside an interpreter (the standard library is enough)."""
     folder = tmp_path / "engine" / "bin"
     folder.mkdir(parents=True)
-    shutil.copy(PROGRAMS / "eagle3-random-head", folder)
+    shutil.copy(PROGRAMS / "random-head", folder)
     (folder / "python").symlink_to(sys.executable)
     return str(folder / "python")
 
@@ -325,7 +325,7 @@ def numbers(bits: bytes) -> np.ndarray:
 
 def test_a_random_head_has_the_shapes_of_a_real_one(tmp_path: Path, engine: str) -> None:
     target = write_target(tmp_path / "target")
-    head = tensors_of(recipes.eagle3_random_head(target, str(tmp_path / "head"), engine).path)
+    head = tensors_of(recipes.random_head("eagle3", target, str(tmp_path / "head"), engine).path)
     shapes = {name: shape for name, (_, shape, _) in head.items()}
     assert shapes["fc.weight"] == [64, 3 * 64]
     assert shapes["layers.0.self_attn.q_proj.weight"] == [64, 2 * 64]
@@ -344,7 +344,7 @@ def test_a_random_head_has_the_shapes_of_a_real_one(tmp_path: Path, engine: str)
 
 
 def test_a_random_heads_configuration_names_nothing_to_fetch(tmp_path: Path, engine: str) -> None:
-    folder = recipes.eagle3_random_head(write_target(tmp_path / "target"), str(tmp_path / "head"), engine).path
+    folder = recipes.random_head("eagle3", write_target(tmp_path / "target"), str(tmp_path / "head"), engine).path
     config = json.loads((Path(folder) / "config.json").read_text())
     assert config["speculators_config"]["verifier"]["name_or_path"] is None
     assert config["speculators_model_type"] == "eagle3"
@@ -356,21 +356,21 @@ def test_a_random_heads_configuration_names_nothing_to_fetch(tmp_path: Path, eng
 
 def test_the_same_target_gives_the_same_head_everywhere(tmp_path: Path, engine: str) -> None:
     target = write_target(tmp_path / "target")
-    made = [recipes.eagle3_random_head(target, str(tmp_path / name), engine) for name in "ab"]
+    made = [recipes.random_head("eagle3", target, str(tmp_path / name), engine) for name in "ab"]
     assert made[0].sha256 == made[1].sha256
     # Written down, so that a change of the bytes is seen and RECIPE_VERSIONS raised.
     assert (
         file_sha256(Path(made[0].path) / "model.safetensors")
         == "ed438054f41c25d915a8d3578c1db79f7850ff539b4c6122d11dfb3c670d6c63"
     )
-    other = recipes.eagle3_random_head(write_target(tmp_path / "other", hidden_size=128), str(tmp_path / "c"), engine)
+    other = recipes.random_head("eagle3", write_target(tmp_path / "other", hidden_size=128), str(tmp_path / "c"), engine)
     assert other.sha256 != made[0].sha256
 
 
 def test_a_target_that_no_head_fits_is_told(tmp_path: Path, engine: str) -> None:
     def refused(target: str, words: str) -> None:
         with pytest.raises(DrafthouseError) as error:
-            recipes.eagle3_random_head(target, str(tmp_path / "out" / "head"), engine)
+            recipes.random_head("eagle3", target, str(tmp_path / "out" / "head"), engine)
         assert words in said(error)
         assert list((tmp_path / "out").iterdir()) == []
 
@@ -378,5 +378,5 @@ def test_a_target_that_no_head_fits_is_told(tmp_path: Path, engine: str) -> None
     refused(write_target(tmp_path / "cut", vocab_size=None), "config.json without vocab_size")
     refused(str(tmp_path / "absent"), "No such file")
     with pytest.raises(DrafthouseError) as error:
-        recipes.eagle3_random_head(str(tmp_path), str(tmp_path / "head"), python="/nowhere/python")
-    assert "with eagle3-random-head among its tools" in said(error)
+        recipes.random_head("eagle3", str(tmp_path), str(tmp_path / "head"), python="/nowhere/python")
+    assert "with random-head among its tools" in said(error)
