@@ -25,7 +25,7 @@ pytestmark = pytest.mark.alone
 # Where the lane's other tests keep the engine: it is made once.
 HOME = ROOT / ".cache"
 PORT = 8423
-# Every day the one that pays; `test_eagle3_head.py` serves the head that does not. Each takes some minutes.
+# Every day the one that pays; `test_random_heads.py` the heads that do not. Each takes some minutes.
 PROFILES = [
     "cpu-smollm2-vllm-ngram",
     pytest.param("cpu-smollm2-vllm-eagle3", marks=pytest.mark.soak),
