@@ -25,8 +25,8 @@ TARGET = {
 }  # fmt: skip
 SUMS = {
     "eagle3": "ed438054f41c25d915a8d3578c1db79f7850ff539b4c6122d11dfb3c670d6c63",
-    "dflash": "?",
-    "mtp": "?",
+    "dflash": "858cbf83b749a63586257223a8ce4d05b654d09143908014d20ad12f28fab591",
+    "mtp": "146e3983bff3a7b54d968a9b0d171c52bbc3f464bd9c7fc65704201d0ab9dabb",
 }
 
 
