@@ -83,6 +83,19 @@ MODELS = Table(
             "works_on": List(_TEXT),
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
+            "builtin_head": Map(
+                {
+                    "kind": Value(required=True, form=NAME),
+                    "layers": _NEEDED_COUNT,
+                    "tensors": List(_TEXT, required=True),
+                    "dtypes": Table(List(_TEXT, required=True)),
+                    "n_predict": _COUNT,
+                    "max_tokens": _COUNT,
+                    "weight_bytes": _COUNT,
+                    "read_bytes": _COUNT,
+                    "has_it": _TEXT,
+                }
+            ),
             "since": Table(_VERSION),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
             "folder": Value(required=True, form=FILE),
@@ -96,6 +109,7 @@ MODELS = Table(
             "read_bytes": _COUNT,
             "parameters": _NEEDED_COUNT,
             "layers": _NEEDED_COUNT,
+            "kv_layers": _COUNT,
             "hidden": _NEEDED_COUNT,
             "heads": _NEEDED_COUNT,
             "kv_heads": _NEEDED_COUNT,
@@ -135,7 +149,10 @@ _INSTALL = Map(
 _REQUIRES = Map({"serve": Anything(), "environment": _ENVIRONMENT, "reason": _NEEDED_TEXT})
 _METHOD = Map(
     {
-        "draft": Value(str, required=True, choices=("model", "head", "lookup")),
+        "draft": Value(str, required=True, choices=("model", "head", "lookup", "builtin")),
+        "or_head": Value(bool),
+        "head": _NAME,
+        "whole_passes": Value(bool),
         "value": _TEXT,
         **_SINCE_UNTIL,
         "reason": _TEXT,
