@@ -95,7 +95,7 @@ def test_both_arms_are_measured_and_judged(served: Served, figure: Callable[[str
     if own in RANDOM_HEADS:
         assert verdict["word"] == "does not pay", verdict["sentence"]
         assert speculative["spec_decode_acceptance_rate"] < 5
-        assert "random weights" in served.report["marks"]["synthetic"]
+        assert "are random" in served.report["marks"]["synthetic"]
     else:
         assert verdict["word"] == "pays", [verdict["sentence"], *verdict["reasons"]]
         # A lookup also drafts, in vain, where nothing is repeated; a draft of the target's own kind seldom errs.
