@@ -88,6 +88,17 @@ class Sizes:
                 f"{self.target['context']} or fewer: the model was made for no more",
                 "make it shorter",
             )
+        own = self.engine["context_option"]
+        drafted = int(self.method_options.get(own, 0))
+        most = min(context, self.draft["context"] if self.draft else context)
+        if drafted > most:
+            findings.add(
+                "context-too-long",
+                f"speculation.options.{own}",
+                f"{drafted} tokens",
+                f"{most} or fewer: what is served, and what the draft was made for",
+                "make it shorter, or leave it out",
+            )
         devices = self.devices
         if devices > self.hardware["devices"]:
             findings.add(
