@@ -18,7 +18,8 @@ from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
 from .heads import builtin_kinds, check_entry
-from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
+from .profile_schema import PROFILE
+from .schemas import ENGINE, GPUS, HARDWARE, MODELS
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
