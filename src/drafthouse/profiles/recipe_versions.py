@@ -9,4 +9,6 @@ RECIPE_VERSIONS: dict[str, int] = {
     "gguf_prune_blocks": 1,
     "gguf_to_hf": 1,
     "eagle3_random_head": 1,
+    "dflash_random_head": 1,
+    "mtp_random_head": 1,
 }

@@ -277,9 +277,11 @@ def _make(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
     def progress(count: int, total: int) -> None:
         tell({"text": text, "item": item["name"], "done": count, "total": total, "unit": "bytes"})
 
-    by_engine = {"gguf_to_hf": gguf_recipes.gguf_to_hf, "eagle3_random_head": gguf_recipes.eagle3_random_head}
-    if recipe_by_engine := by_engine.get(details["recipe"]):
-        recipe_by_engine(source, str(path), tools.engine_python)
+    kind, is_head, _ = details["recipe"].partition("_random_head")
+    if details["recipe"] == "gguf_to_hf":
+        gguf_recipes.gguf_to_hf(source, str(path), tools.engine_python)
+    elif is_head:
+        gguf_recipes.random_head(kind, source, str(path), tools.engine_python)
     else:
         dequantize: Callable[..., object] = gguf_recipes.dequantize
         pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks

@@ -151,16 +151,17 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that this transformers can load")
 
 
-def eagle3_random_head(src: str, dst_dir: str, python: str) -> Written:
-    """Make an EAGLE-3 head with random weights (speculators format, BF16) for the target in the folder ``src``.
+def random_head(kind: str, src: str, dst_dir: str, python: str) -> Written:
+    """Make a head with random weights (BF16) for the target in the folder ``src``: ``eagle3``, ``dflash`` or ``mtp``.
 
-    ``src`` is a Hugging Face folder, of which only config.json is read; ``python`` as for `gguf_to_hf`. The
-    head has a real one's shapes and costs, and nothing that it drafts is accepted. Raises DrafthouseError.
+    ``src`` is a Hugging Face folder, of which only config.json is read; for ``mtp`` the result is the whole model
+    with the head inside. ``python`` as for `gguf_to_hf`. The head has a real one's shapes and costs, and nothing
+    that it drafts is accepted. Raises DrafthouseError.
     """
-    where = f"weights recipe eagle3_random_head: {src}"
-    program = _engine_program(python, "eagle3-random-head", where)
-    needed = "a Hugging Face folder of a Llama or Qwen model"
-    return _folder_by(python, program, src, Path(dst_dir), where, needed)
+    where = f"weights recipe {kind}_random_head: {src}"
+    program = _engine_program(python, "random-head", where)
+    needed = "a Hugging Face folder of a model that such a head fits"
+    return _folder_by(python, program, src, Path(dst_dir), where, needed, kind)
 
 
 def _engine_program(python: str, name: str, where: str) -> Path:
@@ -179,13 +180,14 @@ def _engine_program(python: str, name: str, where: str) -> Path:
     return program
 
 
-def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str) -> Written:
-    """Run ``python program src FOLDER`` and put the folder at ``final`` when it ended well."""
+def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str, *words: str) -> Written:
+    """Run ``python program words src FOLDER`` and put the folder at ``final`` when it ended well."""
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        done = subprocess.run([python, str(program), src, str(partial)], capture_output=True, text=True, check=False)
+        command = [python, str(program), *words, src]
+        done = subprocess.run([*command, str(partial)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise DrafthouseError(
@@ -194,7 +196,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
                     where=where,
                     found=lines[-1] if lines else f"exit status {done.returncode} without a word",
                     needed=needed,
-                    do=f"run it by hand: {python} {program} {src} OUT",
+                    do=f"run it by hand: {' '.join(command)} OUT",
                 )
             )
         shutil.rmtree(final, ignore_errors=True)

@@ -1,11 +1,7 @@
 """Derived weights, on a tiny GGUF made here with gguf-py."""
 
-import json
-import math
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -281,102 +277,3 @@ def test_a_failed_conversion_says_why_and_leaves_nothing(model: Path, tmp_path: 
         recipes.gguf_to_hf(str(model), str(tmp_path / "out" / "hf"), python=str(python))
     assert "architecture unknown" in said(error)
     assert list((tmp_path / "out").iterdir()) == []
-
-
-TARGET = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 9000, "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-}  # fmt: skip
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> str:
-    """Stand in for the vLLM environment: the program beside an interpreter (the standard library is enough)."""
-    folder = tmp_path / "engine" / "bin"
-    folder.mkdir(parents=True)
-    shutil.copy(PROGRAMS / "eagle3-random-head", folder)
-    (folder / "python").symlink_to(sys.executable)
-    return str(folder / "python")
-
-
-def write_target(folder: Path, **changed: object) -> str:
-    folder.mkdir(parents=True)
-    config = {key: value for key, value in {**TARGET, **changed}.items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
-def tensors_of(folder: str) -> dict[str, tuple[str, list[int], bytes]]:
-    content = (Path(folder) / "model.safetensors").read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8:start])
-    header.pop("__metadata__")
-    found = {}
-    for name, entry in header.items():
-        first, end = entry["data_offsets"]
-        found[name] = (entry["dtype"], entry["shape"], content[start + first : start + end])
-    return found
-
-
-def numbers(bits: bytes) -> np.ndarray:
-    return (np.frombuffer(bits, dtype="<u2").astype("<u4") << 16).view("<f4")
-
-
-def test_a_random_head_has_the_shapes_of_a_real_one(tmp_path: Path, engine: str) -> None:
-    target = write_target(tmp_path / "target")
-    head = tensors_of(recipes.eagle3_random_head(target, str(tmp_path / "head"), engine).path)
-    shapes = {name: shape for name, (_, shape, _) in head.items()}
-    assert shapes["fc.weight"] == [64, 3 * 64]
-    assert shapes["layers.0.self_attn.q_proj.weight"] == [64, 2 * 64]
-    assert shapes["layers.0.self_attn.k_proj.weight"] == [32, 2 * 64]
-    assert shapes["lm_head.weight"] == [8192, 64]
-    assert (shapes["d2t"], shapes["t2d"]) == ([8192], [9000])
-    for name, (kind, shape, data) in head.items():
-        assert len(data) == math.prod(shape) * {"BF16": 2, "I64": 8, "BOOL": 1}[kind], name
-    assert sum(head["t2d"][2]) == 8192
-    for name in ("norm", "layers.0.hidden_norm"):
-        assert set(numbers(head[f"{name}.weight"][2])) == {1.0}
-    for name, columns in (("fc", 192), ("lm_head", 64), ("layers.0.mlp.down_proj", 96)):
-        values = numbers(head[f"{name}.weight"][2])
-        assert abs(values.mean()) < 0.1 * values.std()
-        assert 0.7 < values.std() * math.sqrt(columns) < 1.5, name
-
-
-def test_a_random_heads_configuration_names_nothing_to_fetch(tmp_path: Path, engine: str) -> None:
-    folder = recipes.eagle3_random_head(write_target(tmp_path / "target"), str(tmp_path / "head"), engine).path
-    config = json.loads((Path(folder) / "config.json").read_text())
-    assert config["speculators_config"]["verifier"]["name_or_path"] is None
-    assert config["speculators_model_type"] == "eagle3"
-    assert config["transformer_layer_config"]["num_hidden_layers"] == 1
-    assert config["transformer_layer_config"]["head_dim"] == 16
-    assert config["transformer_layer_config"]["rope_theta"] == 10000.0
-    assert "random" in config["drafthouse_synthetic"]
-
-
-def test_the_same_target_gives_the_same_head_everywhere(tmp_path: Path, engine: str) -> None:
-    target = write_target(tmp_path / "target")
-    made = [recipes.eagle3_random_head(target, str(tmp_path / name), engine) for name in "ab"]
-    assert made[0].sha256 == made[1].sha256
-    # Written down, so that a change of the bytes is seen and RECIPE_VERSIONS raised.
-    assert (
-        file_sha256(Path(made[0].path) / "model.safetensors")
-        == "ed438054f41c25d915a8d3578c1db79f7850ff539b4c6122d11dfb3c670d6c63"
-    )
-    other = recipes.eagle3_random_head(write_target(tmp_path / "other", hidden_size=128), str(tmp_path / "c"), engine)
-    assert other.sha256 != made[0].sha256
-
-
-def test_a_target_that_no_head_fits_is_told(tmp_path: Path, engine: str) -> None:
-    def refused(target: str, words: str) -> None:
-        with pytest.raises(DrafthouseError) as error:
-            recipes.eagle3_random_head(target, str(tmp_path / "out" / "head"), engine)
-        assert words in said(error)
-        assert list((tmp_path / "out").iterdir()) == []
-
-    refused(write_target(tmp_path / "gptoss", model_type="gpt_oss"), "model_type 'gpt_oss'")
-    refused(write_target(tmp_path / "cut", vocab_size=None), "config.json without vocab_size")
-    refused(str(tmp_path / "absent"), "No such file")
-    with pytest.raises(DrafthouseError) as error:
-        recipes.eagle3_random_head(str(tmp_path), str(tmp_path / "head"), python="/nowhere/python")
-    assert "with eagle3-random-head among its tools" in said(error)
