@@ -96,6 +96,7 @@ MEANINGS: Final[dict[str, str]] = {
     "inventory-unreadable": "Ansible cannot read the inventory.",
     "iptables-missing": "iptables is missing or does not work.",
     "json-schema-invalid": "A JSON schema in a suite is not valid.",
+    "known-issue": "The profile runs into a known issue that gives wrong answers or ends the engine.",
     "ladder-of-other-settings": "The file holds a ladder that was measured with other settings.",
     "last-server-restored": "A change failed, and the last known-good server answers again.",
     "ledger-damaged": "The ledger of rentals cannot be read.",

@@ -17,11 +17,15 @@ from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
+from .known_issue_schema import KNOWN_ISSUES
+from .known_issues import FILE as KNOWN_ISSUES_FILE
+from .known_issues import check_issues
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
+    from .known_issue_schema import KnownIssue
     from .profile_types import Profile
 
 ENGINE_FOLDER = "profiles/catalog/engines"
@@ -39,6 +43,8 @@ class House:
     profiles: dict[str, Profile]
     # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
     hashes: dict[str, list[str]] = field(default_factory=dict)
+    # What users of the engines were hit by, by name.
+    issues: dict[str, KnownIssue] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -64,9 +70,11 @@ def load_house(root: Path) -> House:
     problems += found
     hashes, found = _hashes(root)
     problems += found
-    house = House(hardware, models, engines, {}, hashes)
+    issues, found = _read(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
+    problems += found
+    house = House(hardware, models, engines, {}, hashes, issues.get("issues", {}))
     if not problems:
-        problems = _dangling(house)
+        problems = [*_dangling(house), *check_issues(issues, engines).problems]
     if problems:
         raise DrafthouseError(problems)
     for name, path in profile_files(root).items():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
+    from .known_issue_schema import MatchedIssue
     from .profile_types import PromptCounts, Runtime, Site
 
 SourceKind = Literal["path", "package", "derived", "hub"]
@@ -340,6 +341,7 @@ class ResolvedProfile(TypedDict):
     unpinned: str | None
     verified: list[str]
     warnings: list[str]
+    known_issues: list[MatchedIssue]
     site: Site
     hardware: Hardware
     engine: ResolvedEngine

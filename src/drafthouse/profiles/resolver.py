@@ -27,12 +27,14 @@ from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
+from .known_issues import Setup, check_accepted, matching
 from .method_check import check_method
 from .overrides import changed
 from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
+from .started import settings_of
 from .supply import check_pickles, remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ class _Join:
         )
         self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
         check_experiment(self.findings, self.profile["experiment"], self.suites)
+        check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = [self.chosen.note] if self.chosen.note else []
@@ -289,6 +292,7 @@ class _Join:
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,
+            "known_issues": matching(self.house.issues, self._setup(), self.profile.get("accept_known_issues", {})),
             "site": self.site,
             "hardware": self.hardware,
             "engine": {
@@ -348,6 +352,19 @@ class _Join:
             "hashes": self._hashes(),
             "remote_code": self.remote_code,
         }
+
+    def _setup(self) -> Setup:
+        """Return what the known issues are looked up for."""
+        return Setup(
+            engines=(self.engine["id"], self.engine.get("family", self.engine["id"])),
+            version=self.version,
+            method=self.method,
+            tokens=self.parts.tokens,
+            target=self.target,
+            draft=self.draft,
+            hardware=self.hardware,
+            settings=settings_of(self.built["speculative"]),
+        )
 
     def _hashes(self) -> dict[str, list[str]]:
         """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""

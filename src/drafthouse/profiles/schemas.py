@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..core.schema import Anything, List, Map, Shape, Table, Value
 from ..engines.registry import DIALECTS
+from .catalog_types import TRAITS
 from .exposure import GIVES
 from .forms import (
     FILE,
@@ -84,6 +85,7 @@ MODELS = Table(
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
             "since": Table(_VERSION),
+            "traits": List(Value(str, choices=TRAITS)),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
             "folder": Value(required=True, form=FILE),
             "file": _FILE,
@@ -357,6 +359,8 @@ PROFILE = Map(
             required=True,
         ),
         "verified": List(_TEXT),
+        # Known issues (catalog/known-issues.yml) that it runs into all the same, and why that is right.
+        "accept_known_issues": Table(_TEXT, names=NAME),
         "tunable": _TUNABLE,
         # What the tuner left in a profile it wrote: where the values come from, and what they brought.
         "tuned": Anything(),
