@@ -139,7 +139,8 @@ class Clone:
     def __init__(self, folder: Path, profile: str, templates: Path = ROOT / "templates") -> None:
         self.root, self.profile = folder, profile
         (folder / "profiles/catalog").mkdir(parents=True)
-        shutil.copy(ROOT / "profiles/catalog/packages.txt", folder / "profiles/catalog")
+        for name in ("packages.txt", "published.yml"):
+            shutil.copy(ROOT / "profiles/catalog" / name, folder / "profiles/catalog")
         # A row is held against engines that this clone need not have: those that the profile accepts by name.
         accepted = load_house(ROOT).profiles[profile].get("accept_known_issues", {})
         issues = {name: row for name, row in catalogue.table("known-issues")["issues"].items() if name in accepted}

@@ -20,6 +20,9 @@ from .forms import NAME, PROFILE_NAME, PROGRAM
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
+from .published import FILE as PUBLISHED_FILE
+from .published import NOTHING, check_published
+from .published_schema import PUBLISHED
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
     from .known_issue_schema import KnownIssue
     from .profile_types import Profile
+    from .published_schema import PublishedFile
 
 ENGINE_FOLDER = "profiles/catalog/engines"
 
@@ -45,6 +49,7 @@ class House:
     hashes: dict[str, list[str]] = field(default_factory=dict)
     # What users of the engines were hit by, by name.
     issues: dict[str, KnownIssue] = field(default_factory=dict)
+    published: PublishedFile = field(default_factory=lambda: NOTHING)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -72,9 +77,11 @@ def load_house(root: Path) -> House:
     problems += found
     issues, found = _read(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
     problems += found
-    house = House(hardware, models, engines, {}, hashes, issues.get("issues", {}))
+    published, found = _read(root, PUBLISHED_FILE, PUBLISHED)
+    problems += found
     if not problems:
-        problems = [*_dangling(house), *check_issues(issues, engines).problems]
+        house = House(hardware, models, engines, {}, hashes, issues["issues"], published)
+        problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
         raise DrafthouseError(problems)
     for name, path in profile_files(root).items():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..prompts.suite_types import Suite
     from .known_issue_schema import MatchedIssue
     from .profile_types import PromptCounts, Runtime, Site
+    from .published_schema import PublishedFigure
 
 SourceKind = Literal["path", "package", "derived", "hub"]
 Ports = dict[str, int]
@@ -342,6 +343,7 @@ class ResolvedProfile(TypedDict):
     verified: list[str]
     warnings: list[str]
     known_issues: list[MatchedIssue]
+    published: list[PublishedFigure]
     site: Site
     hardware: Hardware
     engine: ResolvedEngine

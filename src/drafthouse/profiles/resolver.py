@@ -30,6 +30,7 @@ from .gateway_settings import gateway_of, site_problems
 from .known_issues import Setup, check_accepted, matching
 from .method_check import check_method
 from .overrides import changed
+from .published import published_of
 from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
@@ -293,6 +294,7 @@ class _Join:
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,
             "known_issues": matching(self.house.issues, self._setup(), self.profile.get("accept_known_issues", {})),
+            "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
             "engine": {
