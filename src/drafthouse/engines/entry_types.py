@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 #: Options of a profile by the names they have there; an engine's entry says how each is given.
 Options = dict[str, Any]
+#: What a method drafts with: another model, a head of its own, the text so far, or a head inside the target.
+DraftKind = Literal["model", "head", "lookup", "builtin"]
 #: Settings in an engine's own words, as its configuration file or a command has them.
 Settings = dict[str, Any]
 
@@ -255,9 +257,17 @@ class MethodOption(Versioned):
 
 
 class Method(Versioned, MethodPackages):
-    """A method of speculation, as an engine has it."""
+    """A method of speculation, as an engine has it.
 
-    draft: Literal["model", "head", "lookup"]
+    ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
+    that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
+    a head predicts in one pass, K must be a multiple of them.
+    """
+
+    draft: DraftKind
+    or_head: NotRequired[bool]
+    head: NotRequired[str]
+    whole_passes: NotRequired[bool]
     value: NotRequired[str]
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]

@@ -17,13 +17,15 @@ from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
+from .gpus_schema import GPUS
+from .heads import builtin_kinds, check_entry
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
 from .published_schema import PUBLISHED
-from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
+from .schemas import ENGINE, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
@@ -164,6 +166,12 @@ def _dangling(house: House) -> list[Problem]:
     for key, model in house.models.items():
         if "derived" in model["source"]:
             look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], house.models)
+    kinds = builtin_kinds(house.engines)
+    for key, model in house.models.items():
+        if head := model.get("builtin_head"):
+            look("models", f"{key}.builtin_head.kind", head["kind"], kinds)
+            findings.append(Findings("profiles/catalog/models.yml"))
+            check_entry(findings[-1], key, model, head)
     for key, engine in house.engines.items():
         program = next(iter(engine["launch"]["command"]), "")
         if not PROGRAM.fits(program):

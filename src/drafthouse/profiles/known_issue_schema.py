@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from ..core.schema import List, Map, Shape, Table, Value
-from ..engines.entry_types import Versioned
+from ..engines.entry_types import DraftKind, Versioned
 from .catalog_types import TRAITS, Trait
 from .forms import DATE, NAME, VERSION
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 Effect = Literal["wrong", "crash", "hang", "oom", "slow", "refused"]
-EFFECTS = ("wrong", "crash", "hang", "oom", "slow", "refused")
-DRAFT_KINDS = ("builtin", "head", "lookup", "model")
+_EFFECTS = ("wrong", "crash", "hang", "oom", "slow", "refused")
+_DRAFT_KINDS = ("builtin", "head", "lookup", "model")
 
 
 class Bounds(TypedDict):
@@ -44,7 +44,7 @@ class ModelNamed(TypedDict):
 class DraftNamed(ModelNamed):
     """A draft, by its kind too."""
 
-    kinds: NotRequired[list[Literal["builtin", "head", "lookup", "model"]]]
+    kinds: NotRequired[list[DraftKind]]
 
 
 class HardwareNamed(TypedDict):
@@ -116,7 +116,7 @@ _MODEL: dict[str, Shape] = {"traits": List(Value(str, choices=TRAITS)), "named":
 _WHEN = Map(
     {
         "methods": List(_TEXT),
-        "draft": Map({"kinds": List(Value(str, choices=DRAFT_KINDS)), **_MODEL}),
+        "draft": Map({"kinds": List(Value(str, choices=_DRAFT_KINDS)), **_MODEL}),
         "target": Map(_MODEL),
         "tokens": Map(_NUMBERS),
         "hardware": Map(
@@ -149,7 +149,7 @@ KNOWN_ISSUES = Map(
                     ),
                     "when": _WHEN,
                     "what": _NEEDED_TEXT,
-                    "effect": Value(str, required=True, choices=EFFECTS),
+                    "effect": Value(str, required=True, choices=_EFFECTS),
                     "silent": Value(bool, required=True),
                     "uncertain": _TEXT,
                     "signature": _TEXT,

@@ -12,7 +12,7 @@ from ..core.schema import Findings
 from ..core.versions import known, releases
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod, EngineEntry
+    from ..engines.entry_types import EngineEntry
     from .catalog_types import CatalogModel
     from .known_issue_schema import (
         Bounds,
@@ -45,7 +45,8 @@ class Setup:
 
     engines: Sequence[str]
     version: str
-    method: CatalogMethod
+    method: str
+    draft_kind: str
     tokens: int
     target: CatalogModel
     draft: CatalogModel | None
@@ -75,13 +76,13 @@ def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[s
 
 def matches(issue: KnownIssue, setup: Setup) -> bool:
     """Tell whether a setup has all that an issue shows with."""
-    when, method = issue["when"], setup.method
+    when = issue["when"]
     drafts = when.get("draft", {})
     return (
         issue["engine"] in setup.engines
         and known(setup.version, issue)
-        and method["id"] in when.get("methods", [method["id"]])
-        and method["draft"] in drafts.get("kinds", [method["draft"]])
+        and setup.method in when.get("methods", [setup.method])
+        and setup.draft_kind in drafts.get("kinds", [setup.draft_kind])
         and _is_model(drafts, setup.draft)
         and _is_model(when.get("target", {}), setup.target)
         and _within(setup.tokens, when.get("tokens", {}))

@@ -27,6 +27,7 @@ from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
+from .heads import builtin_head, draft_kind
 from .known_issues import Setup, check_accepted, matching
 from .method_check import check_method
 from .overrides import changed
@@ -137,9 +138,12 @@ class _Join:
         self._check_target()
         self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
         method, self.method_options = check_method(
-            self.check, spec, self.engine, self.serve, self.draft, self.house.models
+            self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
-        self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
+        self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
+        self.sizes = Sizes(
+            self.engine, self.hardware, self.target, self.draft, self.builtin, self.serve, self.method_options
+        )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
@@ -204,7 +208,7 @@ class _Join:
     def _check_draft(self, method: CatalogMethod) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
-        check_tokens(self.findings, tokens, self.draft, method)
+        check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
         self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
@@ -245,7 +249,7 @@ class _Join:
         return {
             "target_path": self.parts.model_path(self.target),
             "draft_path": self.parts.model_path(self.draft),
-            "method": {"id": method["id"], "kind": method["draft"], "vocab_difference": difference},
+            "method": {"id": method["id"], "kind": draft_kind(method, self.draft), "vocab_difference": difference},
         }
 
     def _engine_home(self) -> str:
@@ -325,7 +329,7 @@ class _Join:
             "method": {
                 "id": self.method["id"],
                 "name": self.method["id"],
-                "kind": self.method["draft"],
+                "kind": draft_kind(self.method, self.draft),
                 "num_speculative_tokens": parts.tokens,
                 "settings": parts.speculation(),
                 "requires": self.method.get("requires"),
@@ -360,7 +364,8 @@ class _Join:
         return Setup(
             engines=(self.engine["id"], self.engine.get("family", self.engine["id"])),
             version=self.version,
-            method=self.method,
+            method=self.method["id"],
+            draft_kind=draft_kind(self.method, self.draft),
             tokens=self.parts.tokens,
             target=self.target,
             draft=self.draft,

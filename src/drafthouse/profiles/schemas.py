@@ -84,6 +84,19 @@ MODELS = Table(
             "works_on": List(_TEXT),
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
+            "builtin_head": Map(
+                {
+                    "kind": Value(required=True, form=NAME),
+                    "layers": _NEEDED_COUNT,
+                    "tensors": List(_TEXT, required=True),
+                    "dtypes": Table(List(_TEXT, required=True)),
+                    "n_predict": _COUNT,
+                    "max_tokens": _COUNT,
+                    "weight_bytes": _COUNT,
+                    "read_bytes": _COUNT,
+                    "has_it": _TEXT,
+                }
+            ),
             "since": Table(_VERSION),
             "traits": List(Value(str, choices=TRAITS)),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
@@ -98,6 +111,7 @@ MODELS = Table(
             "read_bytes": _COUNT,
             "parameters": _NEEDED_COUNT,
             "layers": _NEEDED_COUNT,
+            "kv_layers": _COUNT,
             "hidden": _NEEDED_COUNT,
             "heads": _NEEDED_COUNT,
             "kv_heads": _NEEDED_COUNT,
@@ -137,7 +151,10 @@ _INSTALL = Map(
 _REQUIRES = Map({"serve": Anything(), "environment": _ENVIRONMENT, "reason": _NEEDED_TEXT})
 _METHOD = Map(
     {
-        "draft": Value(str, required=True, choices=("model", "head", "lookup")),
+        "draft": Value(str, required=True, choices=("model", "head", "lookup", "builtin")),
+        "or_head": Value(bool),
+        "head": _NAME,
+        "whole_passes": Value(bool),
         "value": _TEXT,
         **_SINCE_UNTIL,
         "reason": _TEXT,
@@ -364,23 +381,5 @@ PROFILE = Map(
         "tunable": _TUNABLE,
         # What the tuner left in a profile it wrote: where the values come from, and what they brought.
         "tuned": Anything(),
-    }
-)
-
-GPUS = Map(
-    {
-        "generations": Table(
-            Map(
-                {
-                    "open": Value(str, required=True, choices=("required", "recommended", "impossible")),
-                    "cuda13": Value(bool, required=True),
-                    "first_branch": _COUNT,
-                    "last_branch": _COUNT,
-                }
-            ),
-            required=True,
-        ),
-        "cards": Table(Map({"name": _NEEDED_TEXT, "generation": _NEEDED_TEXT, "first_branch": _COUNT}), required=True),
-        "ranges": List(Map({"first": _NEEDED_TEXT, "last": _NEEDED_TEXT, "generation": _NEEDED_TEXT}), required=True),
     }
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
+from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.memory_fit import MIB, fit_arm
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     engine, hardware, target = wanted.engine, house.hardware[key], house.models[wanted.target or ""]
     devices = int(wanted.serve.get(engine.get("devices_option", ""), 1))
     share = float(wanted.serve.get(engine.get("share_option", ""), engine.get("share_default", 1)))
+    method = engine["methods"].get(wanted.method)
+    builtin = None if wanted.draft else builtin_head(target, wanted.method, method)
     return fit_arm(
         memory=hardware["memory_mib"] * MIB,
         utilization=share if engine["reserves"] == "share" else 1.0,
@@ -155,6 +158,7 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
         draft_devices=devices,
         target=target,
         draft=house.models.get(wanted.draft or ""),
+        builtin=builtin,
         overhead=engine["overhead_mib"] * MIB,
         bytes_per_value=engine["kv_bytes_per_value"],
         context=int(wanted.serve.get(engine["context_option"], target["context"])),
@@ -179,7 +183,8 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
     model = house.models.get(find_model(house, draft) or "")
     if model:
-        return model.get("head_method", "draft_model")
+        kind = model.get("head_method", "draft_model")
+        return method_for_head(engine, kind, "head") or kind
     name = draft.lower()
     for word, method in (
         ("eagle3", "eagle3"),
@@ -197,9 +202,18 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
+    target = house.models.get(wanted.target or "")
+    if target and (head := target.get("builtin_head")):
+        method = method_for_head(wanted.engine, head["kind"], "builtin")
+        if method:
+            tokens = usual_tokens(house, wanted.engine, method, ())[0]
+            return {
+                "method": method,
+                "num_speculative_tokens": tokens,
+            }, "the command has none; the target has this head"
     for key, model in house.models.items():
-        method = model.get("head_method", "")
-        if wanted.target and model.get("head_for") == wanted.target and method in wanted.engine["methods"]:
+        method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
+        if wanted.target and model.get("head_for") == wanted.target and method:
             spec = {
                 "method": method,
                 "draft": key,

@@ -108,7 +108,9 @@ class _Result:
         draft_name, draft = "", None
         if speculation and speculation.draft:
             draft_name = read.moved_repository(speculation.draft)
-            draft = self._known(draft_name, "head" if entry and entry["draft"] == "head" else "model")
+            draft = self._known(
+                draft_name, "head" if entry and (entry["draft"] == "head" or entry.get("or_head")) else "model"
+            )
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
         if speculation is None:
