@@ -14,7 +14,7 @@ _QUANTISED = re.compile(r"(?i)nvfp4|mxfp4|fp8|awq|gptq|int[48]|w\d+a\d+|\bq\d")
 
 
 def published_beside(resolved: KeptProfile, told: AcceptanceBySource) -> list[PublishedBeside]:
-    """Return what was published of the target, with the length measured here: of the same data set, else of all prompts.
+    """Return what was published of the target beside the length here: of the same data set, else of all prompts.
 
     ``well_below`` is said of the same draft at the same K alone; against other prompts only where ours is well below
     all of the published lengths.
