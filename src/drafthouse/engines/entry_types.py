@@ -223,12 +223,20 @@ class Option(Versioned):
     refused_on: NotRequired[dict[str, RefusedOn]]
 
 
+class OptionLimit(TypedDict):
+    """The most that an option may be, and why."""
+
+    most: int
+    reason: str
+
+
 class SpeculationForm(TypedDict):
-    """How the settings of speculation are given."""
+    """How the settings of speculation are given; ``at_most``: what options may be beside any method."""
 
     form: Literal["flags", "json", "yaml"]
     flag: NotRequired[str]
     key: NotRequired[str]
+    at_most: NotRequired[dict[str, OptionLimit]]
 
 
 class DraftMatch(TypedDict):
@@ -252,6 +260,7 @@ class MethodOption(Versioned):
 
     name: str
     type: Literal["int", "float", "str", "bool", "schedule"]
+    choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]
     reason: NotRequired[str]
 
@@ -261,7 +270,7 @@ class Method(Versioned, MethodPackages):
 
     ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
     that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
-    a head predicts in one pass, K must be a multiple of them.
+    a head predicts in one pass, K must be a multiple of them. ``always``: settings that it is always given.
     """
 
     draft: DraftKind
@@ -276,6 +285,7 @@ class Method(Versioned, MethodPackages):
     requires: NotRequired[MethodRequires]
     names: dict[str, str]
     spelled: NotRequired[dict[str, list[Spelling]]]
+    always: NotRequired[Settings]
     options: NotRequired[dict[str, MethodOption]]
 
 

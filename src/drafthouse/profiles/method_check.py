@@ -66,6 +66,15 @@ def check_method(
                 f"{needed}: {spec['method']} needs it ({required['reason'] if required else ''})",
                 "remove the key",
             )
+    for key, limit in engine["speculation"].get("at_most", {}).items():
+        if serve.get(key, limit["most"]) > limit["most"]:
+            check.findings.add(
+                "method-needs-option",
+                f"serve.{key}",
+                f"{serve[key]}",
+                f"{limit['most']} beside speculation: {limit['reason']}",
+                "remove the key",
+            )
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
     kind = draft_kind(method, draft)
     named: CatalogMethod = {"id": spec["method"], **method}

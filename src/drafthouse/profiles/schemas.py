@@ -166,8 +166,18 @@ _METHOD = Map(
         "build_packages": List(_TEXT),
         "names": Table(_TEXT, required=True),
         "spelled": Table(_SPELLED),
+        "always": Anything(),
         "options": Table(
-            Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "spelled": _SPELLED, **_SINCE_UNTIL, "reason": _TEXT})
+            Map(
+                {
+                    "name": _NEEDED_TEXT,
+                    "type": _OPTION_TYPE,
+                    "choices": _CHOICES,
+                    "spelled": _SPELLED,
+                    **_SINCE_UNTIL,
+                    "reason": _TEXT,
+                }
+            )
         ),
     }
 )
@@ -293,6 +303,7 @@ ENGINE = Map(
                 "form": Value(str, required=True, choices=("flags", "json", "yaml")),
                 "flag": _TEXT,
                 "key": _TEXT,
+                "at_most": Table(Map({"most": Value(int, required=True), "reason": _NEEDED_TEXT}), names=OPTION),
             },
             required=True,
         ),

@@ -88,6 +88,17 @@ class Sizes:
                 f"{self.target['context']} or fewer: the model was made for no more",
                 "make it shorter",
             )
+        own = self.engine["context_option"]
+        drafted = int(self.method_options.get(own, 0))
+        most = min(context, self.draft["context"] if self.draft else context)
+        if drafted > most:
+            findings.add(
+                "context-too-long",
+                f"speculation.options.{own}",
+                f"{drafted} tokens",
+                f"{most} or fewer: what is served, and what the draft was made for",
+                "make it shorter, or leave it out",
+            )
         devices = self.devices
         if devices > self.hardware["devices"]:
             findings.add(
@@ -100,11 +111,11 @@ class Sizes:
         arm = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
         fit = fits[arm]
         if fit["left"] < 0:
-            drafted = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
+            draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
                 "gpu-memory-too-small",
                 "target",
-                f"{arm} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
+                f"{arm} arm: weights {fit['weights'] / GB:.1f}{draft} + KV cache {fit['kv_needed'] / GB:.1f}"
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",

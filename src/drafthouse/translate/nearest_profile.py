@@ -191,6 +191,9 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
         ("eagle-", "eagle"),
         ("medusa", "medusa"),
         ("accelerator", "mlp_speculator"),
+        ("dflash", "dflash"),
+        ("dspark", "dspark"),
+        ("-assistant", "mtp"),
     ):
         if word in name:
             return method
