@@ -144,7 +144,8 @@ class Clone:
         # A row is held against engines that this clone need not have: those that the profile accepts by name.
         accepted = load_house(ROOT).profiles[profile].get("accept_known_issues", {})
         issues = {name: row for name, row in catalogue.table("known-issues")["issues"].items() if name in accepted}
-        (folder / "profiles/catalog/known-issues.yml").write_text(written({"engines_to_come": [], "issues": issues}))
+        file = {"to_come": {"engines": [], "methods": []}, "issues": issues}
+        (folder / "profiles/catalog/known-issues.yml").write_text(written(file))
         (folder / "benchmarks").mkdir()
         (folder / "benchmarks/tiny.yml").write_text(written(_SUITE))
         (folder / "templates").symlink_to(templates)

@@ -88,10 +88,17 @@ class KnownIssue(IssueText, Versioned):
     when: When
 
 
-class KnownIssues(TypedDict):
-    """The file. ``engines_to_come`` are those that rows name and the catalogue does not have yet."""
+class ToCome(TypedDict):
+    """Words of rows that the catalogue does not have yet."""
 
-    engines_to_come: list[str]
+    engines: list[str]
+    methods: list[str]
+
+
+class KnownIssues(TypedDict):
+    """The file."""
+
+    to_come: ToCome
     issues: dict[str, KnownIssue]
 
 
@@ -137,7 +144,7 @@ _WHEN = Map(
 _BOUND = Value(form=VERSION)
 KNOWN_ISSUES = Map(
     {
-        "engines_to_come": List(_TEXT, required=True),
+        "to_come": Map({"engines": List(_TEXT, required=True), "methods": List(_TEXT, required=True)}, required=True),
         "issues": Table(
             Map(
                 {
