@@ -28,6 +28,7 @@ GROUPS = {
         "plan": Verb("show memory, downloads and expected speed-up of a profile", needs_clone=False),
         "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
         "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
+        "suite": Verb("fetch a data set of others at a pinned commit", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),
         "reports": Verb("list the reports", needs_clone=False),

@@ -33,6 +33,7 @@ MEANINGS: Final[dict[str, str]] = {
     "context-too-long": "The context length is more than the model supports.",
     "context-too-short": "The context has no room for a long-context prompt.",
     "control-character": "A text has a control character, or one that turns the direction of writing.",
+    "data-set-changed": "A data set that was fetched is not the one whose hash is pinned.",
     "disk-failing": "The disk reports an I/O error.",
     "disk-full": "There is too little free disk space, quota, or inodes.",
     "docker-data-would-be-hidden": "A new data root would hide the images and containers that are there.",

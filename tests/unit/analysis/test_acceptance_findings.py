@@ -116,7 +116,8 @@ def test_counters_that_tell_nothing_say_nothing() -> None:
 )
 def test_a_report_says_it_in_every_form(rates: list[float], code: str | None) -> None:
     base, spec = make_pair()
-    report = build_report(base, {**spec, **counted(rates)}, resolved())
+    spec |= counted(rates)
+    report = build_report(base, spec, resolved())
     assert [one["code"] for one in report["verdict"]["acceptance_findings"]] == ([code] if code else [])
     forms = [verdict_table(report), render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)]
     for known in (TOO_DEEP, DEAD):

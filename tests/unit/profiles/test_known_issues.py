@@ -414,19 +414,20 @@ def test_what_is_to_come_is_not_there_yet() -> None:
     ],
 )
 def test_a_row_that_nothing_could_match_is_refused(change: Any, place: str) -> None:
-    file = {"to_come": TO_COME, "issues": {"a-row": {**house().issues[WRONG], **change}}}
-    (problem,) = check_issues(file, house().engines).problems  # type: ignore[arg-type]  # changed on purpose
+    file: Any = {"to_come": TO_COME, "issues": {"a-row": {**house().issues[WRONG], **change}}}
+    (problem,) = check_issues(file, house().engines).problems
     assert problem.where.endswith(f"issues.a-row.{place}")
 
 
 def test_a_row_of_an_engine_to_come_may_name_what_it_will_have() -> None:
     row = {**house().issues[WRONG], "engine": "sglang", "until": "0.5.18", "when": {"methods": ["NEXTN"]}}
-    assert check_issues({"to_come": TO_COME, "issues": {"a-row": row}}, house().engines).problems == []  # type: ignore[typeddict-item]
+    file: Any = {"to_come": TO_COME, "issues": {"a-row": row}}
+    assert check_issues(file, house().engines).problems == []
 
 
 def test_an_uncertain_row_says_so_wherever_it_is_told() -> None:
-    resolved = resolved_of(CASES[WRONG][0])
-    assert f"not certain: {house().issues[WRONG]['uncertain']}" in plan_text({**resolved, "suites": SUITES})
+    resolved: Any = {**resolved_of(CASES[WRONG][0]), "suites": SUITES}
+    assert f"not certain: {house().issues[WRONG]['uncertain']}" in plan_text(resolved)
 
 
 SUITES: Any = {"tiny": {"kinds": {"chat": {"output_tokens": 8, "prompts": [{}]}}}}

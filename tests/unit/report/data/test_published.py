@@ -98,7 +98,7 @@ def test_the_catalogue_names_its_sources_and_every_expression_can_be_read() -> N
 
 @pytest.mark.parametrize("change", [{"source": "thm"}, {"target": {"name": "x", "named": "(open"}}])
 def test_a_row_that_leads_nowhere_is_refused(change: Any) -> None:
-    file = {**FILE, "figures": [{**FILE["figures"][0], **change}]}
+    file: Any = {**FILE, "figures": [{**FILE["figures"][0], **change}]}
     assert len(check_published(file).problems) == 1
 
 
@@ -179,7 +179,8 @@ def test_one_sentence_is_about_the_largest_difference() -> None:
 @pytest.mark.parametrize(("length", "below"), [(1.6, True), (2.8, False)])
 def test_a_report_shows_it_in_every_form(length: float, below: bool) -> None:
     base, spec = make_pair()
-    report = build_report(base, {**spec, "spec_decode_acceptance_length": length}, resolved())
+    spec["spec_decode_acceptance_length"] = length
+    report = build_report(base, spec, resolved())
     table = " ".join(verdict_table(report).split())
     assert f"acceptance length {length:.2f} here over all prompts, 2.90 published (gsm8k, K=3, Their table)" in table
     forms = [table, render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)]
