@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..core.versions import known, releases
+from .heads import draft_kind
+from .started import settings_of
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
+    from .arms import Parts
     from .catalog_types import CatalogModel
     from .known_issue_schema import (
         Bounds,
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
         ModelNamed,
         Setting,
     )
-    from .resolved_types import Hardware, ResolvedProfile
+    from .resolved_types import BuiltArm, Hardware, ResolvedProfile
 
 FILE = "profiles/catalog/known-issues.yml"
 #: What nobody should find out by being hit: preflight refuses it unless the profile accepts it by name.
@@ -51,6 +54,22 @@ class Setup:
     draft: CatalogModel | None
     hardware: Hardware
     settings: Mapping[str, str]
+
+
+def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
+    """Return what the known issues of a profile are looked up for; ``arm`` is its speculative one."""
+    engine = parts.engine
+    return Setup(
+        engines=(engine["id"], engine.get("family", engine["id"])),
+        version=parts.version,
+        method=parts.method["id"],
+        draft_kind=draft_kind(parts.method, parts.draft),
+        tokens=parts.tokens,
+        target=parts.target,
+        draft=parts.draft,
+        hardware=parts.hardware,
+        settings=settings_of(arm),
+    )
 
 
 def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[str, str]) -> list[MatchedIssue]:

@@ -28,7 +28,7 @@ from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
-from .known_issues import Setup, check_accepted, matching
+from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
 from .overrides import changed
 from .published import published_of
@@ -36,7 +36,6 @@ from .rental_spec import rental_of
 from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
-from .started import settings_of
 from .supply import check_pickles, remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
@@ -297,7 +296,11 @@ class _Join:
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,
-            "known_issues": matching(self.house.issues, self._setup(), self.profile.get("accept_known_issues", {})),
+            "known_issues": matching(
+                self.house.issues,
+                setup_of(parts, self.built["speculative"]),
+                self.profile.get("accept_known_issues", {}),
+            ),
             "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
@@ -358,20 +361,6 @@ class _Join:
             "hashes": self._hashes(),
             "remote_code": self.remote_code,
         }
-
-    def _setup(self) -> Setup:
-        """Return what the known issues are looked up for."""
-        return Setup(
-            engines=(self.engine["id"], self.engine.get("family", self.engine["id"])),
-            version=self.version,
-            method=self.method["id"],
-            draft_kind=draft_kind(self.method, self.draft),
-            tokens=self.parts.tokens,
-            target=self.target,
-            draft=self.draft,
-            hardware=self.hardware,
-            settings=settings_of(self.built["speculative"]),
-        )
 
     def _hashes(self) -> dict[str, list[str]]:
         """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
