@@ -17,15 +17,15 @@ from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
-from .gpus_schema import GPUS
 from .heads import builtin_kinds, check_entry
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
+from .profile_schema import PROFILE
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
 from .published_schema import PUBLISHED
-from .schemas import ENGINE, HARDWARE, MODELS, PROFILE
+from .schemas import ENGINE, GPUS, HARDWARE, MODELS
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry

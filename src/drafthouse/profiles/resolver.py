@@ -31,9 +31,9 @@ from .heads import builtin_head, draft_kind
 from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
 from .overrides import changed
+from .profile_schema import PROFILE
 from .published import published_of
 from .rental_spec import rental_of
-from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
 from .supply import check_pickles, remote_code, supply_notes, weight_items

@@ -14,8 +14,8 @@ import yaml
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.schema import Findings, check
 from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
-from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags, read_given
 from drafthouse.translate.sources import commands_of, engine_of_words
