@@ -22,8 +22,10 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.profile_schema import PROFILE
+from drafthouse.profiles.published_schema import PUBLISHED
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.schema import schema_page
@@ -76,6 +78,8 @@ def schemas() -> dict[str, Schema]:
         "models": ("Models and heads: profiles/catalog/models.yml", MODELS),
         "engine": ("An engine: profiles/catalog/engines/*.yml", ENGINE_FILE),
         "gpus": ("NVIDIA's GPUs: profiles/catalog/gpus.yml", GPUS),
+        "known-issues": ("What users of the engines were hit by: profiles/catalog/known-issues.yml", KNOWN_ISSUES),
+        "published": ("What others published of speculation: profiles/catalog/published.yml", PUBLISHED),
         "old-flags": ("What became of an engine's old flags: profiles/catalog/old_flags/*.yml", OLD_FLAGS),
         "old-flags-of-all": ("What became of old flags everywhere: profiles/catalog/old_flags.yml", OLD_FLAGS_OF_ALL),
     }

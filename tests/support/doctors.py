@@ -112,6 +112,7 @@ def well(resolved: Any) -> Any:
         ],
         "measured": False,
         "drift": "",
+        "log_signs": {},
         "key": {"problem": None},
         "asked": {
             "health": {"status": 200, "error": ""},

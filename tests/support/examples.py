@@ -44,6 +44,7 @@ ELSEWHERE = {
     "rented": "tests/vast/test_lost_box.py",
     "run": "tests/fresh/test_fresh.py",
     "stoppable": "tests/e2e/test_interrupt.py",
+    "suite": "tests/unit/cli/test_suite.py",
     "translate": "tests/e2e/test_wheel.py",
     "tunnel": "tests/unit/operate/test_tunnel.py",
 }

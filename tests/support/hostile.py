@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile
 from tests.support import catalogue
 
@@ -138,7 +139,13 @@ class Clone:
     def __init__(self, folder: Path, profile: str, templates: Path = ROOT / "templates") -> None:
         self.root, self.profile = folder, profile
         (folder / "profiles/catalog").mkdir(parents=True)
-        shutil.copy(ROOT / "profiles/catalog/packages.txt", folder / "profiles/catalog")
+        for name in ("packages.txt", "published.yml"):
+            shutil.copy(ROOT / "profiles/catalog" / name, folder / "profiles/catalog")
+        # A row is held against engines that this clone need not have: those that the profile accepts by name.
+        accepted = load_house(ROOT).profiles[profile].get("accept_known_issues", {})
+        issues = {name: row for name, row in catalogue.table("known-issues")["issues"].items() if name in accepted}
+        file = {"to_come": {"engines": [], "methods": []}, "issues": issues}
+        (folder / "profiles/catalog/known-issues.yml").write_text(written(file))
         (folder / "benchmarks").mkdir()
         (folder / "benchmarks/tiny.yml").write_text(written(_SUITE))
         (folder / "templates").symlink_to(templates)

@@ -30,6 +30,7 @@ from ..bench.stats import CONFIDENCE, Estimated, geometric_means, median_interva
 from ..bench.usage_check import contradictions, sources_of
 from ..core.format import count, listing
 from ..profiles.resolved_types import PlannedExperiment, ResolvedProfile
+from .acceptance_findings import acceptance_findings
 from .answered import unanswered
 from .arm_diff import file_differences, result_differences, stale
 from .drafting import counter_of, drafting_of, drafting_problems
@@ -114,6 +115,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
     }
     figures, starts = _figures(baseline, speculative, tpot, declared, looks)
     drafting = {arm: drafting_of(result) for arm, result in results.items()}
+    accepted = acceptance_findings(speculative, resolved)
     gates = judge_gates(baseline, speculative, resolved)
     # What a single check says is plainer than that texts differ.
     told = sorted(gates, key=lambda gate: bool(gate["name"] == OUTPUTS))
@@ -171,6 +173,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
         "warnings": [
             *warnings_of(word, figures, groups, results, resolved, declared),
             *([late] if (late := later_first_token(clock, THRESHOLD)) else []),
+            *(f"{one['said']} ({one['code']}); {one['do']}" for one in accepted),
             *throttled(results),
             *gpu_trouble(results),
         ],
@@ -190,6 +193,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
         "starts": starts.as_dict(THRESHOLD) if starts else None,
         "groups": groups,
         "drafting": drafting,
+        "acceptance_findings": accepted,
         "gates": gates,
     }
 

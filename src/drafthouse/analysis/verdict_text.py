@@ -10,6 +10,7 @@ from ..bench.result_types import ArmResult
 from ..bench.samples import disturbances, requests_of
 from ..bench.stats import CONFIDENCE, Estimated, median
 from ..core.format import at_a_time, count, listing, percent, times, times_span
+from ..profiles.known_issues import effect_of
 from ..profiles.resolved_types import ResolvedProfile
 from .verdict_types import Figures, JudgedGroup
 
@@ -118,6 +119,12 @@ def warnings_of(
     found += [f"{mark} profile: {why}" for mark, why in marks.items() if why]
     told = tuple(f"{mark}:" for mark in MARKS)
     found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith(told)]
+    found += [
+        f"known issue {issue['id']}: {issue['what']}; {effect_of(issue)}"
+        for issue in resolved.get("known_issues") or []
+        # What is refused says so itself, or was not asked for in a measurement.
+        if issue["effect"] != "refused"
+    ]
     control = figures["control"]
     if control is None:
         found.append("no A/A control: the baseline ran one round, so its own drift is unknown")

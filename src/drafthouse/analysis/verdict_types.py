@@ -177,6 +177,14 @@ def not_measured(said: str, side: str = "") -> JudgedArms:
     return {"word": "not measured", "said": said, "baseline": nothing, "speculative": nothing.copy()}
 
 
+class AcceptanceFinding(TypedDict):
+    """What is wrong with what is accepted: a code, the sentence, and what to do."""
+
+    code: str
+    said: str
+    do: str
+
+
 class Judgement(Figures):
     """The verdict; ``counts`` tells with what each arm's token counts were compared, null or why they could not be."""
 
@@ -195,6 +203,7 @@ class Judgement(Figures):
     starts: Starts | None
     groups: dict[str, JudgedGroup]
     drafting: dict[str, Drafting]
+    acceptance_findings: list[AcceptanceFinding]
     gates: list[JudgedGate]
 
 

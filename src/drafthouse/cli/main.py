@@ -34,6 +34,7 @@ GROUPS = {
         "run": Verb("serve a profile, measure it without and with speculation, judge"),
     },
     "Measure": {
+        "suite": Verb("fetch a data set of others at a pinned commit", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
         "tune": Verb("find the best draft length, method and draft within a budget"),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),

@@ -29,6 +29,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ..core.places import WORK
 from ..profiles.catalog import load_house
+from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
@@ -80,7 +81,8 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     house = load_house(ROOT)
     engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
-    return old, new, changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
+    text = changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
+    return old, new, "\n".join([text, *issue_changes(old, new)])
 
 
 def _site(given: argparse.Namespace) -> Site:

@@ -13,6 +13,7 @@ from ..core.shell import shell_words
 from ..core.table import table
 from ..profiles.budget import limit_words
 from ..profiles.experiment_plan import suites_of_round
+from ..profiles.known_issues import issue_lines
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s
@@ -51,6 +52,9 @@ def _head(resolved: ResolvedProfile) -> str:
     if ladder := resolved["experiment"].get("ladder"):
         lines += _load(resolved, ladder)
     lines += [f"note       {warning}" for warning in resolved["warnings"]]
+    for issue in resolved["known_issues"]:
+        first, *more = issue_lines(issue)
+        lines += [f"known      {first}", *(f"           {line}" for line in more)]
     return "\n".join(lines)
 
 

@@ -19,13 +19,21 @@ from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 from .forms import NAME, PROFILE_NAME, PROGRAM
 from .heads import builtin_kinds, check_entry
+from .known_issue_schema import KNOWN_ISSUES
+from .known_issues import FILE as KNOWN_ISSUES_FILE
+from .known_issues import check_issues
 from .profile_schema import PROFILE
+from .published import FILE as PUBLISHED_FILE
+from .published import NOTHING, check_published
+from .published_schema import PUBLISHED
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
+    from .known_issue_schema import KnownIssue
     from .profile_types import Profile
+    from .published_schema import PublishedFile
 
     _Parts = tuple[
         dict[str, HardwareEntry],
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
         dict[str, EngineEntry],
         dict[str, Profile],
         dict[str, list[str]],
+        dict[str, KnownIssue],
+        PublishedFile,
         dict[str, list[Problem]],
     ]
 
@@ -52,6 +62,9 @@ class House:
     profiles: dict[str, Profile]
     # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
     hashes: dict[str, list[str]] = field(default_factory=dict)
+    # What users of the engines were hit by, by name.
+    issues: dict[str, KnownIssue] = field(default_factory=dict)
+    published: PublishedFile = field(default_factory=lambda: NOTHING)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -72,7 +85,8 @@ def load_house(root: Path) -> House:
     _require_clone(root)
     profiles = profile_files(root)
     engines, own = sorted((root / ENGINE_FOLDER).glob("*.yml")), sorted(own_models(root).glob("*.yml"))
-    files = (*(root / name for name in (HARDWARE_FILE, MODELS_FILE, HASHES_FILE)), *engines, *own, *profiles.values())
+    tables = (HARDWARE_FILE, MODELS_FILE, HASHES_FILE, KNOWN_ISSUES_FILE, PUBLISHED_FILE)
+    files = (*(root / name for name in tables), *engines, *own, *profiles.values())
     return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles, own)))
 
 
@@ -85,9 +99,13 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
     problems += found
     hashes, found = _hashes(root)
     problems += found
-    house = House(hardware, models, engines, {}, hashes)
+    issues, found = _read(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
+    problems += found
+    published, found = _read(root, PUBLISHED_FILE, PUBLISHED)
+    problems += found
     if not problems:
-        problems = _dangling(house)
+        house = House(hardware, models, engines, {}, hashes, issues["issues"], published)
+        problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
         raise DrafthouseError(problems)
     for name, path in files.items():
@@ -98,7 +116,16 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
         if found:
             house.broken[name] = found
         house.profiles[name] = profile
-    return house.hardware, house.models, house.engines, house.profiles, house.hashes, house.broken
+    return (
+        house.hardware,
+        house.models,
+        house.engines,
+        house.profiles,
+        house.hashes,
+        house.issues,
+        house.published,
+        house.broken,
+    )
 
 
 def _require_clone(root: Path) -> None:

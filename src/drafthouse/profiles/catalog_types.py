@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 
+#: What of a model decides how an engine runs it: state-space or linear-attention layers beside attention (hybrid), a
+#: mixture of experts, input beyond text, layers that look back only so far.
+Trait = Literal["hybrid", "moe", "multimodal", "sliding-window"]
+TRAITS = ("hybrid", "moe", "multimodal", "sliding-window")
+
+
 class HardwareEntry(TypedDict):
     """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device.
 
@@ -106,6 +112,7 @@ class ModelEntry(TypedDict):
     max_speculative_tokens: NotRequired[int]
     builtin_head: NotRequired[BuiltinHead]
     since: NotRequired[dict[str, str]]
+    traits: NotRequired[list[Trait]]
     format: Literal["gguf", "safetensors"]
     folder: str
     file: NotRequired[str]

@@ -35,3 +35,4 @@ VERSION = Form(
 )
 GPU = Form(r"0|[1-9]\d?|GPU-[0-9A-Fa-f-]+", "a GPU as nvidia-smi -L lists it: its index, or its UUID (GPU-...)")
 NUMBER = Form(r"\d+\.\d+", "a number with a point, such as 12.0")
+DATE = Form(r"\d{4}-\d\d-\d\d", "a date, such as 2026-11-22")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.schema import Anything, List, Map, Table, Value
+from .forms import NAME
 
 _TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
 _COUNT = Value(int, low=1)
@@ -75,6 +76,8 @@ PROFILE = Map(
             required=True,
         ),
         "verified": List(_TEXT),
+        # Known issues (catalog/known-issues.yml) that it runs into all the same, and why that is right.
+        "accept_known_issues": Table(_TEXT, names=NAME),
         "tunable": _TUNABLE,
         # What the tuner left in a profile it wrote: where the values come from, and what they brought.
         "tuned": Anything(),

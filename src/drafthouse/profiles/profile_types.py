@@ -131,6 +131,7 @@ class Profile(TypedDict):
     expect: NotRequired[Expectation]
     experiment: ExperimentWishes
     verified: NotRequired[list[str]]
+    accept_known_issues: NotRequired[dict[str, str]]
     tunable: NotRequired[Tunable]
     tuned: NotRequired[Tuned]
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
+    from .known_issue_schema import MatchedIssue
     from .profile_types import PromptCounts, Runtime, Site
+    from .published_schema import PublishedFigure
 
 SourceKind = Literal["path", "package", "derived", "hub"]
 Ports = dict[str, int]
@@ -341,6 +343,8 @@ class ResolvedProfile(TypedDict):
     unpinned: str | None
     verified: list[str]
     warnings: list[str]
+    known_issues: list[MatchedIssue]
+    published: list[PublishedFigure]
     site: Site
     hardware: Hardware
     engine: ResolvedEngine

@@ -28,10 +28,12 @@ from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
+from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
 from .model_names import find_model, unknown_model
 from .overrides import changed
 from .profile_schema import PROFILE
+from .published import published_of
 from .rental_spec import rental_of
 from .site_schema import SITE
 from .sizes import Sizes
@@ -149,6 +151,7 @@ class _Join:
             tokens=spec["num_speculative_tokens"],
         )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
+        check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = [self.chosen.note] if self.chosen.note else []
@@ -308,6 +311,12 @@ class _Join:
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": self.warnings,
+            "known_issues": matching(
+                self.house.issues,
+                setup_of(parts, self.built["speculative"]),
+                self.profile.get("accept_known_issues", {}),
+            ),
+            "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
             "engine": {

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..core.schema import Anything, List, Map, Shape, Table, Value
 from ..engines.registry import DIALECTS
+from .catalog_types import TRAITS
 from .exposure import GIVES
 from .forms import (
     FILE,
@@ -98,6 +99,7 @@ MODELS = Table(
                 }
             ),
             "since": Table(_VERSION),
+            "traits": List(Value(str, choices=TRAITS)),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
             "folder": Value(required=True, form=FILE),
             "file": _FILE,

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.shell import shell_words
 from ..core.table import table
 from ..core.versions import known, spelled
+from .started import settings_of
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Options, Spelling, Versioned
+    from ..engines.entry_types import EngineEntry, Spelling, Versioned
     from .profile_types import Profile
-    from .resolved_types import BuiltArm, ResolvedEngine, ResolvedProfile
+    from .resolved_types import ResolvedEngine, ResolvedProfile
 
 NEW, OLD = "new", "old"
 NOTHING = "-"
@@ -113,7 +113,7 @@ def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]
         Change(f"{arm}: {what}", before, after)
         for arm in new["arms"]
         if arm in old["arms"]
-        for what, before, after in _differences(_told(old["arms"][arm]), _told(new["arms"][arm]))
+        for what, before, after in _differences(settings_of(old["arms"][arm]), settings_of(new["arms"][arm]))
     ]
     # What both arms have differently is one change.
     names: dict[tuple[str, str, str], list[str]] = {}
@@ -138,31 +138,6 @@ def _of_engine(old: ResolvedEngine, new: ResolvedEngine) -> list[Change]:
         for engine in (old, new)
     ]
     return [Change(what, before, after) for what, before, after in _differences(*sides)]
-
-
-def _told(arm: BuiltArm) -> dict[str, str]:
-    """Return an arm's settings by name, in the words of its engine."""
-    told: dict[str, str] = {"command": shell_words(arm["command"])}
-    for words in arm["flags"]:
-        name, values = str(words[0]), [str(word) for word in words[1:]]
-        if not name.startswith("-"):
-            told["model"] = name
-        elif values and values[0].startswith("{"):
-            told |= {f"{name} {key}": json.dumps(value) for key, value in json.loads(values[0]).items()}
-        else:
-            told[name] = shell_words(values) if values else "on"
-    told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
-    if config := arm["config"]:
-        told |= {f"{config['file']} {name}": value for name, value in _flat(config["data"])}
-    return told
-
-
-def _flat(data: Options, above: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", json.dumps(value)
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

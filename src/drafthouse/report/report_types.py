@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs
 from ..bench.stats import Estimated
 from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
+from ..profiles.published_schema import PublishedFigure
 from ..profiles.resolved_types import ExpectedSpeed, ResolvedProfile
 
 Arm = Literal["baseline", "speculative"]
@@ -191,12 +192,21 @@ class Acceptance(TypedDict):
     by_position: list[float]
 
 
+class PublishedBeside(PublishedFigure):
+    """What others published, and the acceptance length here: on the same data set, or else over all prompts."""
+
+    here: float | None
+    same_prompts: bool
+    well_below: bool
+
+
 class AcceptanceBySource(TypedDict):
-    """What was accepted of the drafts in all and by group, and who told it."""
+    """What was accepted of the drafts in all and by group, who told it, and what others published of the target."""
 
     source: AcceptanceSource | None
     overall: Acceptance
     groups: dict[str, Acceptance]
+    published: NotRequired[list[PublishedBeside]]
 
 
 class Measure(TypedDict):

@@ -15,9 +15,12 @@ from ..bench.stats import Estimated
 from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
+from .data.published import conditions
 from .report_types import ARMS, GateRow, Load, LoadedArm, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
+#: How many published figures a terminal is given; the page has them all.
+PUBLISHED = 3
 AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
 
 
@@ -101,6 +104,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
             f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {percent(overall['rate'])}, "
             f"mean acceptance length {number(overall['length'])}"
         )
+    lines += [line for text in _published(report) for line in textwrap.wrap(printable(text), width)]
     articles = report["articles"]
     head = ["as in the articles", "baseline", "speculative", "speed-up"]
     lines += [
@@ -115,6 +119,16 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         ),
     ]
     return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+
+
+def _published(report: Report) -> list[str]:
+    """Return the acceptance lengths that others published with the same draft beside ours, the nearest first."""
+    rows = [one for one in report["acceptance"].get("published") or [] if one["same_draft"] and one["length"]]
+    return [
+        f"acceptance length {number(one['here'])} here{'' if one['same_prompts'] else ' over all prompts'}, "
+        f"{number(one['length'])} published ({conditions(one)})"
+        for one in sorted(rows, key=lambda one: not one["same_prompts"])[:PUBLISHED]
+    ]
 
 
 def _middle(estimate: Estimated | None) -> float | None:

@@ -15,7 +15,7 @@ from docs import schemas
 from drafthouse.core.schema import Anything, List, Map, Shape, Table, Value
 from drafthouse.engines import entry_types
 from drafthouse.engines.pasted import FlagTable
-from drafthouse.profiles import catalog_types, profile_types
+from drafthouse.profiles import catalog_types, known_issue_schema, profile_types, published_schema
 from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.schemas import ENGINE, GPUS, HARDWARE, MODELS
 from drafthouse.profiles.site_schema import SITE
@@ -95,6 +95,8 @@ PAIRS: list[tuple[Any, Shape]] = [
     (catalog_types.HardwareEntry, HARDWARE.entries),
     (catalog_types.ModelEntry, MODELS.entries),
     (catalog_types.Gpus, GPUS),
+    (known_issue_schema.KnownIssues, known_issue_schema.KNOWN_ISSUES),
+    (published_schema.PublishedFile, published_schema.PUBLISHED),
     (entry_types.EngineEntry, ENGINE),
     (profile_types.Profile, PROFILE),
     (profile_types.Site, SITE),

@@ -17,6 +17,8 @@ from drafthouse.prompts.suites import expand, only_kinds, pick
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 SHIPPED = sorted(path.stem for path in BENCHMARKS.glob("*.yml"))
+#: Others' data sets: more of them than they have would be none of theirs.
+WHOLE = {"published"}
 
 
 def texts(form: str, seed: int, number: int) -> list[str]:
@@ -32,7 +34,14 @@ def test_hundreds_that_differ_and_follow_the_seed(form: str) -> None:
     assert texts(form, 1, 20) != found[:20]
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_data_set_has_no_more_than_it_has(name: str) -> None:
+    with pytest.raises(DrafthouseError) as caught:
+        pick(load_suite(name, BENCHMARKS), 512, seed=3)
+    assert caught.value.problems[0].code == "too-few-prompts"
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in WHOLE])
 def test_every_suite_that_ships_gives_512_distinct_prompts(name: str) -> None:
     suite = load_suite(name, BENCHMARKS)
     own = {prompt.id: prompt for prompts in expand(suite).values() for prompt in prompts}

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.formats import suite_from_lines
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import check_suite, expand, only_kinds, pick, with_output_tokens
@@ -241,3 +243,16 @@ def test_the_articles_suite_that_ships() -> None:
     assert text.endswith("Finally, discuss how you would balance relaxation and adventure during your vacation.")
     assert "  " not in text
     assert "\n" not in text
+
+
+def test_the_published_suite_has_the_data_sets_of_the_published_figures_and_their_licences() -> None:
+    suite = load_suite("published", BENCHMARKS)
+    datasets = {name for row in load_house(ROOT).published["figures"] for name in row.get("lengths", {})}
+    assert set(suite["kinds"]) <= datasets
+    assert all(8 <= len(kind["prompts"]) <= 10 for kind in suite["kinds"].values())
+    licences = (BENCHMARKS / "published-licenses.md").read_text("utf-8")
+    for source in ("openai/human-eval", "openai/grade-school-math", "lm-sys/FastChat"):
+        assert source in (BENCHMARKS / "published.yml").read_text("utf-8")
+        assert source in licences
+    assert licences.count("Permission is hereby granted, free of charge") == 2
+    assert "Apache License" in licences

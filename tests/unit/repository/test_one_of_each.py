@@ -51,7 +51,7 @@ READERS = {
         "weights/headers.py", "weights/inspect.py", "weights/tokenizer_files.py",
     ),
     "a word of a command, read as the engine reads it": (
-        "engines/pasted.py", "engines/vllm.py", "profiles/upgrade_diff.py",
+        "engines/pasted.py", "engines/vllm.py", "profiles/started.py",
     ),
     "daemon.json as Docker reads it, stricter, and in words that repeat no value": (
         "host/docker/daemon_json.py", "host/firewall/rules.py",

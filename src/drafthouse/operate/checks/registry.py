@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from ...core.errors import DrafthouseError, Problem, did_you_mean
-from . import addons, box, gpu, ports, runtime, server
+from . import addons, box, gpu, known_issues, ports, runtime, server
 from .conditions import always, gpu_in_docker, has_gpu, in_docker, in_process, in_system_memory
 from .finding import FAIL, Finding, of_problem
 from .firewall import firewall
@@ -131,6 +131,16 @@ CHECKS = (
     Check("box", "firewall", "firewall", after=firewall, reads=("firewall",)),
     Check(
         "box", "port-free", "ports from inside", ports.free, None, ports.inside, ("box", "listening"), code="port-taken"
+    ),
+    Check(
+        "server",
+        "known-issues",
+        "known issues",
+        known_issues.not_run_into,
+        None,
+        known_issues.in_log,
+        ("measured", "log_signs"),
+        code="known-issue",
     ),
     Check("server", "served", "served", after=server.served, reads=("measured", "served")),
     Check("server", "as-served", "as it was served", after=server.as_served, reads=("measured", "drift")),

@@ -34,6 +34,7 @@ from ...serving.runtimes import runtime_of
 from ...serving.supervisor import Supervisor
 from .addresses import addresses, listening
 from .deadline import read_watch
+from .log_signs import log_signs
 from .probe import ask, ask_gateway, read_served_key
 from .weights import read_weights
 
@@ -310,9 +311,11 @@ def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
     trouble, key = read_served_key(asked)
     if is_measured(Path(asked["site"]["home"])):
         return {"measured": True, "key": trouble}
+    served, runtime = _served(asked, facts), runtime_of(asked["site"]["runtime"], asked["site"]["home"])
     return {
         "measured": False,
-        "served": _served(asked, facts),
+        "served": served,
+        "log_signs": log_signs(asked["signatures"], runtime, [one["arm"] for one in served]),
         "drift": drift(asked["site"]["home"]),
         "key": trouble,
         "asked": ask(asked, key, given["timeout_s"]),
@@ -379,9 +382,6 @@ def _programs(asked: Asked) -> dict[str, str]:
 def _setting(body: str, name: str) -> str:
     found = re.search(rf"^{name} = (.*)$", body, re.MULTILINE)
     return found[1] if found else ""
-
-
-# --- the way from outside ---------------------------------------------------------------------------
 
 
 def _outside(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:

@@ -34,6 +34,7 @@ def asked_of(resolved: Run, own_suite: Suite) -> Asked:
         "engine": resolved["engine"],
         "weights": {item["id"]: item["path"] for item in resolved["weights"]},
         "open_paths": resolved["open_paths"],
+        "signatures": {one["id"]: sign for one in resolved["known_issues"] if (sign := one["signature"])},
         "gateway": gateway,
         # The one that was made on the box; an authority's is trusted as any other.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",

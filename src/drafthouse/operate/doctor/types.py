@@ -40,6 +40,8 @@ class Asked(TypedDict):
     engine: ResolvedEngine
     weights: dict[str, str]
     open_paths: ResolvedOpenPaths
+    # Regular expressions for a line of the engine's log, by the known issue that shows so.
+    signatures: dict[str, str]
     gateway: Gateway | None
     certificate: str
     monitoring: WantedMonitoring
@@ -323,6 +325,8 @@ class DoctorFacts(TypedDict, total=False):
     measured: bool
     served: list[ServedFacts]
     drift: str
+    # What of the engine's log has the sign of a known issue, by its name.
+    log_signs: dict[str, str]
     key: KeyFacts
     asked: AskedFacts
     gateway: GatewayFacts

@@ -36,6 +36,7 @@ from .articles import articles_table
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
 from .measures import MEASURES, Clock, by_prompt, field
+from .published import published_beside, published_warnings, usual_causes
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
@@ -86,6 +87,8 @@ def build_report(
         load = without_claims(load)
     verdict = with_load(judged, load)
     cost = cost_of(results, resolved)
+    accepted = acceptance(speculative)
+    beside = published_beside(resolved, accepted)
     marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
     date = max(str(baseline.get("date") or ""), str(speculative.get("date") or ""))
     return {
@@ -103,7 +106,7 @@ def build_report(
         "other_tools": other_tools(results),
         "load": load,
         "kinds": [_kind_row(group, verdict["groups"][group], results) for group in verdict["groups"]],
-        "acceptance": acceptance(speculative),
+        "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
             "tpot_ms": {arm: _values(results[arm], measured_tpot) for arm in ARMS},
@@ -118,7 +121,11 @@ def build_report(
         "versions": versions(results),
         "engine_changes": engine_changes(results),
         "machine": machine_table(results),
-        "warnings": [*verdict["warnings"], *load_warnings(ladder, resolved)],
+        "warnings": [
+            *verdict["warnings"],
+            *published_warnings(beside, usual_causes(resolved, temperatures_of(speculative))),
+            *load_warnings(ladder, resolved),
+        ],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
 
@@ -276,6 +283,11 @@ def _totals(result: ArmResult) -> Totals:
     }
 
 
+def temperatures_of(result: ArmResult) -> list[float]:
+    """Return the temperatures that an arm was asked at, in order."""
+    return sorted({r["temperature"] for r in requests_of(result) if r.get("temperature") is not None})
+
+
 # --- what this report cannot say ------------------------------------------------------------------------
 
 
@@ -295,8 +307,7 @@ def not_measured(
             f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
             "as load grows."
         ]
-    temperatures = sorted({r.get("temperature") for r in requests_of(spec) if r.get("temperature") is not None})
-    if temperatures == [0]:
+    if temperatures_of(spec) == [0]:
         found.append("Sampling above temperature 0, which lowers acceptance.")
     if verdict["control"] is None:
         found.append("The baseline against itself (A/A): that takes two rounds.")

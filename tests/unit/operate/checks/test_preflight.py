@@ -69,6 +69,16 @@ def test_wheels_that_this_system_cannot_load_are_refused_before_any_is_fetched(g
     assert not [one for one in preflight_problems(llama, box(gpus=[])) if "glibc" in one.found]
 
 
+@pytest.mark.parametrize(("effect", "codes"), [("wrong", ["known-issue"]), ("crash", ["known-issue"]), ("oom", [])])
+def test_a_known_issue_that_spoils_the_answers_is_refused(effect: str, codes: list[str]) -> None:
+    whole: Any = resolved_profile("rtx6000-gptoss-trtllm-eagle3", site_of_inventory("workstation"))
+    (issue,) = whole["known_issues"]
+    as_it_is = [problem.code for problem in preflight_problems(whole, box())]
+    refused = {**whole, "known_issues": [{**issue, "effect": effect, "accepted": None}]}
+    assert "known-issue" not in as_it_is
+    assert [problem.code for problem in preflight_problems(refused, box())] == [*as_it_is, *codes]
+
+
 def test_a_good_box(resolved: Any) -> None:
     assert preflight_problems(resolved, box()) == []
 

@@ -1,0 +1,44 @@
+"""Fetch a data set of others, at a pinned commit, and check its hash.
+
+Example:
+  drafthouse suite add spec-bench
+
+It is put below .drafthouse/suites/ and is not fetched again while its hash is right. The last line is the command that
+asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.exit_codes import DONE
+from ..core.places import WORK
+from ..core.shell import shell_words
+from ..prompts.data_sets import DATA_SETS, add
+from ..prompts.loader import load_suite
+from .parser import Parser, parser_of
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "suite")
+    parser.add_argument("action", choices=("add",), help="add: fetch it")
+    parser.add_argument("name", choices=sorted(DATA_SETS), help="data set")
+    parser.add_argument(
+        "--to", type=Path, default=WORK / ".drafthouse/suites", metavar="DIR", help="folder to put it in"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fetch it, and say what it holds."""
+    given = options().parse_args(argv)
+    wanted = DATA_SETS[given.name]
+    path, fetched = add(wanted, given.to)
+    kinds = load_suite(str(path), given.to, form=wanted.form)["kinds"]
+    print(f"{path}: {'fetched' if fetched else 'there already'}, {wanted.size:,} bytes, sha256 as pinned")
+    print(f"licence: {wanted.licence}")
+    print(", ".join(f"{name} {len(kind['prompts'])}" for name, kind in kinds.items()))
+    print(shell_words(["drafthouse", "bench", "--suite", str(path), "--dataset-format", wanted.form]))
+    return DONE

@@ -1,0 +1,46 @@
+"""The checks of known issues: what a profile would run into, and what stands in the engine's log. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.format import count
+from ...profiles.known_issues import REFUSED, effect_of
+from .finding import Finding, fail, ok, warn
+from .server import undisturbed
+
+if TYPE_CHECKING:
+    from ...profiles.known_issue_schema import MatchedIssue
+    from ...profiles.resolved_types import Run
+    from ..doctor.types import DoctorFacts
+    from .finding import Answer
+
+
+def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """Return what a profile would run into: wrong answers and crashes that it does not accept by name."""
+    return [
+        fail(
+            f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
+            "a profile that does not run into it, or accepts it by name",
+            f"{issue['do']} ({issue['threads'][0]}); or write why it is right all the same into the profile: "
+            f"accept_known_issues: {{{issue['id']}: reason}}",
+        )
+        for issue in resolved["known_issues"]
+        if issue["effect"] in REFUSED and not issue["accepted"]
+    ]
+
+
+@undisturbed
+def in_log(resolved: Run, facts: DoctorFacts) -> Answer:
+    """Return which known issue shows in the engine's log; nothing where none that the profile matches has a sign."""
+    signed = [issue for issue in resolved["known_issues"] if issue["signature"]]
+    if not signed:
+        return None
+    found = [_told(issue, facts["log_signs"][issue["id"]]) for issue in signed if issue["id"] in facts["log_signs"]]
+    return found or ok(f"none of {count(len(signed), 'known issue')} of this profile shows in the engine's log")
+
+
+def _told(issue: MatchedIssue, sign: str) -> Finding:
+    said = f"{issue['id']}: {issue['what']}; its log has {sign!r}"
+    tell = fail if issue["effect"] in REFUSED else warn
+    return tell(said, "a log without the sign of a known issue", f"{issue['do']} ({issue['threads'][0]})")

@@ -1,0 +1,42 @@
+"""With what an arm is started, setting by setting, in the words of its engine: flags, environment, configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..core.shell import shell_words
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import Options
+    from .resolved_types import BuiltArm
+
+
+def settings_of(arm: BuiltArm) -> dict[str, str]:
+    """Return an arm's settings by name.
+
+    A flag is named as it is written, a key of a flag's JSON ``<flag> <key>``, a variable ``environment <name>``, a key
+    of the engine's YAML ``<file> <key>``; a switch is ``on``.
+    """
+    told: dict[str, str] = {"command": shell_words(arm["command"])}
+    for words in arm["flags"]:
+        name, values = str(words[0]), [str(word) for word in words[1:]]
+        if not name.startswith("-"):
+            told["model"] = name
+        elif values and values[0].startswith("{"):
+            told |= {f"{name} {key}": json.dumps(value) for key, value in json.loads(values[0]).items()}
+        else:
+            told[name] = shell_words(values) if values else "on"
+    told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
+    if config := arm["config"]:
+        told |= {f"{config['file']} {name}": value for name, value in _flat(config["data"])}
+    return told
+
+
+def _flat(data: Options, above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", json.dumps(value)
