@@ -29,6 +29,8 @@ from typing import Any
 # Before vLLM is imported: a missing file is an error and not a download.
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+# What makes the wheel for CUDA choose the CPU's platform (0.33.0, which has no build for CPU).
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 # Where the server checks its own arguments, newest first (0.32.0, 0.15.1).
 SERVER_MODULES = ("vllm.entrypoints.launchers.launcher", "vllm.entrypoints.openai.api_server")

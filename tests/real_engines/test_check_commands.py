@@ -21,10 +21,11 @@ from tests.support.engines import check_home, engine_home
 
 HERE = Path(__file__).resolve().parent
 PROOFS = HERE / "proofs.json"
-# The pin, the line before a separate draft had to be proven again, and the last with MLP speculators.
+# The newest, the pin, the line before a separate draft had to be proven again, and the last with MLP speculators.
+NEWEST = "0.33.0"
 PIN = "0.32.0"
 OLDEST = "0.9.2"
-CHECKED = (PIN, "0.15.1", OLDEST)
+CHECKED = (NEWEST, PIN, "0.15.1", OLDEST)
 Command = dict[str, Any]
 Verdict = dict[str, str]
 
@@ -198,6 +199,14 @@ def test_what_is_wrong_is_refused(check: Check) -> None:
     for verdict, (_, words) in zip(verdicts, expected, strict=True):
         said = verdict["parser"] if verdict["parser"] != "ok" else verdict["engine_config"]
         assert words in said, verdict
+
+
+def test_the_newest_judges_by_its_own_rules(check: Check) -> None:
+    medusa = rendered("rtx6000-llama31-medusa", "speculative")
+    assert check([medusa])[0]["engine_config"] == "ok"
+    (verdict,) = checker(NEWEST)([medusa])
+    assert (verdict["vllm"], verdict["parser"]) == (NEWEST, "ok")
+    assert "'medusa'" in verdict["engine_config"], verdict
 
 
 def test_the_three_ways_to_write_the_same_speculation_pass(

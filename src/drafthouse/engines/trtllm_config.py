@@ -16,21 +16,9 @@ from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
 from ..core.schema import Anything, Findings, Table, Value, check
 from ..core.versions import is_version, known, number
-from .trtllm_schema import (
-    CHECKED,
-    DECODING_TYPES,
-    MODEL,
-    NEWEST_LINE,
-    NO_OVERLAP,
-    OLDEST,
-    OTHER_NAMES,
-    SPECULATION,
-    TOP,
-    DecodingType,
-    Key,
-    Keys,
-    Words,
-)
+from .trtllm_keys import Key, Keys, Words
+from .trtllm_schema import CHECKED, NEWEST_LINE, OLDEST, OTHER_NAMES, TOP
+from .trtllm_speculation import DECODING_TYPES, MODEL, NO_OVERLAP, SPECULATION, DecodingType
 
 if TYPE_CHECKING:
     from .entry_types import Settings
@@ -46,11 +34,12 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
     """
     findings = Findings(where)
     if not is_version(version) or not _in_range(version):
+        newest = ".".join(map(str, NEWEST_LINE))
         findings.add(
             "unknown-engine-version",
             "",
             f"TensorRT-LLM {version}",
-            f"a version that this schema knows: {OLDEST} to 1.3 (its facts are of {CHECKED})",
+            f"a version that this schema knows: {OLDEST} to {newest} (its facts are of {CHECKED})",
             "choose one of them, or add what that version accepts",
         )
         return findings.problems
@@ -77,7 +66,7 @@ def warnings_of(data: Settings) -> list[str]:
             f"decoding_type {kind} cannot run with the overlap scheduler: the engine switches it off by itself; "
             "write 'disable_overlap_scheduler: true' into both arms, or they differ in that as well"
         )
-    if kind == "Eagle" and not speculation.get("allow_advanced_sampling"):
+    if kind in ("Eagle", "Eagle3") and not speculation.get("allow_advanced_sampling"):
         found.append(
             "up to early 1.3, Eagle in one model samples greedily whatever a request asks for, unless the version "
             "has 'allow_advanced_sampling' and it is true: compare the arms at temperature 0"
@@ -345,7 +334,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "conflicting-keys",
             "speculative_config",
             "max_concurrency and draft_len_schedule",
-            "one of them: in 1.3 a schedule ends speculation above its last batch size",
+            "one of them: since 1.3 a schedule ends speculation above its last batch size",
             "keep one",
         )
 

@@ -1,6 +1,7 @@
 """What TensorRT-LLM's PyTorch backend accepts in its YAML: keys, words and numbers, each with its versions.
 
-For the versions 1.2.0rc1 to 1.3, as of 2026-11-21. `trtllm_config` checks a file against it.
+For the versions 1.2.0rc1 to 1.4, as of 2026-11-27. `trtllm_config` checks a file against it; what of it is the keys'
+shapes stands in `trtllm_keys`, and what is below `speculative_config` in `trtllm_speculation`.
 
 Sources, all of github.com/NVIDIA/TensorRT-LLM:
 
@@ -11,346 +12,233 @@ Sources, all of github.com/NVIDIA/TensorRT-LLM:
 - The same file of early 1.3 and nvidia.github.io/TensorRT-LLM/1.3.0rc27/llm-api for 1.3. That line moves with
   every candidate: a key that is new there is accepted from 1.3.0rc1 on, although the candidate that brought it
   may be a later one, and one that a late candidate dropped is still accepted.
+- nvidia.github.io/TensorRT-LLM/1.4.0rc1/llm-api for 1.4, whose own keys are accepted from 1.3.0rc28 on; and
+  `tensorrt_llm/usage/llm_args_golden_manifest.json` of autumn 2026 (commit 00043967), which lists every key whose
+  value is a number, a switch or one of some words. What 1.4 dropped is what both leave out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from ..core.schema import Anything, List, Shape, Table, Value
+from ..core.schema import Anything, Value
+from .trtllm_keys import (
+    BLOCK,
+    COUNT,
+    FLAG,
+    LAST_12,
+    MAYBE_COUNT,
+    MAYBE_POSITIVE,
+    MAYBE_TEXT,
+    MAYBE_WHOLE,
+    MOE_BACKENDS,
+    NEXT,
+    POSITIVE,
+    POSITIVES,
+    SHARE,
+    STABLE,
+    TEXT,
+    Key,
+    Keys,
+    new,
+    words,
+)
+from .trtllm_speculation import SPECULATION
 
 #: The day on which the sources above were read.
-CHECKED = "2026-11-21"
+CHECKED = "2026-11-27"
 #: The versions this schema knows.
-OLDEST, NEWEST_LINE = "1.2.0rc1", (1, 3)
-
-# Version boundaries. ".99" stands for the last of a line, and is not shown to people.
-_SCHEDULE = "1.2.0rc3"
-_STABLE = "1.2.0"
-_NEXT = "1.3.0rc1"
-_LAST_12 = "1.2.99"
-
-
-@dataclass(frozen=True)
-class Words:
-    """Text that must be one of some words, each with the versions that have it (``since``, ``until``)."""
-
-    spans: Mapping[str, Mapping[str, str]]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """A mapping of known keys."""
-
-    keys: Mapping[str, Key]
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key: its shape, whether it may be null, the versions that have it, and what others write instead."""
-
-    shape: Shape | Words | Keys
-    null: bool = False
-    since: str | None = None
-    until: str | None = None
-    instead: str = ""
-
-    @property
-    def span(self) -> dict[str, str | None]:
-        """The versions that have this key, as `versions.known` reads them."""
-        return {"since": self.since, "until": self.until}
-
-
-_FLAG, _WHOLE, _TEXT = Key(Value(bool)), Key(Value(int)), Key(Value(str))
-_COUNT, _POSITIVE = Key(Value(int, low=0)), Key(Value(int, low=1))
-_MAYBE_FLAG, _MAYBE_WHOLE = Key(Value(bool), null=True), Key(Value(int), null=True)
-_MAYBE_COUNT, _MAYBE_POSITIVE = Key(Value(int, low=0), null=True), Key(Value(int, low=1), null=True)
-_MAYBE_TEXT, _MAYBE_NUMBER = Key(Value(str), null=True), Key(Value(float), null=True)
-_SHARE = Value(float, low=0, high=1)
-_WHOLES, _POSITIVES = List(Value(int)), List(Value(int, low=1))
-# Blocks that no profile of ours sets: that they are mappings is all that is looked at.
-_BLOCK = Key(Table(Anything()), null=True)
-
-
-def _words(*always: str, **spans: Mapping[str, str]) -> Words:
-    return Words({**{word: {} for word in always}, **spans})
-
-
-def _new(key: Key, since: str = _NEXT, until: str | None = None) -> Key:
-    return Key(key.shape, key.null, since, until, key.instead)
-
+OLDEST, NEWEST_LINE = "1.2.0rc1", (1, 4)
 
 # `CudaGraphConfig`. Null instead of the whole block switches CUDA graphs off.
-_CUDA_GRAPH = Keys({"batch_sizes": Key(_POSITIVES, null=True), "max_batch_size": _COUNT, "enable_padding": _FLAG})
+_CUDA_GRAPH = Keys({"batch_sizes": Key(POSITIVES, null=True), "max_batch_size": COUNT, "enable_padding": FLAG})
 
-# `MoeConfig`. AUTO came with PR 11074 (opened 2026-01-28); the last five words stand in the reference of 1.3.0rc27,
-# which has no WIDEEP any more.
+# `MoeConfig`.
 _MOE = Keys(
     {
-        "backend": Key(
-            _words(
-                "CUTLASS",
-                "CUTEDSL",
-                "WIDEEP",
-                "TRTLLM",
-                "DEEPGEMM",
-                "VANILLA",
-                "TRITON",
-                AUTO={"since": _NEXT},
-                DENSEGEMM={"since": _NEXT},
-                MARLIN={"since": _NEXT},
-                MEGAMOE_DEEPGEMM={"since": _NEXT},
-                MEGAMOE_CUTEDSL={"since": _NEXT},
-            )
-        ),
-        "max_num_tokens": _MAYBE_WHOLE,
+        "backend": Key(MOE_BACKENDS),
+        "max_num_tokens": MAYBE_WHOLE,
         "load_balancer": Key(Anything(), null=True),  # a path or a mapping
-        "disable_finalize_fusion": _FLAG,
-        "use_low_precision_moe_combine": _FLAG,
+        "disable_finalize_fusion": FLAG,
+        "use_low_precision_moe_combine": FLAG,
     }
 )
 
 # `KvCacheConfig`. It mirrors a compiled class, so its keys move with the C++ side.
 _KV_CACHE = Keys(
     {
-        "enable_block_reuse": _FLAG,
-        "max_tokens": _MAYBE_POSITIVE,
-        "max_attention_window": Key(_POSITIVES, null=True),
-        "sink_token_length": _MAYBE_COUNT,
-        "free_gpu_memory_fraction": Key(_SHARE, null=True),
-        "host_cache_size": _MAYBE_COUNT,
-        "onboard_blocks": _FLAG,
-        "cross_kv_cache_fraction": Key(_SHARE, null=True),
-        "secondary_offload_min_priority": _MAYBE_WHOLE,
-        "event_buffer_max_size": _COUNT,
-        "attention_dp_events_gather_period_ms": _COUNT,
-        "enable_partial_reuse": _FLAG,
-        "copy_on_partial_reuse": _FLAG,
-        "use_uvm": _FLAG,
-        "max_gpu_total_bytes": _COUNT,
-        "dtype": _TEXT,
-        "mamba_ssm_cache_dtype": Key(_words("auto", "float16", "bfloat16", "float32")),
-        "tokens_per_block": _POSITIVE,
-        "use_kv_cache_manager_v2": Key(Anything(), since=_NEXT),  # true, false or auto
-        "max_util_for_resume": Key(_SHARE, since=_NEXT),
-        "disk_cache_size": _new(_MAYBE_COUNT),
-        "disk_cache_path": _new(_MAYBE_TEXT),
-        "iteration_stats_interval": _new(_POSITIVE),
+        "enable_block_reuse": FLAG,
+        "max_tokens": MAYBE_POSITIVE,
+        "max_attention_window": Key(POSITIVES, null=True),
+        "sink_token_length": MAYBE_COUNT,
+        "free_gpu_memory_fraction": Key(SHARE, null=True),
+        "host_cache_size": MAYBE_COUNT,
+        "onboard_blocks": FLAG,
+        "cross_kv_cache_fraction": Key(SHARE, null=True),
+        "secondary_offload_min_priority": MAYBE_WHOLE,
+        "event_buffer_max_size": COUNT,
+        "attention_dp_events_gather_period_ms": COUNT,
+        "enable_partial_reuse": FLAG,
+        "copy_on_partial_reuse": FLAG,
+        "use_uvm": FLAG,
+        "max_gpu_total_bytes": COUNT,
+        "dtype": TEXT,
+        "mamba_ssm_cache_dtype": Key(words("auto", "float16", "bfloat16", "float32")),
+        "tokens_per_block": POSITIVE,
+        "use_kv_cache_manager_v2": Key(Anything(), since=NEXT),  # true, false or auto
+        "max_util_for_resume": Key(SHARE, since=NEXT),
+        "disk_cache_size": new(MAYBE_COUNT),
+        "disk_cache_path": new(MAYBE_TEXT),
+        "iteration_stats_interval": new(POSITIVE),
+        "avg_seq_len": new(MAYBE_POSITIVE),
+        "block_reuse_config": new(BLOCK),
+        "kv_events_config": new(BLOCK),
+        "mamba_ssm_stochastic_rounding": new(FLAG),
+        "mamba_ssm_philox_rounds": new(POSITIVE),
+        "mamba_state_cache_interval": new(MAYBE_COUNT),
+        "mamba_state_config": new(BLOCK),
+        "enable_swa_scratch_reuse": new(FLAG),
     }
 )
 
-# What every decoding type takes (`DecodingBaseConfig`).
-SPECULATION: Mapping[str, Key] = {
-    "decoding_type": Key(Anything(), null=True),  # looked at by itself
-    # The engine takes 0 where a type does not forbid it, and then drafts nothing.
-    "max_draft_len": _POSITIVE,
-    "max_total_draft_tokens": _MAYBE_POSITIVE,
-    "speculative_model_dir": _MAYBE_TEXT,
-    "speculative_model": Key(
-        Value(str), True, _STABLE, instead="write 'speculative_model_dir', which every version takes"
-    ),
-    "max_concurrency": _MAYBE_COUNT,
-    "draft_len_schedule": Key(Anything(), True, _SCHEDULE),  # looked at by itself
-    "load_format": _MAYBE_TEXT,
-    "acceptance_window": _MAYBE_COUNT,
-    "acceptance_length_threshold": Key(Value(float, low=0), null=True),
-    # The reference of 1.3.0rc27 has these two instead of the two above.
-    "acceptance_rate_window_size": _new(_MAYBE_COUNT),
-    "acceptance_rate_threshold": Key(_SHARE, True, _NEXT),
-    "allow_advanced_sampling": _new(_FLAG),
-    "use_rejection_sampling": _new(_FLAG),
-}
-_EAGLE: Mapping[str, Key] = {
-    "eagle_choices": Key(Anything(), null=True),  # lists, or such lists written as text
-    "greedy_sampling": _MAYBE_FLAG,
-    "posterior_threshold": _MAYBE_NUMBER,
-    "use_dynamic_tree": _MAYBE_FLAG,
-    "dynamic_tree_max_topK": _MAYBE_POSITIVE,
-    "num_eagle_layers": _MAYBE_POSITIVE,
-    "max_non_leaves_per_layer": _MAYBE_POSITIVE,
-    "eagle3_one_model": _MAYBE_FLAG,
-    "eagle3_layers_to_capture": Key(_WHOLES, null=True),
-    "eagle3_model_arch": Key(_words("llama3", "mistral_large3"), since=_STABLE),
-}
-_MTP: Mapping[str, Key] = {
-    "num_nextn_predict_layers": _POSITIVE,
-    "use_relaxed_acceptance_for_thinking": _FLAG,
-    "relaxed_topk": _POSITIVE,
-    "relaxed_delta": Key(Value(float, low=0)),
-    "use_mtp_vanilla": _FLAG,
-    "mtp_eagle_one_model": _FLAG,
-    "begin_thinking_phase_token": _new(_WHOLE, _STABLE),
-    "end_thinking_phase_token": _new(_WHOLE, _STABLE),
-    "BEGIN_THINKING_PHASE_TOKEN": Key(Value(int), until="1.2.0rc99"),
-    "END_THINKING_PHASE_TOKEN": Key(Value(int), until="1.2.0rc99"),
-}
-_NGRAM: Mapping[str, Key] = {
-    "max_matching_ngram_size": _POSITIVE,
-    "is_keep_all": _FLAG,
-    "is_use_oldest": _FLAG,
-    "is_public_pool": _FLAG,
-}
-_SAVE_STATE: Mapping[str, Key] = {
-    "output_directory": _TEXT,
-    "write_interval": _POSITIVE,
-    "file_prefix": _TEXT,
-    "eagle3_layers_to_capture": Key(_WHOLES, null=True),
-}
-
-
-@dataclass(frozen=True)
-class DecodingType:
-    """One way to speculate: its own keys, what it cannot do without, the versions that call it so.
-
-    ``refused`` says why the PyTorch backend cannot be given this type in a file at all.
-    """
-
-    keys: Mapping[str, Key] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-    since: str | None = None
-    until: str | None = None
-    refused: str = ""
-    instead: str = ""
-
-    @property
-    def span(self) -> dict[str, str | None]:
-        """The versions that have this name, as `versions.known` reads them."""
-        return {"since": self.since, "until": self.until}
-
-
-MODEL = "speculative_model_dir"
-_NEEDS_PYTHON = "its drafter is a Python object, which a file cannot hold"
-_ENGINE_ONLY = "the PyTorch backend does not have it, only the TensorRT engines (`supports_backend`)"
-_NOT_COVERED = "late candidates of 1.3 have it, and its keys are not in this schema"
-
-# Up to 1.2 `from_dict` chooses by the left names; since 1.3 a discriminated union chooses by the classes' own,
-# which differ for two of them. On the PyTorch backend `Eagle` means EAGLE-3 in all of them.
-DECODING_TYPES: Mapping[str, DecodingType] = {
-    "Eagle": DecodingType(_EAGLE, ("max_draft_len", MODEL)),
-    "Eagle3": DecodingType(_EAGLE, ("max_draft_len", MODEL), since=_NEXT, instead="write 'Eagle'"),
-    "MTP": DecodingType(_MTP),
-    "NGram": DecodingType(_NGRAM, ("max_draft_len",)),
-    "DraftTarget": DecodingType({}, ("max_draft_len", MODEL), until=_LAST_12, instead="write 'Draft_Target'"),
-    "Draft_Target": DecodingType({}, ("max_draft_len", MODEL), since=_NEXT, instead="write 'DraftTarget'"),
-    "PARD": DecodingType({"mask_token_id": _MAYBE_WHOLE}, ("max_draft_len", MODEL), since=_NEXT),
-    "SaveState": DecodingType(_SAVE_STATE, ("output_directory",)),
-    "AUTO": DecodingType(),
-    "UserProvided": DecodingType(refused=_NEEDS_PYTHON),
-    "User_Provided": DecodingType(refused=_NEEDS_PYTHON),
-    "Medusa": DecodingType(refused=_ENGINE_ONLY),
-    "Lookahead": DecodingType(refused=_ENGINE_ONLY),
-    "SA": DecodingType(refused=_NOT_COVERED),
-    "DFlash": DecodingType(refused=_NOT_COVERED),
-    "DSpark": DecodingType(refused=_NOT_COVERED),
-}
-# `SpeculativeDecodingMode.support_overlap_scheduler`: drafting on the host between two steps leaves nothing to
-# overlap. AUTO chooses n-gram lookup.
-NO_OVERLAP = ("NGram", "AUTO")
-
 # `BaseLlmArgs` and `TorchLlmArgs`.
 TOP: Mapping[str, Key] = {
-    "model": _TEXT,
-    "tokenizer": _MAYBE_TEXT,
-    "tokenizer_mode": Key(_words("auto", "slow")),
-    "skip_tokenizer_init": _FLAG,
-    "trust_remote_code": _FLAG,
-    "tensor_parallel_size": _POSITIVE,
-    "pipeline_parallel_size": _POSITIVE,
-    "context_parallel_size": _POSITIVE,
-    "gpus_per_node": _MAYBE_POSITIVE,
-    "moe_cluster_parallel_size": _MAYBE_WHOLE,
-    "moe_tensor_parallel_size": _MAYBE_WHOLE,
-    "moe_expert_parallel_size": _MAYBE_WHOLE,
-    "enable_attention_dp": _FLAG,
-    "enable_lm_head_tp_in_adp": _FLAG,
-    "cp_config": _BLOCK,
-    "dtype": _TEXT,
-    "revision": _MAYBE_TEXT,
-    "tokenizer_revision": _MAYBE_TEXT,
-    "load_format": Key(_words("auto", "dummy", "vision_only", "AUTO", "DUMMY", "VISION_ONLY")),
-    "fail_fast_on_attention_window_too_large": Key(Value(bool), until=_LAST_12),
-    "enable_lora": _FLAG,
-    "lora_config": _BLOCK,
+    "model": TEXT,
+    "tokenizer": MAYBE_TEXT,
+    "tokenizer_mode": Key(words("auto", "slow")),
+    "skip_tokenizer_init": FLAG,
+    "trust_remote_code": FLAG,
+    "tensor_parallel_size": POSITIVE,
+    "pipeline_parallel_size": POSITIVE,
+    "context_parallel_size": POSITIVE,
+    "gpus_per_node": MAYBE_POSITIVE,
+    "moe_cluster_parallel_size": MAYBE_WHOLE,
+    "moe_tensor_parallel_size": MAYBE_WHOLE,
+    "moe_expert_parallel_size": MAYBE_WHOLE,
+    "enable_attention_dp": FLAG,
+    "enable_lm_head_tp_in_adp": FLAG,
+    "cp_config": BLOCK,
+    "dtype": TEXT,
+    "revision": MAYBE_TEXT,
+    "tokenizer_revision": MAYBE_TEXT,
+    "load_format": Key(words("auto", "dummy", "vision_only", "AUTO", "DUMMY", "VISION_ONLY")),
+    "fail_fast_on_attention_window_too_large": Key(Value(bool), until=LAST_12),
+    "enable_lora": FLAG,
+    "lora_config": BLOCK,
     "kv_cache_config": Key(_KV_CACHE),
-    "enable_chunked_prefill": _FLAG,
-    "guided_decoding_backend": Key(_words("xgrammar", "llguidance"), null=True),
-    "iter_stats_max_iterations": _MAYBE_COUNT,
-    "request_stats_max_iterations": _MAYBE_COUNT,
-    "peft_cache_config": _BLOCK,
-    "scheduler_config": _BLOCK,
-    "cache_transceiver_config": _BLOCK,
-    "sparse_attention_config": _BLOCK,
+    "enable_chunked_prefill": FLAG,
+    "guided_decoding_backend": Key(words("xgrammar", "llguidance"), null=True),
+    "iter_stats_max_iterations": MAYBE_COUNT,
+    "request_stats_max_iterations": MAYBE_COUNT,
+    "peft_cache_config": BLOCK,
+    "scheduler_config": BLOCK,
+    "cache_transceiver_config": BLOCK,
+    "sparse_attention_config": BLOCK,
     "speculative_config": Key(Keys(SPECULATION), null=True),  # see _check_speculation
-    "max_batch_size": _MAYBE_POSITIVE,
-    "max_input_len": _MAYBE_POSITIVE,
-    "max_seq_len": _MAYBE_POSITIVE,
-    "max_beam_width": _MAYBE_POSITIVE,
-    "max_num_tokens": _MAYBE_POSITIVE,
-    "gather_generation_logits": _FLAG,
-    "num_postprocess_workers": _COUNT,
-    "postprocess_tokenizer_dir": _MAYBE_TEXT,
-    "reasoning_parser": _MAYBE_TEXT,
-    "otlp_traces_endpoint": _MAYBE_TEXT,
-    "backend": Key(_words("pytorch"), null=True),
-    "return_perf_metrics": _FLAG,
-    "perf_metrics_max_requests": _COUNT,
-    "garbage_collection_gen0_threshold": _COUNT,
+    "max_batch_size": MAYBE_POSITIVE,
+    "max_input_len": MAYBE_POSITIVE,
+    "max_seq_len": MAYBE_POSITIVE,
+    "max_beam_width": MAYBE_POSITIVE,
+    "max_num_tokens": MAYBE_POSITIVE,
+    "gather_generation_logits": FLAG,
+    "num_postprocess_workers": COUNT,
+    "postprocess_tokenizer_dir": MAYBE_TEXT,
+    "reasoning_parser": MAYBE_TEXT,
+    "otlp_traces_endpoint": MAYBE_TEXT,
+    "backend": Key(words("pytorch"), null=True),
+    "return_perf_metrics": FLAG,
+    "perf_metrics_max_requests": COUNT,
+    "garbage_collection_gen0_threshold": COUNT,
     "cuda_graph_config": Key(_CUDA_GRAPH, null=True),
     "attention_dp_config": Key(
-        Keys({"enable_balance": _FLAG, "timeout_iters": _COUNT, "batching_wait_iters": _COUNT}), null=True
+        Keys({"enable_balance": FLAG, "timeout_iters": COUNT, "batching_wait_iters": COUNT}), null=True
     ),
-    "disable_overlap_scheduler": _FLAG,
+    "disable_overlap_scheduler": FLAG,
     "moe_config": Key(_MOE),
-    "attn_backend": _TEXT,
-    "sampler_type": Key(_words("TRTLLMSampler", "TorchSampler", "auto")),
-    "enable_iter_perf_stats": _FLAG,
-    "enable_iter_req_stats": _FLAG,
-    "print_iter_log": _FLAG,
+    "attn_backend": TEXT,
+    "sampler_type": Key(words("TRTLLMSampler", "TorchSampler", "auto")),
+    "enable_iter_perf_stats": FLAG,
+    "enable_iter_req_stats": FLAG,
+    "print_iter_log": FLAG,
     "batch_wait_timeout_ms": Key(Value(float, low=0)),
-    "batch_wait_timeout_iters": _COUNT,
-    "batch_wait_max_tokens_ratio": Key(_SHARE),
+    "batch_wait_timeout_iters": COUNT,
+    "batch_wait_max_tokens_ratio": Key(SHARE),
     "torch_compile_config": Key(
         Keys(
             {
-                "enable_fullgraph": _FLAG,
-                "enable_inductor": _FLAG,
-                "enable_piecewise_cuda_graph": _FLAG,
-                "capture_num_tokens": Key(_POSITIVES, null=True),
-                "enable_userbuffers": _FLAG,
-                "max_num_streams": _POSITIVE,
+                "enable_fullgraph": FLAG,
+                "enable_inductor": FLAG,
+                "enable_piecewise_cuda_graph": FLAG,
+                "capture_num_tokens": Key(POSITIVES, null=True),
+                "enable_userbuffers": FLAG,
+                "max_num_streams": POSITIVE,
             }
         ),
         null=True,
     ),
-    "enable_autotuner": _FLAG,
-    "enable_layerwise_nvtx_marker": _FLAG,
-    "enable_min_latency": _FLAG,
-    "stream_interval": _POSITIVE,
-    "force_dynamic_quantization": _FLAG,
+    "enable_autotuner": FLAG,
+    "enable_layerwise_nvtx_marker": FLAG,
+    "enable_min_latency": FLAG,
+    "stream_interval": POSITIVE,
+    "force_dynamic_quantization": FLAG,
     "allreduce_strategy": Key(
-        _words("AUTO", "NCCL", "UB", "MINLATENCY", "ONESHOT", "TWOSHOT", "LOWPRECISION", "MNNVL", "NCCL_SYMMETRIC"),
+        words("AUTO", "NCCL", "UB", "MINLATENCY", "ONESHOT", "TWOSHOT", "LOWPRECISION", "MNNVL", "NCCL_SYMMETRIC"),
         null=True,
     ),
-    "checkpoint_format": _MAYBE_TEXT,
-    "kv_connector_config": _BLOCK,
-    "mm_encoder_only": _FLAG,
-    "ray_worker_extension_cls": _MAYBE_TEXT,
+    "checkpoint_format": MAYBE_TEXT,
+    "kv_connector_config": BLOCK,
+    "mm_encoder_only": FLAG,
+    "ray_worker_extension_cls": MAYBE_TEXT,
     # Between 1.2.0rc1 and 1.2.1.
-    "pp_partition": Key(_POSITIVES, True, _STABLE),
-    "custom_tokenizer": _new(_MAYBE_TEXT, _STABLE),
-    "model_kwargs": _new(_BLOCK, _STABLE),
-    "env_overrides": _new(_BLOCK, _STABLE),
-    "orchestrator_type": Key(_words("rpc", "ray"), True, _STABLE),
+    "pp_partition": Key(POSITIVES, True, STABLE),
+    "custom_tokenizer": new(MAYBE_TEXT, STABLE),
+    "model_kwargs": new(BLOCK, STABLE),
+    "env_overrides": new(BLOCK, STABLE),
+    "orchestrator_type": Key(words("rpc", "ray"), True, STABLE),
     # Seen in 1.3.
-    "nvfp4_gemm_config": _new(_BLOCK),
-    "layer_wise_benchmarks_config": _new(_BLOCK),
-    "sampler_force_async_worker": _new(_FLAG),
-    "use_cute_dsl_blockscaling_mm": _new(_FLAG),
-    "use_cute_dsl_blockscaling_bmm": _new(_FLAG),
-    "disable_flashinfer_sampling": _new(_FLAG),
-    "max_stats_len": _new(_POSITIVE),
-    "enable_sleep": _new(_FLAG),
+    "nvfp4_gemm_config": new(BLOCK),
+    "layer_wise_benchmarks_config": new(BLOCK),
+    "sampler_force_async_worker": new(FLAG),
+    "use_cute_dsl_blockscaling_mm": new(FLAG),
+    "use_cute_dsl_blockscaling_bmm": new(FLAG),
+    "disable_flashinfer_sampling": new(FLAG),
+    "max_stats_len": new(POSITIVE),
+    "enable_sleep": new(FLAG),
+    "post_processor_hook": new(MAYBE_TEXT),
+    "generation_config": Key(words("auto", "trtllm"), since=NEXT),
+    "num_serve_frontends": new(POSITIVE),
+    "encoder_max_batch_size": new(MAYBE_POSITIVE),
+    "encoder_max_num_tokens": new(MAYBE_POSITIVE),
+    "prefill_cuda_graph_backend": Key(words("disabled", "piecewise", "breakable"), since=NEXT),
+    "prefill_capture_num_tokens": Key(POSITIVES, True, NEXT),
+    **dict.fromkeys(
+        (
+            "disable_mm_encoder",
+            "enable_early_first_token_response",
+            "enable_energy_metrics",
+            "enable_in_graph_sampling",
+            "enable_low_latency_host_dispatch",
+            "enable_resource_governor",
+            "encode_only",
+            "use_cute_dsl_bf16_bmm",
+            "use_cute_dsl_bf16_gemm",
+            "use_fine_grained_sync",
+        ),
+        new(FLAG),
+    ),
+    **dict.fromkeys(
+        (
+            "dwdp_config",
+            "encoder_cuda_graph_config",
+            "kv_cache_compression_config",
+            "multimodal_config",
+            "prometheus_metrics_config",
+            "ray_placement_config",
+            "reorder_policy_config",
+            "telemetry_config",
+        ),
+        new(BLOCK),
+    ),
 }
 
 # What older versions, other places of the command line, or other engines call it.

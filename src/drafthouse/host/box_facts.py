@@ -23,6 +23,9 @@ from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
+# By the driver's names: GB10 (DGX Spark), of which nvidia-smi tells "[N/A]" as its memory.
+_SHARES_MEMORY = ("NVIDIA GB10",)
+_MIB = 1024 * 1024
 _without_shapes = redactor()
 
 
@@ -84,18 +87,21 @@ def _glibc() -> str:
 
 
 def listed_gpus() -> dict[int, Gpu]:
-    """Return the GPUs by their indices, in which order the driver lists them; {} where there is no working driver."""
+    """Return the GPUs by their indices, in which order the driver lists them; {} where there is no working driver.
+
+    A GPU that shares the processor's memory has none of its own to tell: what the system has counts as its own.
+    """
     fields = ("name", "memory.total", "driver_version", "compute_cap", "uuid")
     return {
         index: {
             "name": values["name"],
-            "memory_mib": int(values["memory.total"]),
+            "memory_mib": int(values["memory.total"]) if own else _memory("MemTotal") // _MIB,
             "driver": values["driver_version"],
             "compute_capability": values["compute_cap"],
             "uuid": values["uuid"],
         }
         for index, values in enumerate(rows(query(*fields), *fields))
-        if values.get("memory.total", "").isdigit()
+        if (own := values.get("memory.total", "").isdigit()) or values.get("name") in _SHARES_MEMORY
     }
 
 

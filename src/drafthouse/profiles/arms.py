@@ -99,6 +99,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
     environment = {
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
+        **_for_gpu(parts),
         **_switches(parts, arm),
         **(required.get("environment", {}) if required and arm != STOCK else {}),
         **_visible(parts),
@@ -111,6 +112,17 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         "environment": environment,
         "container": _container(parts, arm),
     }
+
+
+def _for_gpu(parts: Parts) -> dict[str, str]:
+    """Return what the engine needs on this GPU with these weights; in every arm, also as its own defaults start it."""
+    capability, quantization = parts.hardware.get("compute_capability"), parts.target.get("quantization")
+    found: dict[str, str] = {}
+    for row in parts.engine["launch"].get("environment_by_gpu", ()):
+        gpus, weights = row.get("compute_capability"), row.get("quantization")
+        if (gpus is None or capability in gpus) and (weights is None or quantization in weights):
+            found |= row["environment"]
+    return found
 
 
 def _visible(parts: Parts) -> dict[str, str]:

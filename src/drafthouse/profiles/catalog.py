@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..core.places import own_profiles
+from ..core.places import own_models, own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
@@ -60,7 +60,7 @@ def load_house(root: Path) -> House:
     _require_clone(root)
     hardware, problems = _read(root, "profiles/catalog/hardware.yml", HARDWARE)
     models, found = _read(root, "profiles/catalog/models.yml", MODELS)
-    problems += found
+    problems += found + _add_own_models(root, models)
     engines, found = _engines(root)
     problems += found
     hashes, found = _hashes(root)
@@ -93,6 +93,20 @@ def _require_clone(root: Path) -> None:
                 str(root),
             )
         )
+
+
+def _add_own_models(root: Path, models: dict[str, ModelEntry]) -> list[Problem]:
+    """Add the entries that `drafthouse model add` wrote to ``models``; return what is wrong with their files."""
+    problems: list[Problem] = []
+    for path in sorted(own_models(root).glob("*.yml")):
+        where = str(path.relative_to(root) if path.is_relative_to(root) else path)
+        own, found = _read(root, where, MODELS)
+        for name in own.keys() & models.keys():
+            taken = f"the entry '{name}', which the catalogue has already"
+            found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
+        problems += found
+        models.update(own)
+    return problems
 
 
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:

@@ -9,15 +9,19 @@ if TYPE_CHECKING:
 
 
 class HardwareEntry(TypedDict):
-    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device."""
+    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device.
+
+    ``gpu`` is one of NVIDIA's. ``system_mib``: what the system keeps of memory that processor and GPU share.
+    """
 
     name: str
-    kind: Literal["cpu", "gpu"]
+    kind: Literal["cpu", "gpu", "amd"]
     inventory: Literal["local", "workstation", "vastai"]
     devices: int
     gpu_names: NotRequired[list[str]]
     vast_names: NotRequired[list[str]]
     memory_mib: int
+    system_mib: NotRequired[int]
     bandwidth_gb_s: float
     compute_capability: NotRequired[str]
 
@@ -89,7 +93,8 @@ class BuiltinHead(TypedDict):
 class ModelEntry(TypedDict):
     """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all.
 
-    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids).
+    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids). ``window_bytes``
+    and ``state_bytes``: what a sequence takes in the others, as KV cache in 16 bits and as recurrent state.
     """
 
     name: str
@@ -114,6 +119,8 @@ class ModelEntry(TypedDict):
     parameters: int
     layers: int
     kv_layers: NotRequired[int]
+    window_bytes: NotRequired[int]
+    state_bytes: NotRequired[int]
     hidden: int
     heads: int
     kv_heads: int
@@ -122,6 +129,7 @@ class ModelEntry(TypedDict):
     context: int
     tokenizer: str
     temperature: NotRequired[float]
+    quantization: NotRequired[str]
 
 
 class CatalogModel(ModelEntry):

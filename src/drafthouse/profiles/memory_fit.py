@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import EngineEntry, Options
     from .catalog_types import BuiltinHead, ModelEntry
     from .resolved_types import Fit
 
@@ -15,13 +16,29 @@ MIB = 1024 * 1024
 GB = 1_000_000_000
 
 
-def kv_bytes_per_token(model: ModelEntry, bytes_per_value: int) -> int:
-    """Return the KV cache of one token over all layers that have one: keys and values, every KV head."""
+def kv_value_bytes(engine: EngineEntry, serve: Options) -> float:
+    """Return the bytes of one value in the KV cache, of the type that the options ask for where they do."""
+    asked = serve.get(engine.get("kv_type_option") or "")
+    return engine.get("kv_bytes_by_type", {}).get(str(asked), engine["kv_bytes_per_value"])
+
+
+def kv_bytes_per_token(model: ModelEntry, bytes_per_value: float) -> int:
+    """Return the KV cache of one token over all layers in which it grows: keys and values, every KV head."""
     return _kv_per_layer(model, bytes_per_value) * int(model.get("kv_layers", model["layers"]))
 
 
-def _kv_per_layer(model: ModelEntry, bytes_per_value: int) -> int:
-    return 2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value
+def _kv_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
+    return int(2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value)
+
+
+def bytes_per_sequence(model: ModelEntry, bytes_per_value: float, tokens: int) -> int:
+    """Return what a sequence takes however long it is, while ``tokens`` are drafted for it.
+
+    The KV cache of layers that look back a window, which the catalogue gives for 16 bits, and the recurrent state, of
+    which there is one more for each drafted token.
+    """
+    window = int(model.get("window_bytes", 0) * bytes_per_value / 2)
+    return window + int(model.get("state_bytes", 0)) * (1 + tokens)
 
 
 def head_weight_bytes(target: ModelEntry) -> int:
@@ -57,9 +74,10 @@ def fit_arm(
     draft: ModelEntry | None,
     builtin: BuiltinHead | None,
     overhead: int,
-    bytes_per_value: int,
+    bytes_per_value: float,
     context: int,
     sequences: int,
+    drafted: int,
     context_is_shared: bool,
     reserves_share: bool,
     cache_share: float = 1.0,
@@ -68,6 +86,7 @@ def fit_arm(
 
     ``context`` is the engine's setting in tokens: for each sequence, or for all together where the
     engine shares it. ``overhead`` is what the engine takes beside weights and KV cache (assumed).
+    ``drafted``: how many tokens are drafted at once for each sequence, 0 without speculation.
     ``builtin``: the head inside the target that drafts in this arm; its layers are taken to be like the target's.
     ``cache_share``: how much of what the weights leave the engine gives to the KV cache (TensorRT-LLM).
     """
@@ -83,8 +102,11 @@ def fit_arm(
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
     room = int((usable - weights - draft_weights - overhead) * cache_share)
-    kv_needed = tokens * per_token
-    longest = max(0, room // per_token)
+    fixed = sequences * bytes_per_sequence(target, bytes_per_value, drafted) // devices
+    if draft:
+        fixed += sequences * bytes_per_sequence(draft, bytes_per_value, 0) // draft_devices
+    kv_needed = tokens * per_token + fixed
+    longest = max(0, (room - fixed) // per_token)
     return {
         "memory": memory,
         "utilization": utilization,

@@ -29,6 +29,7 @@ from .exposure import open_paths
 from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
 from .method_check import check_method
+from .model_names import find_model, unknown_model
 from .overrides import changed
 from .rental_spec import rental_of
 from .schemas import PROFILE
@@ -104,14 +105,13 @@ class _Join:
         house, profile, spec = self.house, self.profile, self.profile["speculation"]
         self._look_up("hardware", house.hardware, profile["hardware"])
         self._look_up("engine", house.engines, profile["engine"])
-        self._look_up("target", house.models, profile["target"])
-        if "draft" in spec:
-            self._look_up("speculation.draft", house.models, spec["draft"])
+        target = self._look_up_model("target", profile["target"])
+        draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._stop_if_wrong()
         self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
         self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
-        self.target = self._model(profile["target"])
-        self.draft = self._model(spec["draft"]) if "draft" in spec else None
+        self.target = self._model(target)
+        self.draft = self._model(draft) if draft else None
         # Side by side the arms take the next port too.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
@@ -139,7 +139,14 @@ class _Join:
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         self.sizes = Sizes(
-            self.engine, self.hardware, self.target, self.draft, self.builtin, self.serve, self.method_options
+            engine=self.engine,
+            hardware=self.hardware,
+            target=self.target,
+            draft=self.draft,
+            builtin=self.builtin,
+            serve=self.serve,
+            method_options=self.method_options,
+            tokens=spec["num_speculative_tokens"],
         )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
@@ -170,6 +177,13 @@ class _Join:
             self.findings.add(
                 "unknown-value", path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table)
             )
+
+    def _look_up_model(self, path: str, word: str) -> str:
+        """Return the catalogue's name of a model that the profile names so, by its repository, or by its folder."""
+        key = find_model(word, self.house.models)
+        if key is None:
+            self.findings.add("unknown-value", path, f"'{word}'", *unknown_model(word, self.house.models))
+        return key or word
 
     def _model(self, key: str) -> CatalogModel:
         return {"id": key, **self.house.models[key]}
@@ -342,7 +356,9 @@ class _Join:
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
-            "expectation": self.sizes.expectation(parts.tokens, self.profile.get("expect")),
+            "expectation": self.sizes.expectation(
+                self.profile.get("expect"), one_pass=self.method.get("one_pass", False)
+            ),
             "experiment": experiment,
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},

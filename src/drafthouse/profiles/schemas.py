@@ -33,12 +33,13 @@ HARDWARE = Table(
     Map(
         {
             "name": _NEEDED_TEXT,
-            "kind": Value(str, required=True, choices=("cpu", "gpu")),
+            "kind": Value(str, required=True, choices=("cpu", "gpu", "amd")),
             "inventory": Value(str, required=True, choices=("local", "workstation", "vastai")),
             "devices": _NEEDED_COUNT,
             "gpu_names": List(_TEXT),
             "vast_names": List(_TEXT),
             "memory_mib": _NEEDED_COUNT,
+            "system_mib": _COUNT,
             "bandwidth_gb_s": Value(float, required=True, low=0.1),
             "compute_capability": Value(form=NUMBER),
         }
@@ -109,7 +110,9 @@ MODELS = Table(
             "read_bytes": _COUNT,
             "parameters": _NEEDED_COUNT,
             "layers": _NEEDED_COUNT,
-            "kv_layers": _COUNT,
+            "kv_layers": Value(int, low=0),
+            "window_bytes": _COUNT,
+            "state_bytes": _COUNT,
             "hidden": _NEEDED_COUNT,
             "heads": _NEEDED_COUNT,
             "kv_heads": _NEEDED_COUNT,
@@ -118,6 +121,7 @@ MODELS = Table(
             "context": _NEEDED_COUNT,
             "tokenizer": _NEEDED_TEXT,
             "temperature": Value(float, low=0, high=2),
+            "quantization": _NAME,
         }
     )
 )
@@ -153,6 +157,7 @@ _METHOD = Map(
         "or_head": Value(bool),
         "head": _NAME,
         "whole_passes": Value(bool),
+        "one_pass": Value(bool),
         "value": _TEXT,
         **_SINCE_UNTIL,
         "reason": _TEXT,
@@ -233,6 +238,8 @@ ENGINE = Map(
         "proof": Map({"proven": _NEEDED_TEXT, "missing": _TEXT}),
         "overhead_mib": _NEEDED_COUNT,
         "kv_bytes_per_value": _NEEDED_COUNT,
+        "kv_type_option": _TEXT,
+        "kv_bytes_by_type": Table(Value(float, low=0.1), names=NAME),
         "reserves": Value(str, required=True, choices=("needed", "share", "share_of_free")),
         "default_version": Value(required=True, form=VERSION),
         "releases": List(_VERSION),
@@ -285,6 +292,15 @@ ENGINE = Map(
                 "always": List(List(_TEXT)),
                 "environment": _ENVIRONMENT,
                 "environment_by_kind": Table(_ENVIRONMENT),
+                "environment_by_gpu": List(
+                    Map(
+                        {
+                            "compute_capability": List(Value(form=NUMBER)),
+                            "quantization": List(_NAME),
+                            "environment": Table(_TEXT, required=True, names=VARIABLE),
+                        }
+                    )
+                ),
             },
             required=True,
         ),

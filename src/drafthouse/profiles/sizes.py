@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
-from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm, read_for_a_draft, read_for_a_token
+from .memory_fit import (
+    GB,
+    MIB,
+    decode_limit,
+    expected_speedup,
+    fit_arm,
+    kv_value_bytes,
+    read_for_a_draft,
+    read_for_a_token,
+)
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -22,7 +31,8 @@ _OptionKey = Literal["context_option", "sequences_option", "share_option", "devi
 class Sizes:
     """A profile's models and options on its hardware.
 
-    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target.
+    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target;
+    ``tokens`` are drafted at once.
     """
 
     engine: EngineEntry
@@ -32,6 +42,7 @@ class Sizes:
     builtin: BuiltinHead | None
     serve: Options
     method_options: Options
+    tokens: int
 
     def served(self, option: _OptionKey, default: Any) -> Any:
         """Return what the profile says of the option that the engine's entry names under ``option``."""
@@ -69,9 +80,10 @@ class Sizes:
             draft=self.draft if arm == "speculative" else None,
             builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
-            bytes_per_value=engine["kv_bytes_per_value"],
+            bytes_per_value=kv_value_bytes(engine, self.serve),
             context=self.context,
             sequences=int(self.served("sequences_option", 1)),
+            drafted=self.tokens if arm == "speculative" else 0,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
@@ -124,6 +136,25 @@ class Sizes:
                 else "choose smaller models or larger hardware",
             )
 
+        self._check_shared_memory(findings, fits)
+
+    def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
+        """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
+        system = self.hardware.get("system_mib", 0) * MIB
+        fit = max(fits.values(), key=lambda one: one["reserved"])
+        room = fit["memory"] - system
+        if not system or fit["left"] < 0 or fit["reserved"] <= room:
+            return
+        share = self.engine.get("share_option") if self.engine["reserves"] != "needed" else None
+        findings.add(
+            "gpu-memory-too-small",
+            f"serve.{share or self.engine['context_option']}",
+            f"{fit['reserved'] / GB:.1f} GB of the memory that processor and GPU share",
+            f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
+            f" {system / GB:.1f} GB",
+            f"set it to {int(100 * room / fit['memory']) / 100:.2f} or less" if share else "make it smaller",
+        )
+
     def check_devices(self, findings: Findings) -> None:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
         devices = self.devices
@@ -146,8 +177,12 @@ class Sizes:
                 "correct it",
             )
 
-    def expectation(self, k: int, expect: Expectation | None) -> ExpectedSpeed:
-        """Return the speed-up to expect of ``k`` drafted tokens, by the memory traffic and the assumed acceptance."""
+    def expectation(self, expect: Expectation | None, *, one_pass: bool) -> ExpectedSpeed:
+        """Return the speed-up to expect, by the memory traffic and the assumed acceptance.
+
+        ``one_pass``: all tokens of a draft come out of one pass of it.
+        """
+        k = self.tokens
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
         read, drafting = read_for_a_token(self.target), 0
@@ -155,7 +190,7 @@ class Sizes:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
             drafting = read_for_a_draft(self.target, self.builtin)
-        cost = drafting / read
+        cost = drafting / read / (k if one_pass else 1)
         return {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
 from ..profiles.heads import builtin_head, method_for_head
-from ..profiles.memory_fit import MIB, fit_arm
+from ..profiles.memory_fit import MIB, fit_arm, kv_value_bytes
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -160,9 +160,10 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
         draft=house.models.get(wanted.draft or ""),
         builtin=builtin,
         overhead=engine["overhead_mib"] * MIB,
-        bytes_per_value=engine["kv_bytes_per_value"],
+        bytes_per_value=kv_value_bytes(engine, wanted.serve),
         context=int(wanted.serve.get(engine["context_option"], target["context"])),
         sequences=int(wanted.serve.get(engine["sequences_option"], 1)),
+        drafted=usual_tokens(house, engine, wanted.method, ())[0],
         context_is_shared=engine["context_is_shared"],
         reserves_share=engine["reserves"] != "needed",
     )

@@ -7,7 +7,9 @@ a tenth of one.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,12 @@ def type_name(kind: int) -> str:
     return _TYPES[kind][0] if kind in _TYPES else f"type {kind}"
 
 
+def tensor_bytes(kind: int, shape: Iterable[int]) -> int:
+    """Return how many bytes a tensor has in the file, 0 for a type that is not known here."""
+    _, per_block, block_bytes = _TYPES.get(kind, ("", 1, 0))
+    return prod(shape) // per_block * block_bytes
+
+
 def check_gguf(path: Path) -> list[Problem]:
     """Return what is wrong with a GGUF file: no head that can be read, or tensors beyond its end."""
     again = "fetch it again; if it stays so, the publisher's file is broken"
@@ -69,11 +77,7 @@ def check_gguf(path: Path) -> list[Problem]:
     except OSError as error:
         return [Problem("weights-damaged", error.strerror or str(error), "a file that can be read", again, str(path))]
     for name, (kind, shape, offset) in head.tensors.items():
-        values = 1
-        for length in shape:
-            values *= length
-        _, per_block, block_bytes = _TYPES.get(kind, ("", 1, 0))
-        end = head.data + offset + values // per_block * block_bytes
+        end = head.data + offset + tensor_bytes(kind, shape)
         if end > size:
             found = f"tensor '{name}' up to byte {end} in a file of {size}: it was cut short"
             return [Problem("weights-damaged", found, "every tensor inside the file", again, str(path))]

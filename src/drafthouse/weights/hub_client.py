@@ -89,6 +89,26 @@ def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None
     return _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, revision, token, patience).commit()
 
 
+@dataclass(frozen=True)
+class About:
+    """What a repository's page says of it: its licence as the card names it, and whether that must be accepted."""
+
+    license: str
+    gated: bool
+
+
+def about(repo: str, token: str | None, endpoint: str | None, patience: Patience) -> About:
+    """Return what the hub says of a repository. Raises DrafthouseError."""
+    from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
+
+    info = _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, UNRESOLVED, token, patience).json(
+        f"/api/models/{repo}"
+    )
+    card = info.get("cardData")
+    said = card.get("license") if isinstance(card, dict) else None
+    return About(str(said) if isinstance(said, str) else "unknown", bool(info.get("gated")))
+
+
 def look_up(
     repo: str,
     revision: str,

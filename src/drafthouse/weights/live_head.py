@@ -77,7 +77,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
         return []
     repo = plan.snapshot.repo
     try:
-        problems = check_head(head, _at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
+        problems = check_head(head, files_at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
     except (OSError, ValueError, struct.error) as error:
         return [f"{repo}: its built-in head is looked for when the files are there; before that: {error}"]
     if problems:
@@ -175,9 +175,10 @@ def _of_shards(shards: Iterable[str], files: Files) -> dict[str, str]:
 # --- at the hub ---------------------------------------------------------------------------------------------
 
 
-def _at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits) -> Files:
+def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, headers_most: int = _HEADERS_MOST) -> Files:
+    """Return files of the hub, read as far as somebody reads; ``headers_most``: bytes of safetensors headers."""
     by_name = {file.path: file for file in listed}
-    headers, gguf = _Allowance(_HEADERS_MOST), _Allowance(_GGUF_MOST)
+    headers, gguf = _Allowance(headers_most), _Allowance(_GGUF_MOST)
 
     @contextmanager
     def opened(name: str) -> Iterator[Reading]:

@@ -11,7 +11,7 @@ import yaml
 from drafthouse.core.errors import Problem
 from drafthouse.core.yaml_documents import yaml_of
 from drafthouse.engines.trtllm_config import check_config, warnings_of
-from drafthouse.engines.trtllm_schema import DECODING_TYPES
+from drafthouse.engines.trtllm_speculation import DECODING_TYPES, SPECULATION
 
 Data = dict[str, Any]
 
@@ -40,7 +40,7 @@ speculative_config:
 kv_cache_config:
     enable_block_reuse: false
 """
-VERSIONS = ("1.2.0rc1", "1.2.0rc6.post3", "1.2.0", "1.2.1", "1.3.0rc14", "1.3.0rc24")
+VERSIONS = ("1.2.0rc1", "1.2.0rc6.post3", "1.2.0", "1.2.1", "1.3.0rc14", "1.3.0rc24", "1.3.0rc29")
 
 
 def problems_of(text: str, version: str, where: str = "f") -> list[Problem]:
@@ -309,9 +309,41 @@ def test_the_draft_models_key_by_version() -> None:
         (
             "speculative_model",
             "TensorRT-LLM 1.2.0 or later; this is 1.2.0rc1",
-            "write 'speculative_model_dir', which every version takes",
+            "write 'speculative_model_dir', as it is called there",
         )
     ]
+    draft["decoding_type"] = "Eagle3"
+    assert speculation("1.4.0rc1", **draft, speculative_model="x") == []
+    assert speculation("1.4.0rc1", **draft, speculative_model_dir="x") == [
+        ("speculative_model_dir", "TensorRT-LLM 1.3 or earlier; this is 1.4.0rc1", "write 'speculative_model'")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "reads", "not_read"),
+    [
+        ("1.2.0rc1", "num_nextn_predict_layers", "max_draft_len"),
+        ("1.2.1", "num_nextn_predict_layers", "max_draft_len"),
+        ("1.3.0rc14", "num_nextn_predict_layers", "max_draft_len"),
+        ("1.3.0rc19", "max_draft_len", "num_nextn_predict_layers"),
+        ("1.4.0rc1", "max_draft_len", "num_nextn_predict_layers"),
+    ],
+)
+def test_how_many_tokens_mtp_drafts_has_another_name_by_version(version: str, reads: str, not_read: str) -> None:
+    assert speculation(version, decoding_type="MTP", **{reads: 3}) == []
+    ((where, _, do),) = speculation(version, decoding_type="MTP", **{not_read: 3})
+    assert (where, do) == (not_read, f"write '{reads}'")
+
+
+def test_what_1_4_has_of_its_own() -> None:
+    draft: Data = {"decoding_type": "MTP", "max_draft_len": 3, "moe_backend": "CUTEDSL_FC12"}
+    assert speculation("1.4.0rc1", **draft) == []
+    assert [where for where, _, _ in speculation("1.3.0rc27", **draft)] == ["moe_backend"]
+    tree: Data = {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": "x", "eagle_choices": [[0]]}
+    assert speculation("1.3.0rc27", **tree) == []
+    assert [where for where, _, _ in speculation("1.4.0rc1", **tree)] == ["eagle_choices"]
+    assert check_config({"moe_config": {"backend": "WIDEEP"}}, "1.3.0rc24") == []
+    assert [one.found for one in check_config({"moe_config": {"backend": "WIDEEP"}}, "1.4.0rc1")] == ["'WIDEEP'"]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +355,12 @@ def test_the_draft_models_key_by_version() -> None:
         ("Draft_Target", "1.3.0rc14", None),
         ("Eagle3", "1.2.1", "write 'Eagle'"),
         ("Eagle3", "1.3.0rc14", None),
+        ("Eagle", "1.3.0rc29", None),
         ("PARD", "1.3.0rc14", None),
+        ("DFlash", "1.3.0rc24", None),
+        ("DFlash", "1.3.0rc14", "use one of: AUTO, Draft_Target, Eagle, Eagle3, MTP, NGram, PARD, SaveState"),
+        ("SA", "1.3.0rc29", None),
+        ("DSpark", "1.3.0rc27", None),
     ],
 )
 def test_decoding_types_by_version(name: str, version: str, do: str | None) -> None:
@@ -334,7 +371,7 @@ def test_decoding_types_by_version(name: str, version: str, do: str | None) -> N
 @pytest.mark.parametrize("name", [name for name, kind in DECODING_TYPES.items() if not kind.refused])
 def test_every_decoding_type_takes_its_own_keys_and_refuses_the_others(name: str) -> None:
     kind = DECODING_TYPES[name]
-    version = "1.3.0rc14" if kind.since else "1.2.1"
+    version = kind.since or "1.2.1"
     base: Data = {"decoding_type": name, "max_draft_len": 3, "speculative_model_dir": "x", "output_directory": "y"}
     base = {key: value for key, value in base.items() if key in kind.needs or key == "decoding_type"}
     assert speculation(version, **base) == []
@@ -342,7 +379,7 @@ def test_every_decoding_type_takes_its_own_keys_and_refuses_the_others(name: str
         rest = {key: value for key, value in base.items() if key != missing}
         assert [one[0] for one in speculation(version, **rest)] == [missing]
     for other in DECODING_TYPES.values():
-        for key in set(other.keys) - set(kind.keys):
+        for key in set(other.keys) - set(kind.keys) - set(SPECULATION):
             assert key in [one[0] for one in speculation(version, **base, **{key: 1})]
 
 
@@ -378,11 +415,11 @@ def test_a_schedule_and_a_largest_batch_are_one_too_many_in_1_3() -> None:
     assert len(speculation("1.3.0rc24", **keys)) == 1
 
 
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0rc0", "1.4.0rc1", "2.0", "latest", "", "nightly"])
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0rc0", "1.5.0rc0", "2.0", "latest", "", "nightly"])
 def test_a_version_without_facts_is_refused(version: str) -> None:
     (problem,) = check_config(yaml.safe_load(LOW_LATENCY), version)
     assert problem.found == f"TensorRT-LLM {version}"
-    assert "1.2.0rc1 to 1.3" in problem.needed
+    assert "1.2.0rc1 to 1.4" in problem.needed
 
 
 # --- hardware and warnings -------------------------------------------------------------------------

@@ -71,3 +71,14 @@ def test_what_the_box_does_not_have(
 def test_a_part_of_a_gpu_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1111")
     assert "gpu_choice" not in box()
+
+
+def test_a_gpu_that_shares_the_systems_memory_has_all_of_that(tmp_path: Path) -> None:
+    """As a DGX Spark's nvidia-smi says it: no memory of the GPU's own."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], 580.95.05, 12.1, GPU-0000-aa'\n")
+    found = box()
+    assert [(gpu["name"], gpu["memory_mib"]) for gpu in found["gpus"]] == [
+        ("NVIDIA GB10", found["memory_total"] // (1024 * 1024))
+    ]
+    assert found["gpus"][0]["memory_mib"] > 0

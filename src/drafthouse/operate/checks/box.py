@@ -62,7 +62,7 @@ def python_venv(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the arms of a step fit into the memory of a box without a GPU."""
+    """Return whether the arms of a step fit into what is free of the box's own memory."""
     box = facts["box"]
     fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
     needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])

@@ -19,9 +19,9 @@ def has_gpu(resolved: Run) -> bool:
     return resolved["hardware"]["kind"] == "gpu"
 
 
-def on_cpu(resolved: Run) -> bool:
-    """Where the profile runs on a CPU, in the box's own memory."""
-    return not has_gpu(resolved)
+def in_system_memory(resolved: Run) -> bool:
+    """Where the model lies in the box's own memory: on a CPU, or on a GPU that shares it."""
+    return not has_gpu(resolved) or "system_mib" in resolved["hardware"]
 
 
 def in_docker(resolved: Run) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...core.errors import DrafthouseError, Problem, did_you_mean
 from . import addons, box, gpu, ports, runtime, server
-from .conditions import always, gpu_in_docker, has_gpu, in_docker, in_process, on_cpu
+from .conditions import always, gpu_in_docker, has_gpu, in_docker, in_process, in_system_memory
 from .finding import FAIL, Finding, of_problem
 from .firewall import firewall
 from .weights import weights
@@ -72,7 +72,7 @@ CHECKS = (
         reads=("driver", "unattended_upgrades"),
         applies=has_gpu,
     ),
-    Check("box", "memory", "memory", before=box.memory, applies=on_cpu, code="memory-too-small"),
+    Check("box", "memory", "memory", before=box.memory, applies=in_system_memory, code="memory-too-small"),
     Check(
         "box", "shared-memory", "shared memory", before=box.shared_memory, applies=in_process, code="memory-too-small"
     ),

@@ -1,0 +1,119 @@
+"""Show on which GPUs a model fits, with which context, and the speed that their memory allows.
+
+Examples:
+  drafthouse fits gpt-oss-120b
+  drafthouse fits Qwen/Qwen3-14B --gpu 24GB --context 32k
+
+MODEL is an entry of the catalogue, or a repository of the Hub, which is read (a few MB) and not added. Memory is the
+plan's arithmetic: weights, KV cache and the engine's own share. The limit is that of reading the weights once a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.exit_codes import DONE
+from ..core.table import table
+from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of, tokens_of
+from ..profiles.catalog import House, load_house
+from ..profiles.memory_fit import GB
+from ..profiles.model_names import find_model
+from ..profiles.workspace import ROOT
+from .model import read_entry
+from .parser import Parser, parser_of, print_json
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import HardwareEntry, ModelEntry
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "fits")
+    parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, org/name, or org/name:file.gguf")
+    parser.add_argument(
+        "--gpu", help="hardware of the catalogue (rtx6000), or a card's memory (24GB); default: all of it"
+    )
+    parser.add_argument(
+        "--context", type=context, default=8192, metavar="TOKENS", help="tokens of a sequence (default: 8k)"
+    )
+    parser.add_argument("--engine", help="plan with this engine (default: the one most profiles of the format use)")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    return parser
+
+
+def context(text: str) -> int:
+    """Return a number of tokens, as 32k or 40960."""
+    tokens = tokens_of(text)
+    if tokens is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 32k")
+    return tokens
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    given = options().parse_args(argv)
+    house = load_house(ROOT)
+    model = model_of(given.model, house)
+    engine = engine_for(house, model, given.engine)
+    if given.context > model["context"]:
+        raise DrafthouseError(
+            Problem(
+                "context-too-long",
+                f"{given.context} tokens",
+                f"{model['context']} or fewer: the model was made for no more",
+                "make it shorter",
+                "--context",
+            )
+        )
+    rows = [fitting(model, engine, key, one, given.context) for key, one in chosen(given.gpu, house).items()]
+    if given.json:
+        print_json("fits", {"model": model["name"], "engine": engine["name"], "context": given.context, "rows": rows})
+        return DONE
+    print(
+        f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
+        f" {kv_gb(model, engine, given.context):.2f} GB of KV cache for {given.context:,} tokens ({engine['name']})\n"
+    )
+    head = ["hardware", "memory", "fits", "longest context", "at most"]
+    print(table(head, [_cells(row, given.context) for row in rows], width=44))
+    return DONE
+
+
+def _cells(row: Fitting, wanted: int) -> list[str]:
+    fits = "yes" if row.longest >= wanted else f"no; {' or '.join(row.smaller)} would" if row.smaller else "no"
+    limit = f"{row.limit:.0f} tok/s" if row.limit and row.longest else "-"
+    longest = f"{row.longest:,}" if row.longest else "-"
+    return [f"{row.hardware} ({row.name})", f"{row.memory / GB:.0f} GB", fits, longest, limit]
+
+
+def model_of(word: str, house: House) -> ModelEntry:
+    """Return the catalogue's entry of a model, or the one that its repository gives now."""
+    key = find_model(word, house.models)
+    if key is None and "/" not in word:
+        needed = "an entry of the catalogue, or a repository of the Hub (org/name)"
+        raise DrafthouseError(Problem("unknown-value", f"'{word}'", needed, did_you_mean(word, house.models), "MODEL"))
+    return house.models[key] if key else read_entry(word, house).entry
+
+
+def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
+    """Return the hardware that is asked for: of the catalogue, or a card of so much memory and unknown speed."""
+    gpus = {key: one for key, one in house.hardware.items() if one["kind"] == "gpu"}
+    if gpu is None:
+        return gpus
+    if gpu in gpus:
+        return {gpu: gpus[gpu]}
+    memory = memory_of(gpu)
+    if memory is None:
+        needed = f"one of {', '.join(sorted(gpus))}, or a memory such as 24GB"
+        raise DrafthouseError(Problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, gpus), "--gpu"))
+    card: HardwareEntry = {
+        "name": "a card of that memory",
+        "kind": "gpu",
+        "inventory": "workstation",
+        "devices": 1,
+        "memory_mib": memory,
+        "bandwidth_gb_s": 0,
+    }
+    return {gpu: card}

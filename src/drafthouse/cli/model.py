@@ -1,0 +1,63 @@
+"""Add a model to the catalogue: any repository of the Hugging Face Hub, or a folder of this machine.
+
+Examples:
+  drafthouse model add Qwen/Qwen3-14B
+  drafthouse model add org/name-GGUF:name-Q4_K_M.gguf
+  drafthouse model add RedHatAI/Qwen3-14B-speculator.eagle3 --for Qwen/Qwen3-14B
+
+It reads the repository's small files and the headers of its weights, and writes an entry that is pinned to the commit:
+in a clone to profiles/catalog/local/, otherwise to ~/.config/drafthouse/models/. A profile then names the model by its
+entry or by its repository (target: Qwen/Qwen3-14B). HF_TOKEN is used for gated repositories.
+
+Exit status: 0 written or unchanged; 2 an error (found, needed, do); docs/exit-codes.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE
+from ..models.entry import Made, made_entry
+from ..models.local_entries import shown, write_entry
+from ..models.repository import Name, read_model
+from ..profiles.catalog import House, load_house
+from ..profiles.forms import NAME
+from ..profiles.workspace import ROOT
+from ..weights.hub_habits import usual_token
+from .parser import Parser, parser_of
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "model")
+    parser.add_argument("action", choices=("add",), help="what to do")
+    parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, org/name:file.gguf or a folder")
+    parser.add_argument(
+        "--for", dest="head_for", metavar="MODEL", help="the target of a head whose files do not name it"
+    )
+    parser.add_argument("--name", help="the entry's name (default: the repository's, in small letters)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the model and write its entry."""
+    given = options().parse_args(argv)
+    if given.name is not None and not NAME.fits(given.name):
+        raise DrafthouseError(Problem("wrong-format", f"--name {given.name}", NAME.needed, "correct it"))
+    house = load_house(ROOT)
+    made = read_entry(given.model, house, given.head_for)
+    if given.name:
+        made = replace(made, id=given.name)
+    path, changed = write_entry(made, house, ROOT, f"drafthouse model add {given.model}")
+    print("\n".join(shown(made, path, changed)))
+    return DONE
+
+
+def read_entry(word: str, house: House, head_for: str | None = None) -> Made:
+    """Return the entry of a model that is read now, telling which header is under way."""
+    name = Name.of(word)
+    found = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {line}", file=sys.stderr))
+    return made_entry(found, house.models, head_for=head_for)

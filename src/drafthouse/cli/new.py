@@ -1,0 +1,96 @@
+"""Write a profile for a model on a GPU, with the engine, method, draft and context that fit.
+
+Examples:
+  drafthouse new --target qwen3-32b --gpu h100 --print
+  drafthouse new --target Qwen/Qwen3-14B --gpu rtx4090 --method ngram
+
+What is not given is chosen, and the file says why; at a terminal the target and the GPU are asked for. The file goes to
+profiles/ of the clone, or to ~/.config/drafthouse/profiles/. A file that is there is not overwritten.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.exit_codes import DONE
+from ..core.files import replace_file
+from ..core.places import INSTALLED, own_profiles
+from ..models.fits import engine_for
+from ..models.new_profile import Wish, new_profile
+from ..profiles.catalog import load_house
+from ..profiles.forms import PROFILE_NAME
+from ..profiles.model_names import find_model, unknown_model
+from ..profiles.workspace import ROOT, load_suites, site_of_inventory
+from .parser import Parser, parser_of
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import ModelEntry
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "new")
+    parser.add_argument("--target", metavar="MODEL", help="an entry of the catalogue, or its repository")
+    parser.add_argument("--gpu", metavar="HARDWARE", help="hardware of the catalogue, such as rtx6000")
+    parser.add_argument("--method", help="method of speculation (default: the one with the best evidence)")
+    parser.add_argument("--draft", metavar="MODEL", help="draft (default: the one with the best evidence)")
+    parser.add_argument("--engine", help="engine (default: the one most profiles of the format use)")
+    parser.add_argument("--name", help="the profile's name (default: HARDWARE-TARGET-METHOD)")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="print the file and write none")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Choose, resolve, write."""
+    given = options().parse_args(argv)
+    house = load_house(ROOT)
+    target = _entry(
+        "--target", given.target or _asked("--target", "target (drafthouse model add adds one)"), house.models
+    )
+    hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
+    if hardware not in house.hardware:
+        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
+        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", needed, do, "--gpu"))
+    draft = _entry("--draft", given.draft, house.models) if given.draft else None
+    engine = engine_for(house, house.models[target], given.engine)
+    engine_id = next(key for key, one in house.engines.items() if one is engine)
+    site = site_of_inventory(house.hardware[hardware]["inventory"])
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
+    made = new_profile(Wish(target, hardware, engine_id, given.method, draft, given.name), house, site, kinds)
+    if given.only_print:
+        print(made.text(), end="")
+        return DONE
+    if not PROFILE_NAME.fits(made.name):
+        raise DrafthouseError(Problem("wrong-format", f"--name {made.name}", PROFILE_NAME.needed, "correct it"))
+    path = _folder() / f"{made.name}.yml"
+    if made.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == made.text()):
+        do = f"add --name, or look at it: drafthouse plan {made.name}"
+        raise DrafthouseError(
+            Problem("duplicate-name", f"a profile '{made.name}'", "a name that no profile has", do, str(path))
+        )
+    replace_file(path, made.text(), mode=0o644)
+    print(f"wrote: {path}\nnext: drafthouse plan {made.name}")
+    return DONE
+
+
+def _entry(option: str, word: str, models: Mapping[str, ModelEntry]) -> str:
+    key = find_model(word, models)
+    if key is None:
+        needed, do = unknown_model(word, models)
+        raise DrafthouseError(Problem("unknown-value", f"'{word}'", needed, do, option))
+    return key
+
+
+def _asked(option: str, question: str) -> str:
+    """Return what a person at a terminal answers. Raises DrafthouseError where nobody is there."""
+    if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
+        return answer
+    raise DrafthouseError(Problem("missing-option", f"no {option}", "what drafthouse new --help shows", "add it"))
+
+
+def _folder() -> Path:
+    return own_profiles()[0] if INSTALLED else ROOT / "profiles"

@@ -1,0 +1,180 @@
+"""The ways to speculate that TensorRT-LLM's PyTorch backend takes in its YAML (`speculative_config`).
+
+The sources stand in `trtllm_schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..core.schema import Anything, Value
+from .trtllm_keys import (
+    FLAG,
+    LAST_12,
+    LAST_13,
+    MAYBE_COUNT,
+    MAYBE_FLAG,
+    MAYBE_NUMBER,
+    MAYBE_POSITIVE,
+    MAYBE_TEXT,
+    MAYBE_WHOLE,
+    MOE_BACKENDS,
+    NEXT,
+    NEXT_14,
+    POSITIVE,
+    SCHEDULE,
+    SHARE,
+    STABLE,
+    TEXT,
+    WHOLE,
+    WHOLES,
+    Key,
+    Keys,
+    new,
+    words,
+)
+
+# What every decoding type takes (`DecodingBaseConfig`).
+SPECULATION: Mapping[str, Key] = {
+    "decoding_type": Key(Anything(), null=True),  # looked at by itself
+    # The engine takes 0 where a type does not forbid it, and then drafts nothing.
+    "max_draft_len": POSITIVE,
+    "max_total_draft_tokens": MAYBE_POSITIVE,
+    # The reference of 1.4.0rc1 has the other name alone.
+    "speculative_model_dir": Key(Value(str), True, until=LAST_13, instead="write 'speculative_model'"),
+    "speculative_model": Key(Value(str), True, STABLE, instead="write 'speculative_model_dir', as it is called there"),
+    "max_concurrency": MAYBE_COUNT,
+    "draft_len_schedule": Key(Anything(), True, SCHEDULE),  # looked at by itself
+    "load_format": MAYBE_TEXT,
+    "acceptance_window": Key(Value(int, low=0), True, until=LAST_13),
+    "acceptance_length_threshold": Key(Value(float, low=0), True, until=LAST_13),
+    # The reference of 1.3.0rc27 has these two instead of the two above.
+    "acceptance_rate_window_size": new(MAYBE_COUNT),
+    "acceptance_rate_threshold": Key(SHARE, True, NEXT),
+    "allow_advanced_sampling": new(FLAG),
+    "use_rejection_sampling": new(FLAG),
+    "advanced_sampling_mode": Key(words("full", "no_topk", "no_topp", "no_topk_no_topp"), since=NEXT),
+    "enable_penalty": new(FLAG),
+    "moe_backend": Key(MOE_BACKENDS, True, NEXT_14),  # of the draft
+    "spec_dec_variant": new(MAYBE_POSITIVE, NEXT_14),
+}
+# `SAEnhancerConfig`: a suffix automaton beside the drafter.
+_SA_BESIDE = Key(Keys({"threshold": POSITIVE, "enable_global_pool": FLAG}), True, NEXT)
+_EAGLE: Mapping[str, Key] = {
+    "eagle_choices": Key(Anything(), True, until=LAST_13),  # lists, or such lists written as text
+    "greedy_sampling": new(MAYBE_FLAG, None, LAST_13),
+    "posterior_threshold": new(MAYBE_NUMBER, None, LAST_13),
+    "use_dynamic_tree": MAYBE_FLAG,
+    "dynamic_tree_max_topK": MAYBE_POSITIVE,
+    "num_eagle_layers": MAYBE_POSITIVE,
+    "max_non_leaves_per_layer": MAYBE_POSITIVE,
+    "eagle3_one_model": new(MAYBE_FLAG, None, LAST_13),
+    "eagle3_layers_to_capture": Key(WHOLES, null=True),
+    "eagle3_model_arch": Key(words("llama3", "mistral_large3"), since=STABLE),
+}
+_MTP: Mapping[str, Key] = {
+    # Two names for how many tokens are drafted: each version reads one, and the other in silence or with a warning.
+    # PR 12341 changed it; 1.3.0rc14 was run with the old one (InferenceX PR 1487), and 1.3.0rc16 calls that deprecated.
+    "num_nextn_predict_layers": Key(Value(int, low=1), until="1.3.0rc14", instead="write 'max_draft_len'"),
+    "max_draft_len": Key(Value(int, low=1), since="1.3.0rc15", instead="write 'num_nextn_predict_layers'"),
+    "use_relaxed_acceptance_for_thinking": FLAG,
+    "relaxed_topk": POSITIVE,
+    "relaxed_delta": Key(Value(float, low=0)),
+    "use_mtp_vanilla": FLAG,
+    "mtp_eagle_one_model": new(FLAG, None, LAST_13),
+    "use_dynamic_tree": new(FLAG),
+    "dynamic_tree_max_topK": new(MAYBE_POSITIVE),
+    "sa_config": _SA_BESIDE,
+    "begin_thinking_phase_token": new(WHOLE, STABLE),
+    "end_thinking_phase_token": new(WHOLE, STABLE),
+    "BEGIN_THINKING_PHASE_TOKEN": Key(Value(int), until="1.2.0rc99"),
+    "END_THINKING_PHASE_TOKEN": Key(Value(int), until="1.2.0rc99"),
+}
+_NGRAM: Mapping[str, Key] = {
+    "max_matching_ngram_size": POSITIVE,
+    "is_keep_all": FLAG,
+    "is_use_oldest": FLAG,
+    "is_public_pool": FLAG,
+}
+_PARD: Mapping[str, Key] = {"mask_token_id": MAYBE_WHOLE, "sa_config": _SA_BESIDE}
+_SA: Mapping[str, Key] = {
+    "max_matching_ngram_size": WHOLE,  # -1, its own default: no bound
+    "enable_global_pool": FLAG,
+    "global_pool_size": MAYBE_POSITIVE,
+}
+_DFLASH: Mapping[str, Key] = {
+    "mask_token_id": MAYBE_WHOLE,
+    "target_layer_ids": Key(WHOLES, null=True),
+    "attention_backend": Key(words("VANILLA", "TRTLLM", FA4={"since": "1.3.0rc27"})),
+    "context_recompute_tail": new(MAYBE_COUNT, NEXT_14),
+    "skip_ctx_buffer_budget_check": new(FLAG, NEXT_14),
+}
+_DSPARK: Mapping[str, Key] = {
+    "mask_token_id": MAYBE_WHOLE,
+    "target_layer_ids": Key(WHOLES, null=True),
+    "block_size": MAYBE_POSITIVE,
+    "markov_rank": MAYBE_WHOLE,
+    "markov_head_type": Key(words("vanilla", "gated", "rnn"), null=True),
+    "attention_backend": Key(words("VANILLA", "TRTLLM", AUTO={"since": NEXT_14}, CUTEDSL={"since": NEXT_14})),
+}
+_SAVE_STATE: Mapping[str, Key] = {
+    "output_directory": TEXT,
+    "write_interval": POSITIVE,
+    "file_prefix": TEXT,
+    "eagle3_layers_to_capture": Key(WHOLES, null=True),
+}
+
+
+@dataclass(frozen=True)
+class DecodingType:
+    """One way to speculate: its own keys, what it cannot do without, the versions that call it so.
+
+    ``refused`` says why the PyTorch backend cannot be given this type in a file at all.
+    """
+
+    keys: Mapping[str, Key] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+    refused: str = ""
+    instead: str = ""
+
+    @property
+    def span(self) -> dict[str, str | None]:
+        """The versions that have this name, as `versions.known` reads them."""
+        return {"since": self.since, "until": self.until}
+
+
+MODEL = "speculative_model_dir"
+_NEEDS_PYTHON = "its drafter is a Python object, which a file cannot hold"
+_ENGINE_ONLY = "the PyTorch backend does not have it, only the TensorRT engines (`supports_backend`)"
+
+# Up to 1.2 `from_dict` chooses by the left names; since 1.3 a discriminated union chooses by the classes' own,
+# which differ for two of them. On the PyTorch backend `Eagle` means EAGLE-3 in all of them; its name is deprecated
+# (PR 10124), and `Eagle3` is the one whose page the reference of 1.4.0rc1 has.
+DECODING_TYPES: Mapping[str, DecodingType] = {
+    "Eagle": DecodingType(_EAGLE, ("max_draft_len", MODEL), until=LAST_13, instead="write 'Eagle3'"),
+    "Eagle3": DecodingType(
+        {**_EAGLE, "sa_config": _SA_BESIDE}, ("max_draft_len", MODEL), since=NEXT, instead="write 'Eagle'"
+    ),
+    "MTP": DecodingType(_MTP),
+    "NGram": DecodingType(_NGRAM, ("max_draft_len",)),
+    "DraftTarget": DecodingType({}, ("max_draft_len", MODEL), until=LAST_12, instead="write 'Draft_Target'"),
+    "Draft_Target": DecodingType({}, ("max_draft_len", MODEL), since=NEXT, instead="write 'DraftTarget'"),
+    "PARD": DecodingType(_PARD, ("max_draft_len", MODEL), since="1.3.0rc7"),  # PR 11438, in that candidate's notes
+    # PR 12794 of 2026-04; somebody ran it with 1.3.0rc20 (PR 15666).
+    "DFlash": DecodingType(_DFLASH, (MODEL,), since="1.3.0rc20"),
+    # A file of 2026-08-09 has it (PR 17455); 1.3.0rc25 is the next candidate.
+    "SA": DecodingType(_SA, since="1.3.0rc25"),
+    "DSpark": DecodingType(_DSPARK, (MODEL,), since="1.3.0rc27"),
+    "SaveState": DecodingType(_SAVE_STATE, ("output_directory",)),
+    "AUTO": DecodingType(),
+    "UserProvided": DecodingType(refused=_NEEDS_PYTHON),
+    "User_Provided": DecodingType(refused=_NEEDS_PYTHON),
+    "Medusa": DecodingType(refused=_ENGINE_ONLY),
+    "Lookahead": DecodingType(refused=_ENGINE_ONLY),
+}
+# `SpeculativeDecodingMode.support_overlap_scheduler`: drafting on the host between two steps leaves nothing to
+# overlap. AUTO chooses n-gram lookup. SA drafts on the GPU, and runs with it.
+NO_OVERLAP = ("NGram", "AUTO")

@@ -1,0 +1,265 @@
+"""A catalogue entry from what a repository's own small files say. Pure; `repository.py` reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..core.errors import DrafthouseError, Problem
+from ..profiles.model_names import find_model
+from .shape import Config, Shape, shape_of, text_part
+from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import ModelEntry, ModelSource
+
+#: The word for a method of speculators' configurations, and the end of an architecture's name, as profiles have it.
+_ALGORITHMS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dspark": "dspark"}
+_ARCHITECTURES = {"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash"}
+#: Draft heads that this command cannot read.
+_OTHER_HEADS = re.compile(r"Medusa|MLPSpeculator|ArcticLSTM|ArcticMLP|Hydra")
+#: Weights that engines load are these; the same ones may lie there again in other formats.
+_AGAIN = ("original/*", "metal/*", "*.bin", "*.pth", "*.pt", "*.onnx", "*.msgpack", "*.h5", "onnx/*")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A repository, or a folder of this machine (``path``): sizes in bytes by file, tensors by name."""
+
+    repo: str
+    commit: str
+    config: Config
+    files: Mapping[str, int]
+    tensors: Mapping[str, TensorKind]
+    generation: Config = field(default_factory=dict)
+    license: str = "unknown"
+    gated: bool = False
+    tokenizer_hash: str | None = None
+    path: str | None = None
+    file: str = ""
+    """The GGUF file, where the model is one."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An entry with its name, and in sentences what was assumed or should be known."""
+
+    id: str
+    entry: ModelEntry
+    notes: tuple[str, ...]
+
+
+def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str | None = None) -> Made:
+    """Return the catalogue's entry of a repository; ``models`` are those that are known already.
+
+    ``head_for`` is the target of a head whose files do not name it. Raises DrafthouseError.
+    """
+    if not found.tensors:
+        raise DrafthouseError(
+            Problem(
+                "no-weights",
+                "no safetensors file whose header could be read",
+                "weights as safetensors, or one GGUF file (org/name:file.gguf)",
+                "name a repository that has them",
+                found.repo,
+            )
+        )
+    method = _head_method(found)
+    notes: list[str] = []
+    if method:
+        shape = _head_shape(found)
+        target = _target_of(found, models, head_for)
+        tokenizer = models[target]["tokenizer"]
+    else:
+        shape = shape_of(found.config, found.repo)
+        target = None
+        tokenizer = _tokenizer(found, shape, models, notes)
+    notes += shape.unsure
+    totals = totals_of(found.tensors, shape)
+    weights = found.files if found.file else _weight_files(found.files)
+    entry: ModelEntry = {
+        "name": found.repo,
+        "kind": "head" if method else "model",
+        "format": "gguf" if found.file else "safetensors",
+        "folder": found.repo.strip("/").replace("/", "-"),
+        "license": found.license,
+        "source": _source(found),
+        "weight_bytes": sum(weights.values()),
+        "parameters": totals.parameters,
+        "layers": shape.layers,
+        "hidden": shape.hidden,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab": shape.vocab,
+        "context": shape.context,
+        "tokenizer": tokenizer,
+    }
+    if found.file:
+        entry["file"] = found.file
+    if found.gated:
+        entry["gated"] = True
+    if method and target:
+        entry["head_method"], entry["head_for"] = method, target
+    else:
+        _add_target_keys(entry, found, shape, totals, notes)
+    return Made(entry_id(found.file.removesuffix(".gguf") or found.repo), entry, tuple(notes))
+
+
+def entry_id(repo: str) -> str:
+    """Return the name that a repository has in the catalogue: its own, in small letters."""
+    name = repo.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^a-z0-9._+-]+", "-", name.lower()).strip("-._+") or "model"
+
+
+def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
+    entry["served_name"] = found.repo.rpartition("/")[2]
+    if totals.read < 0.97 * entry["weight_bytes"]:
+        entry["read_bytes"] = totals.read
+    if shape.cached_layers != shape.layers:
+        entry["kv_layers"] = shape.cached_layers
+        if shape.window_bytes:
+            entry["window_bytes"] = shape.window_bytes
+        else:
+            notes.append("the recurrent state of its other layers is not counted: add state_bytes for many sequences")
+    temperature = found.generation.get("temperature")
+    if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:
+        entry["temperature"] = float(temperature)
+    inside = head_tensors(found.tensors, shape)
+    if inside:
+        layers = shape.mtp_layers or 1
+        entry["builtin_head"] = {
+            "kind": "mtp",
+            "layers": layers,
+            "tensors": _globs(inside),
+            "weight_bytes": totals.head,
+        }
+    elif shape.mtp_layers:
+        notes.append(
+            f"its config.json names {shape.mtp_layers} MTP layer(s), and none of its files has their tensors: this"
+            " export cannot speculate by itself"
+        )
+    if isinstance(found.config.get("speculators_config"), Mapping):
+        notes.append(
+            "it has a speculators_config: vLLM would speculate with it unasked, so profiles name it as a draft"
+        )
+
+
+def _globs(names: list[str]) -> list[str]:
+    """Return patterns for a head's tensors: what stands before the layer's own names."""
+    return list(dict.fromkeys(re.sub(r"((?:mtp|nextn|layers\.\d+)\.).*", r"\1*", name) for name in names))
+
+
+def _source(found: Found) -> ModelSource:
+    if found.path:
+        return {"path": found.path}
+    again = [pattern for pattern in _AGAIN if any(_fits(name, pattern) for name in found.files)]
+    source: ModelSource = {"hub": {"repo": found.repo, "revision": found.commit}}
+    if found.file:
+        source["hub"]["allow"] = [found.file]
+    elif again:
+        source["hub"]["ignore"] = again
+    return source
+
+
+def _weight_files(files: Mapping[str, int]) -> dict[str, int]:
+    """Return the weight files that an engine loads, with their bytes: those at the top of the repository."""
+    return {name: size for name, size in files.items() if name.endswith(".safetensors") and "/" not in name}
+
+
+def _fits(name: str, pattern: str) -> bool:
+    folder, _, end = pattern.rpartition("*")
+    return name.startswith(folder) and name.endswith(end)
+
+
+# --- heads ------------------------------------------------------------------------------------------------
+
+
+def _head_method(found: Found) -> str | None:
+    """Return the method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
+    config = found.config
+    speculators = config.get("speculators_config")
+    algorithm = str(speculators.get("algorithm") if isinstance(speculators, Mapping) else "")
+    names = config.get("architectures")
+    architectures = " ".join(map(str, names)) if isinstance(names, list) else ""
+    if algorithm in _ALGORITHMS and "transformer_layer_config" in config:
+        return _ALGORITHMS[algorithm]
+    for end, method in _ARCHITECTURES.items():
+        if end in architectures:
+            return method
+    if (algorithm and algorithm not in _ALGORITHMS) or _OTHER_HEADS.search(architectures):
+        raise DrafthouseError(
+            Problem(
+                "model-shape-unknown",
+                f"a head of the kind {algorithm or architectures}",
+                f"a model, or a head for {', '.join(sorted(set(_ALGORITHMS.values())))}",
+                "write the entry by hand: docs/models.md shows one",
+                found.repo,
+            )
+        )
+    return None
+
+
+def _head_shape(found: Found) -> Shape:
+    layer = found.config.get("transformer_layer_config")
+    config = {**found.config, **(layer if isinstance(layer, Mapping) else {})}
+    if type(found.config.get("draft_vocab_size")) is int:
+        config["vocab_size"] = found.config["draft_vocab_size"]
+    return shape_of(config, found.repo)
+
+
+def _target_of(found: Found, models: Mapping[str, ModelEntry], head_for: str | None) -> str:
+    """Return the catalogue's name of the model whose hidden states a head reads."""
+    speculators = found.config.get("speculators_config")
+    verifier = speculators.get("verifier") if isinstance(speculators, Mapping) else None
+    named = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
+    asked = head_for or (str(named) if named else None)
+    target = find_model(asked, models) if asked else None
+    if target is None:
+        do = f"drafthouse model add {asked}, then this again" if asked else "add --for MODEL"
+        raise DrafthouseError(
+            Problem(
+                "draft-of-another-target",
+                f"a head for {asked}, which the catalogue does not have"
+                if asked
+                else "a head whose target is not said",
+                "the target's entry in the catalogue",
+                do,
+                found.repo,
+            )
+        )
+    hidden = text_part(found.config).get("target_hidden_size") or _head_shape(found).hidden
+    if head_for is None or hidden == models[target]["hidden"]:
+        return target
+    raise DrafthouseError(
+        Problem(
+            "draft-of-another-target",
+            f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
+            "the model that the head was made for",
+            "name that one with --for",
+            found.repo,
+        )
+    )
+
+
+# --- the vocabulary ---------------------------------------------------------------------------------------
+
+
+def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], notes: list[str]) -> str:
+    """Return the word for the vocabulary: that of the catalogue's models with as many entries, else one of its own.
+
+    Equal words only let a pair through to the download; then the vocabularies themselves are compared.
+    """
+    words = {
+        model["tokenizer"] for model in models.values() if model["kind"] == "model" and model["vocab"] == shape.vocab
+    }
+    if len(words) == 1:
+        word = words.pop()
+        notes.append(
+            f"its {shape.vocab:,} tokens are taken for those of '{word}' by their number; they are compared one by one"
+            " once draft and target are there"
+        )
+        return word
+    return f"sha256-{found.tokenizer_hash[:16]}" if found.tokenizer_hash else entry_id(found.repo)

@@ -1,0 +1,58 @@
+"""The user's own catalogue entries: one file each, which `load_house` reads beside the catalogue's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
+from ..core.places import own_models
+from ..core.schema import Findings, check
+from ..profiles.catalog import House
+from ..profiles.schemas import MODELS
+from .entry import Made
+
+
+def entry_text(made: Made, command: str) -> str:
+    """Return the file of an entry, with what was assumed in comments."""
+    notes = "".join(f"# {note}\n" for note in made.notes)
+    body = yaml.safe_dump({made.id: dict(made.entry)}, sort_keys=False, allow_unicode=True, width=110)
+    return f"# By `{command}` from the repository's own files; every figure is theirs.\n{notes}---\n{body}"
+
+
+def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Path, bool]:
+    """Write an entry where the catalogue finds it; return its file and whether that changed.
+
+    Raises DrafthouseError where the catalogue itself has a model of that name, or where the entry is none.
+    """
+    path = own_models(root) / f"{made.id}.yml"
+    if made.id in house.models and not path.exists():
+        raise DrafthouseError(
+            Problem(
+                "duplicate-name",
+                f"the name '{made.id}', which the catalogue has already",
+                "a name of its own",
+                f"add --name, or use '{made.id}' as it is (drafthouse plan shows it)",
+                str(path),
+            )
+        )
+    findings = Findings(str(path))
+    check({made.id: dict(made.entry)}, MODELS, findings)
+    if findings.problems:
+        raise DrafthouseError(findings.problems)
+    text = entry_text(made, command)
+    if path.is_file() and path.read_text("utf-8") == text:
+        return path, False
+    replace_file(path, text, mode=0o644)
+    return path, True
+
+
+def shown(made: Made, path: Path, changed: bool) -> Sequence[str]:
+    """Return what was written, as lines for a person."""
+    entry = made.entry
+    size = f"{entry['weight_bytes'] / 1e9:.1f} GB, {entry['parameters'] / 1e9:.2f} B parameters"
+    lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}", *(f"  note: {note}" for note in made.notes)]
+    return [*lines, f"{'wrote' if changed else 'unchanged'}: {path}"]

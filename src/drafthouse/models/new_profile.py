@@ -1,0 +1,143 @@
+"""A profile for a model that somebody names: method, draft, K and context are chosen, and each says why. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import yaml
+
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..profiles.heads import method_for_head
+from ..profiles.resolver import resolve
+from .fits import drafts_for
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import DraftKind, EngineEntry
+    from ..profiles.catalog import House
+    from ..profiles.catalog_types import ModelEntry
+    from ..profiles.profile_types import Profile, Unchecked
+
+#: Contexts that are tried, the longest that fits is taken; a longer one is seldom needed and takes memory from nobody.
+CONTEXTS = (32768, 16384, 8192, 4096, 2048)
+#: Drafted tokens where neither the engine's entry nor the head says a number: what most recipes publish.
+USUAL_TOKENS = 3
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asked for: names of the catalogue, None where it is to be chosen."""
+
+    target: str
+    hardware: str
+    engine: str
+    method: str | None = None
+    draft: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class NewProfile:
+    """A profile that resolves, its name, and why each value that nobody asked for is as it is."""
+
+    name: str
+    profile: Profile
+    why: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the profile's file."""
+        why = "".join(f"# {line}\n" for line in self.why)
+        body = yaml.safe_dump(dict(self.profile), sort_keys=False, allow_unicode=True, width=110)
+        return f"# By `drafthouse new`. Change what you like: a run measures it anew.\n{why}---\n{body}"
+
+
+def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
+    """Return the first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
+    engine = house.engines[wish.engine]
+    refused: DrafthouseError | None = None
+    for method, draft, reason in _choices(wish, house, engine):
+        for context in [size for size in CONTEXTS if size <= house.models[wish.target]["context"]]:
+            made = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
+            trial = replace(house, profiles={made.name: made.profile}, broken={})
+            try:
+                resolve(trial, made.name, site, suites)
+            except DrafthouseError as error:
+                refused = error
+                if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
+                    break
+                continue
+            return made
+    assert refused  # there is a choice, and a context, for every wish
+    raise refused
+
+
+def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
+    """Yield methods with their drafts, best evidence first, and why each."""
+    methods = engine["methods"]
+    if wish.method is not None and wish.method not in methods:
+        needed = f"one of: {', '.join(sorted(methods))}"
+        do = did_you_mean(wish.method, methods)
+        raise DrafthouseError(Problem("method-unsupported", f"--method {wish.method}", needed, do))
+    found = False
+    for kind, draft, why in drafts_for(house, wish.target):
+        name = _method_for(engine, house.models[draft], kind)
+        if name is None or wish.method not in (None, name) or wish.draft not in (None, draft):
+            continue
+        found = True
+        yield name, None if kind == "builtin" else draft, why
+    if wish.draft and not found:
+        do = f"drafthouse drafts {wish.target} shows those that can"
+        needed = f"a draft for '{wish.target}' that {engine['name']} can use"
+        raise DrafthouseError(Problem("draft-of-another-target", f"--draft {wish.draft}", needed, do))
+    lookups = [key for key, one in methods.items() if one["draft"] == "lookup" and wish.method in (None, key)]
+    if not wish.draft:
+        yield from ((name, None, "a lookup in the text: no draft is needed") for name in lookups)
+
+
+def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str | None:
+    """Return the engine's method that drafts with this; ``draft`` is the target itself for the head inside it."""
+    if kind == "builtin":
+        return method_for_head(engine, draft["builtin_head"]["kind"], kind)
+    if kind == "head":
+        return method_for_head(engine, str(draft.get("head_method")), kind)
+    return next((name for name, method in engine["methods"].items() if method["draft"] == kind), None)
+
+
+def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason: str) -> NewProfile:
+    target, hardware = house.models[wish.target], house.hardware[wish.hardware]
+    method = engine["methods"][str(wish.method)]
+    draft = house.models[wish.draft] if wish.draft else None
+    most = draft.get("max_speculative_tokens") if draft else None
+    tokens = min(method.get("usual_tokens", USUAL_TOKENS), most or USUAL_TOKENS * 100)
+    serve = {engine["context_option"]: context}
+    option = engine.get("devices_option")
+    if option and hardware["devices"] > 1:
+        serve[option] = max(n for n in range(1, hardware["devices"] + 1) if target["heads"] % n == 0)
+    name = wish.name or _name(wish)
+    profile = {
+        "title": f"{target['name']} with {wish.method} in {engine['name']} on {hardware['name']}",
+        "hardware": wish.hardware,
+        "engine": wish.engine,
+        "target": wish.target,
+        "speculation": {
+            "method": wish.method,
+            **({"draft": wish.draft} if wish.draft else {}),
+            "num_speculative_tokens": tokens,
+        },
+        "serve": serve,
+        "experiment": {"suites": ["mixed", "gates"], "kinds": ["chat", "code"], "once": ["gates"], "rounds": 2},
+        "verified": [],
+    }
+    why = (
+        f"method: {wish.method}{f' with {wish.draft}' if wish.draft else ''}: {reason}",
+        f"num_speculative_tokens: {tokens}; `make tune PROFILE={name}` finds the best number on your box",
+        f"{engine['context_option']}: the longest of {', '.join(map(str, CONTEXTS))} that fits both arms",
+    )
+    return NewProfile(name, cast("Profile", profile), why)
+
+
+def _name(wish: Wish) -> str:
+    method = re.sub(r"[^a-z0-9]+", "", str(wish.method).lower())
+    return f"{wish.hardware}-{wish.target}-{method}"

@@ -1,0 +1,170 @@
+"""What a repository of the Hub, or a folder of this machine, says of its model: small files and headers, no weights.
+
+Of 65 GB some 2 MB are read: config.json, generation_config.json, the index, and the header of each weight file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.retry import Patience
+from ..weights.download import Limits
+from ..weights.gguf_header import gguf_head, tensor_bytes, type_name
+from ..weights.headers import header_of
+from ..weights.hub_client import UNRESOLVED, about, look_up
+from ..weights.live_head import Files, files_at_hub
+from .entry import Found
+from .gguf import config_of_gguf
+from .tensor_totals import TensorKind
+
+if TYPE_CHECKING:
+    from .shape import Config
+
+#: Bytes of headers that are read at most: those of a model of 700 GB in 160 files have 20 MB.
+HEADERS_MOST = 64 << 20
+#: config.json and its like have some KB.
+_SMALL_MOST = 8 << 20
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Name:
+    """What was asked for: ``org/name``, ``org/name@revision``, ``org/name:file.gguf``, or a folder (``/…``)."""
+
+    repo: str
+    revision: str
+    file: str
+
+    @classmethod
+    def of(cls, word: str) -> Name:
+        """Take a word apart. Raises DrafthouseError where it is neither a repository's name nor a path."""
+        if word.startswith(("/", "./", "../", "~")):
+            path = Path(word).expanduser().resolve()
+            return cls(
+                str(path.parent if path.suffix == ".gguf" else path), "", path.name if path.suffix == ".gguf" else ""
+            )
+        rest, _, file = word.partition(":")
+        repo, _, revision = rest.partition("@")
+        if len(repo.split("/")) != 2 or not all(repo.split("/")):
+            found, needed = f"'{word}'", "org/name, org/name@revision, org/name:file.gguf, or the path of a folder"
+            raise DrafthouseError(Problem("wrong-format", found, needed, "write it as the Hub shows it", "model"))
+        return cls(repo, revision or UNRESOLVED, file)
+
+    @property
+    def is_path(self) -> bool:
+        """Tell whether it is a folder of this machine."""
+        return not self.revision
+
+
+def read_model(name: Name, *, token: str | None, endpoint: str | None = None, tell: Tell = lambda line: None) -> Found:
+    """Read what there is to know. Raises DrafthouseError: no such repository, gated, no network, broken files."""
+    return _of_folder(name, tell) if name.is_path else _of_hub(name, token, endpoint, tell)
+
+
+def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell) -> Found:
+    patience = Patience(tries=5)
+    snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
+    info = about(name.repo, token, endpoint, patience)
+    files = files_at_hub(
+        snapshot.files, f"{name.repo} at {snapshot.commit}", Limits(token=token, patience=patience), HEADERS_MOST
+    )
+    hashes = {file.path: file.key for file in snapshot.files}
+    found = _read(name, files, tell)
+    tokenizer = next((hashes[one] for one in _TOKENIZERS if one in hashes), None)
+    return replace(
+        found,
+        repo=name.repo,
+        commit=snapshot.commit,
+        license=info.license,
+        gated=info.gated,
+        tokenizer_hash=found.tokenizer_hash or tokenizer,
+    )
+
+
+def _of_folder(name: Name, tell: Tell) -> Found:
+    folder = Path(name.repo)
+    if not folder.is_dir():
+        raise DrafthouseError(
+            Problem("no-weights", "no such folder", "a model's folder, or one GGUF file", "correct the path", name.repo)
+        )
+    sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
+    found = _read(name, Files(name.repo, sizes, lambda one: (folder / one).open("rb")), tell)
+    tokenizer = next((folder / one for one in _TOKENIZERS if one in sizes), None)
+    if tokenizer and not found.tokenizer_hash:
+        found = replace(found, tokenizer_hash=hashlib.sha256(tokenizer.read_bytes()).hexdigest())
+    return replace(found, repo=str(folder / name.file) if name.file else str(folder), path=str(folder / name.file))
+
+
+def _read(name: Name, files: Files, tell: Tell) -> Found:
+    try:
+        if name.file:
+            return _gguf(name, files)
+        config = _json(files, "config.json", needed=True)
+        generation = _json(files, "generation_config.json")
+        tensors: dict[str, TensorKind] = {}
+        shards = sorted(one for one in files.sizes if one.endswith(".safetensors") and "/" not in one)
+        for number, shard in enumerate(shards, 1):
+            tell(f"header {number} of {len(shards)}: {shard}")
+            with files.opened(shard) as stream:
+                header = header_of(stream, files.sizes[shard], f"{files.where}: {shard}")
+            if header.problems:
+                raise DrafthouseError(header.problems)
+            tensors |= {key: TensorKind(one.dtype, one.shape, one.size) for key, one in header.tensors.items()}
+    except (OSError, ValueError, struct.error) as error:
+        raise DrafthouseError(_unreadable(str(error), files.where)) from error
+    return Found(name.repo, "", config, files.sizes, tensors, generation)
+
+
+def _gguf(name: Name, files: Files) -> Found:
+    if name.file not in files.sizes:
+        there = ", ".join(sorted(one for one in files.sizes if one.endswith(".gguf"))[:8]) or "none"
+        raise DrafthouseError(
+            Problem("no-weights", f"no file {name.file}", f"one of its GGUF files: {there}", "correct it", files.where)
+        )
+    with files.opened(name.file) as stream:
+        head = gguf_head(stream, files.sizes[name.file])
+    config, tokenizer = config_of_gguf(head)
+    return Found(
+        name.repo,
+        "",
+        config,
+        {name.file: files.sizes[name.file]},
+        {
+            key: TensorKind(type_name(kind), shape, tensor_bytes(kind, shape))
+            for key, (kind, shape, _) in head.tensors.items()
+        },
+        tokenizer_hash=tokenizer,
+        file=name.file,
+    )
+
+
+def _json(files: Files, name: str, needed: bool = False) -> Config:
+    if name not in files.sizes:
+        if needed:
+            raise DrafthouseError(_unreadable(f"no {name}", files.where))
+        return {}
+    if files.sizes[name] > _SMALL_MOST:
+        raise ValueError(f"{name} of {files.sizes[name]} bytes")
+    with files.opened(name) as stream:
+        text = stream.read(files.sizes[name])
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} that is no JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{name} that is no JSON object")
+    return data
+
+
+def _unreadable(found: str, where: str) -> Problem:
+    needed = "config.json and weight files whose headers can be read, or one GGUF file (org/name:file.gguf)"
+    return Problem("model-shape-unknown", found, needed, "name another repository, or write the entry by hand", where)

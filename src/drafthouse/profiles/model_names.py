@@ -1,0 +1,37 @@
+"""What a profile may call a model: its name in the catalogue, its repository on the Hub, or its folder. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from .catalog_types import ModelEntry
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?")
+
+
+def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
+    """Return the catalogue's name of a model: its own, a repository (``org/name``, ``@revision`` too) or a folder."""
+    if word in models:
+        return word
+    repo, _, revision = word.partition("@")
+    for key, model in models.items():
+        hub = model["source"].get("hub")
+        if hub and hub["repo"].lower() == repo.lower() and revision in ("", hub["revision"]):
+            return key
+        if model["source"].get("path") == word:
+            return key
+    return None
+
+
+def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:
+    """Return what is needed and what to do where no entry is called ``word``."""
+    if _REPOSITORY.fullmatch(word) or word.startswith("/"):
+        what = "repository" if not word.startswith("/") else "folder"
+        return f"an entry of the catalogue for this {what}", f"drafthouse model add {word}"
+    needed = f"one of: {', '.join(sorted(models))}; or a repository of the Hub (org/name)"
+    return needed, did_you_mean(word, models)

@@ -1,0 +1,211 @@
+"""`drafthouse model add` against the tests' hub: the right entry or the right refusal, from few bytes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.models.entry import Made, made_entry
+from drafthouse.models.repository import Name, read_model
+from drafthouse.models.tensor_totals import TensorKind
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
+from tests.fakes.hub_contents import Begun, Content
+from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
+from tests.support.checkpoints import llama_like, tensor
+
+CONFIGS = ROOT / "tests" / "real_engines" / "model_configs"
+HOUSE = load_house(ROOT)
+QWEN: dict[str, Any] = json.loads((CONFIGS / "Qwen3-32B.json").read_text("utf-8"))
+LITTLE: dict[str, Any] = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 10,
+    "max_position_embeddings": 100,
+}  # fmt: skip
+
+
+def shard(tensors: Mapping[str, TensorKind]) -> Begun:
+    """Return a file with the header of these tensors and zeros behind it, as large as theirs."""
+    entries, at = {}, 0
+    for name, one in tensors.items():
+        entries[name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [at, at + one.size]}
+        at += one.size
+    text = json.dumps(entries).encode()
+    start = struct.pack("<Q", len(text)) + text
+    return Begun(start, len(start) + at)
+
+
+def files_of(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorKind], shards: int = 1, **more: Content | bytes
+) -> dict[str, Content | bytes]:
+    """Return a repository: a configuration, and the tensors dealt to so many shards."""
+    names = list(tensors)
+    dealt = [{name: tensors[name] for name in names[number::shards]} for number in range(shards)]
+    if shards == 1:
+        weights: dict[str, Content | bytes] = {"model.safetensors": shard(dealt[0])}
+    else:
+        weights = {f"model-{n:05}-of-{shards:05}.safetensors": shard(one) for n, one in enumerate(dealt, 1)}
+    return {"config.json": json.dumps(config).encode(), **weights, **more}
+
+
+def added(hub: Hub, word: str | None = None, token: str | None = None, head_for: str | None = None) -> Made:
+    """Return the entry that the hub's repository gives."""
+    found = read_model(Name.of(word or hub.repo), token=token, endpoint=hub.url)
+    return made_entry(found, HOUSE.models, head_for=head_for)
+
+
+def test_a_model_of_65_gb_costs_3_mb_and_is_the_catalogues_entry() -> None:
+    more = {"generation_config.json": b'{"temperature": 0.6}', "tokenizer.json": b"{}"}
+    with hub_server(Hub(files_of(QWEN, llama_like(QWEN), shards=17, **more), repo="Qwen/Qwen3-32B")) as hub:
+        made = added(hub)
+    ours: Any = HOUSE.models["qwen3-32b"]
+    entry: Any = made.entry
+    same = ("kind", "format", "folder", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context",
+            "tokenizer", "temperature", "served_name", "name")  # fmt: skip
+    assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
+    assert entry["weight_bytes"] == pytest.approx(ours["weight_bytes"], rel=1e-3)
+    assert entry["parameters"] == pytest.approx(ours["parameters"], rel=1e-4)
+    assert entry["source"] == {"hub": {"repo": "Qwen/Qwen3-32B", "revision": COMMIT}}
+    assert hub.sent < 3_000_000
+
+
+@pytest.mark.parametrize(("mtp", "claims"), [(True, 1), (False, 1), (False, 0), (True, 0)])
+def test_a_head_inside_is_told_by_its_tensors_and_not_by_the_configuration(mtp: bool, claims: int) -> None:
+    config = {**LITTLE, "num_nextn_predict_layers": claims} if claims else LITTLE
+    with hub_server(Hub(files_of(config, llama_like(LITTLE, mtp=mtp)))) as hub:
+        made = added(hub)
+    if mtp:
+        head = made.entry["builtin_head"]
+        assert (head["layers"], head["tensors"]) == (1, ["mtp.*"])
+    else:
+        assert "builtin_head" not in made.entry
+    assert any("cannot speculate by itself" in note for note in made.notes) == (claims == 1 and not mtp)
+
+
+def test_a_mixture_of_experts_reads_a_share() -> None:
+    config = {**LITTLE, "num_experts": 8, "num_experts_per_tok": 2}
+    routed = {f"model.layers.0.mlp.experts.{n}.up_proj.weight": tensor(100, 100) for n in range(8)}
+    with hub_server(Hub(files_of(config, {**llama_like(LITTLE), **routed}))) as hub:
+        entry = added(hub).entry
+    assert entry["read_bytes"] < entry["weight_bytes"] - 5 * 100 * 100 * 2
+
+
+def test_a_hybrid_says_how_many_layers_cache() -> None:
+    config = {**LITTLE, "layer_types": ["linear_attention", "full_attention"]}
+    with hub_server(Hub(files_of(config, llama_like(LITTLE)))) as hub:
+        assert added(hub).entry["kv_layers"] == 1
+
+
+def test_a_gated_repository_without_the_licence_is_refused_and_with_it_read() -> None:
+    with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)), gated=True)) as hub:
+        with pytest.raises(DrafthouseError) as error:
+            added(hub)
+        entry = added(hub, token=hub.right).entry
+    assert error.value.problems[0].code == "hub-gated"
+    assert entry["gated"] is True
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "says"),
+    [
+        ({"model.safetensors": shard(llama_like(LITTLE))}, "model-shape-unknown", "no config.json"),
+        ({"config.json": b"{", "model.safetensors": b""}, "model-shape-unknown", "no JSON"),
+        ({"config.json": b"[]"}, "model-shape-unknown", "no JSON object"),
+        ({"config.json": json.dumps(LITTLE).encode(), "pytorch_model.bin": b"x"}, "no-weights", "safetensors"),
+        ({"config.json": json.dumps(LITTLE).encode(), "model.safetensors": b"\1"}, "weights-damaged", "1 bytes"),
+        (files_of({"architectures": ["MedusaModel"]}, llama_like(LITTLE)), "model-shape-unknown", "MedusaModel"),
+        (files_of({}, llama_like(LITTLE)), "model-shape-unknown", "hidden_size"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(files: dict[str, Content | bytes], code: str, says: str) -> None:
+    with hub_server(Hub(files)) as hub, pytest.raises(DrafthouseError) as error:
+        added(hub)
+    (problem,) = error.value.problems
+    assert problem.code == code
+    assert says in problem.found
+
+
+def test_a_head_of_speculators_names_its_target() -> None:
+    config = json.loads((CONFIGS / "Qwen3-32B-speculator.eagle3.json").read_text("utf-8"))
+    tensors = {"layers.0.mlp.up_proj.weight": tensor(100, 100), "lm_head.weight": tensor(32000, 5120)}
+    with hub_server(Hub(files_of(config, tensors), repo="RedHatAI/Qwen3-32B-speculator.eagle3")) as hub:
+        entry: Any = added(hub).entry
+    ours: Any = HOUSE.models["qwen3-32b-eagle3"]
+    same = ("kind", "head_for", "head_method", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context",
+            "tokenizer")  # fmt: skip
+    assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
+
+
+@pytest.mark.parametrize(
+    ("head_for", "hidden", "says"),
+    [
+        (None, 5120, "whose target is not said"),
+        ("org/unknown", 5120, "which the catalogue does not have"),
+        ("Qwen/Qwen3-32B", 4096, "reads 4096 values"),
+    ],
+)
+def test_a_head_for_another_model_is_refused(head_for: str | None, hidden: int, says: str) -> None:
+    config = {**LITTLE, "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": hidden, "num_attention_heads": 32}
+    with hub_server(Hub(files_of(config, llama_like(LITTLE)))) as hub, pytest.raises(DrafthouseError) as error:
+        added(hub, head_for=head_for)
+    (problem,) = error.value.problems
+    assert problem.code == "draft-of-another-target"
+    assert says in problem.found
+
+
+def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
+    path = tmp_path / "m-Q8_0.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_block_count(3)
+    writer.add_uint32("llama.nextn_predict_layers", 1)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(16)
+    writer.add_context_length(4096)
+    writer.add_array("tokenizer.ggml.tokens", [f"t{number}" for number in range(50)])
+    for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.2.nextn.eh_proj.weight", "blk.2.attn_q.weight"):
+        writer.add_tensor(name, np.zeros((2, 32), np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with hub_server(Hub({path.name: path.read_bytes(), "other.gguf": b"x"}, repo="org/m-GGUF")) as hub:
+        made = added(hub, f"org/m-GGUF:{path.name}")
+        with pytest.raises(DrafthouseError) as error:
+            added(hub, "org/m-GGUF:none.gguf")
+    entry: Any = made.entry
+    assert made.id == "m-q8_0"
+    assert (entry["format"], entry["file"], entry["layers"], entry["vocab"]) == ("gguf", path.name, 2, 50)
+    assert entry["source"]["hub"]["allow"] == [path.name]
+    assert entry["weight_bytes"] == path.stat().st_size
+    assert entry["parameters"] == 4 * 64
+    assert entry["builtin_head"]["weight_bytes"] == 2 * 64 * 2
+    assert error.value.problems[0].code == "no-weights"
+    here = made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
+    assert here.entry["source"] == {"path": str(path)}
+    assert (here.entry["layers"], here.entry["parameters"]) == (entry["layers"], entry["parameters"])
+
+
+def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:
+    faults = {"api": [Fault(ALWAYS, status=404)]}
+    with (
+        hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)), faults=faults)) as hub,
+        pytest.raises(DrafthouseError) as error,
+    ):
+        added(hub)
+    assert "HF_TOKEN" in error.value.problems[0].do
+
+
+@pytest.mark.parametrize("word", ["qwen3", "a/b/c", "/", "org/", "@main", ""])
+def test_what_is_no_name_is_refused(word: str, tmp_path: Path) -> None:
+    with pytest.raises(DrafthouseError):
+        read_model(Name.of(word), token=None)
