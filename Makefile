@@ -1,4 +1,4 @@
-# Drafthouse: add speculative decoding to an LLM server on any GPU box, and measure whether it pays.
+# Drafthouse: add speculative decoding to an LLM server on an NVIDIA GPU box, and measure whether it pays.
 # `make help` lists every target. Variables: PROFILE=name INVENTORY=local|workstation|vastai ARGS='-e key=value'
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

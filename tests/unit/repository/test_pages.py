@@ -17,7 +17,9 @@ MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = {
     *re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE),
     *(path.stem for path in ROOT.glob("profiles/*.yml")),
-    "cpu-mine-ngram",  # the reader's own, in docs/add-an-engine.md
+    # the reader's own, in docs/add-an-engine.md and docs/models.md
+    "cpu-mine-ngram",
+    "rtx6000-qwen3-14b-draftmodel",
 }
 # At the head of a code span, or behind a prompt.
 MADE = re.compile(r"(?:`|^\$ )make ([a-z][a-z0-9-]*)", re.MULTILINE)
@@ -68,6 +70,24 @@ def test_a_wrong_target_and_a_wrong_link_are_found() -> None:
     assert broken_links(changed, ROOT, contributing) == ["docs/prove.md"]
     changed = text.replace("](docs/supply-chain.md)", "](docs/supply-chain.md#pickles)")
     assert broken_links(changed, ROOT, contributing) == ["docs/supply-chain.md#pickles"]
+
+
+def places(text: str) -> list[str]:
+    """Return the files and folders of this repository that a page links to, as often as it does, without anchors."""
+    return [place for place, _ in LINK.findall(CODE.sub("", text)) if place and "://" not in place]
+
+
+def test_the_index_names_every_page_once() -> None:
+    linked = places(read("docs/README.md"))
+    pages = {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"}
+    assert sorted(place for place in linked if place.endswith(".md")) == sorted(pages)
+    assert "decisions/" in linked
+    assert "docs/README.md" in places(read("README.md"))
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    terms = re.findall(r"^### (.+)$", read("docs/glossary.md"), re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.casefold) != []
 
 
 def test_contributing_has_a_row_for_every_lane() -> None:
