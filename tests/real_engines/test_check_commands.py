@@ -208,7 +208,8 @@ def test_the_newest_judges_by_its_own_rules(check: Check) -> None:
     assert check([medusa])[0]["engine_config"] == "ok"
     (verdict,) = checker(NEWEST)([medusa])
     assert (verdict["vllm"], verdict["parser"]) == (NEWEST, "ok")
-    assert "'medusa'" in verdict["engine_config"], verdict
+    assert "method: Input should be 'ngram', 'draft_model'" in verdict["engine_config"], verdict
+    assert "'medusa'" not in verdict["engine_config"], verdict
 
 
 def test_the_three_ways_to_write_the_same_speculation_pass(
