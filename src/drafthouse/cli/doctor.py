@@ -36,7 +36,6 @@ from ..operate.doctor import rentals as doctor_rentals
 from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, inventory_for, inventory_path
 
-
 HostCheck = dict[str, Any]
 """A `Finding` as JSON has it, with the ``host`` it is about."""
 
