@@ -69,7 +69,9 @@ def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     if any(config["architectures"][0].startswith(NEED_TORCHVISION) for config in command["model_configs"].values()):
         command["parser_only"] = "the model's module asks for torchvision, which the CPU environment is without"
     if resolved["method"]["id"] == "dspark" and arm == "speculative":
-        command["parser_only"] = "the second model runner alone drafts so, and needs Triton: the CPU build is without it"
+        command["parser_only"] = (
+            "only the second model runner drafts so, and that needs Triton, which the CPU build lacks"
+        )
     return command
 
 
