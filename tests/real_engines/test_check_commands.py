@@ -26,6 +26,8 @@ NEWEST = "0.33.0"
 PIN = "0.32.0"
 OLDEST = "0.9.2"
 CHECKED = (NEWEST, PIN, "0.15.1", OLDEST)
+# Architectures whose module imports a vision processor, and that torchvision: the CPU environment is without it.
+NEED_TORCHVISION = ("Qwen3_5", "MuseGlimmer")
 Command = dict[str, Any]
 Verdict = dict[str, str]
 
@@ -64,8 +66,12 @@ def rendered(profile: str, arm: str, version: str | None = None) -> Command:
     }
     if resolved["engine"]["id"] == "vllm-arctic" and arm == "speculative":
         command["parser_only"] = "the method is the plugin's own, and stock vLLM does not know it"
+    if any(config["architectures"][0].startswith(NEED_TORCHVISION) for config in command["model_configs"].values()):
+        command["parser_only"] = "the model's module asks for torchvision, which the CPU environment is without"
     if resolved["method"]["id"] == "dspark" and arm == "speculative":
-        command["parser_only"] = "the second model runner alone drafts so, and needs Triton, which the CPU build lacks"
+        command["parser_only"] = (
+            "only the second model runner drafts so, and that needs Triton, which the CPU build lacks"
+        )
     return command
 
 
