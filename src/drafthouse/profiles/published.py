@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .published_schema import FigureSource, PublishedFigure, PublishedFile, PublishedRow
 
 FILE = "profiles/catalog/published.yml"
+#: They travel with the profile, which has to stay small.
+MOST = 10
 #: A catalogue without any.
 NOTHING: PublishedFile = {"sources": {}, "figures": []}
 
@@ -38,7 +40,7 @@ def check_published(file: PublishedFile) -> Findings:
 def published_of(
     file: PublishedFile, target: CatalogModel, draft: CatalogModel | None, method: str, tokens: int
 ) -> list[PublishedFigure]:
-    """Return what was published of a target, a row for each data set: first what is nearest to the profile.
+    """Return what was published of a target, a row for each data set: what is nearest to the profile first, `MOST`.
 
     ``tokens`` is its K. Of other drafts and methods too: what they reach says what could be reached.
     """
@@ -48,7 +50,8 @@ def published_of(
         if _has(row["target"]["named"], names_of(target))
         for dataset in dict.fromkeys([*row.get("lengths", {}), *row.get("speedups", {})])
     ]
-    return sorted(found, key=lambda one: (not one["same_draft"], one["tokens"] != tokens))
+    found.sort(key=lambda one: (not one["same_draft"], one["tokens"] != tokens))
+    return found[:MOST]
 
 
 def _is_draft(row: PublishedRow, draft: CatalogModel | None, method: str) -> bool:
@@ -65,7 +68,6 @@ def _has(expression: str, names: Collection[str]) -> bool:
 def _figure(row: PublishedRow, source: FigureSource, dataset: str, same_draft: bool) -> PublishedFigure:
     return {
         "dataset": dataset,
-        "target": row["target"]["name"],
         "draft": row["draft"]["name"],
         "same_draft": same_draft,
         "tokens": row.get("tokens"),
@@ -75,6 +77,5 @@ def _figure(row: PublishedRow, source: FigureSource, dataset: str, same_draft: b
         "hardware": row.get("hardware"),
         "concurrency": row.get("concurrency"),
         "source": source["name"],
-        "at": source["at"],
         "date": source["date"],
     }

@@ -59,7 +59,6 @@ class PublishedFigure(TypedDict):
     """What was published of a profile's target on one data set; ``same_draft``: with the profile's own draft."""
 
     dataset: str
-    target: str
     draft: str
     same_draft: bool
     tokens: int | None
@@ -69,7 +68,6 @@ class PublishedFigure(TypedDict):
     hardware: str | None
     concurrency: int | None
     source: str
-    at: str
     date: str
 
 
