@@ -60,30 +60,34 @@ class OptionalWord(TypedDict):
     version: str
 
 
-class FlagsToday(TypedDict):
-    """All flags of a version."""
+class FlagWords(TypedDict):
+    """How an engine's flags are read.
 
-    version: str
-    flags: list[str]
+    ``known`` are all of a version, ``gone`` those of older ones: with ``abbreviates`` (Python's argparse) the beginning
+    of one that is known stands for it.
+    """
 
-
-class FlagTable(TypedDict):
-    """How an engine's flags are written, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
-
-    model_behind: NotRequired[ModelBehind]
     style: Literal["-", "_"]
     short: dict[str, str]
     switches: list[str]
     several: list[str]
+    optional: NotRequired[dict[str, OptionalWord]]
+    abbreviates: NotRequired[bool]
+    known: NotRequired[list[str]]
+    gone: NotRequired[list[str]]
+
+
+class FlagTable(FlagWords):
+    """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
+
+    model_behind: NotRequired[ModelBehind]
     secret: list[str]
     config: NotRequired[str]
-    optional: NotRequired[dict[str, OptionalWord]]
     programs: dict[str, NewProgram]
     old: dict[str, OldRule]
     keys: dict[str, OldRule]
     values: dict[str, dict[str, NewValue]]
     environment: dict[str, OldRule]
-    today: NotRequired[FlagsToday]
 
 
 @dataclass(frozen=True)

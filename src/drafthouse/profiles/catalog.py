@@ -16,11 +16,14 @@ from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
+from .flag_lists import FLAG_LISTS
+from .flag_lists import FOLDER as FLAG_FOLDER
 from .forms import NAME, PROFILE_NAME, PROGRAM
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
+    from ..engines.read_flags import FlagList
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
     from .profile_types import Profile
 
@@ -41,6 +44,8 @@ class House:
     hashes: dict[str, list[str]] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
+    # The flags of each engine, by version, where they are known.
+    flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
 
 
 def profile_files(root: Path) -> dict[str, Path]:
@@ -64,7 +69,9 @@ def load_house(root: Path) -> House:
     problems += found
     hashes, found = _hashes(root)
     problems += found
-    house = House(hardware, models, engines, {}, hashes)
+    flags, found = _flags(root, engines)
+    problems += found
+    house = House(hardware, models, engines, {}, hashes, flags=flags)
     if not problems:
         problems = _dangling(house)
     if problems:
@@ -117,6 +124,17 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
         if not NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
     return engines, found
+
+
+def _flags(root: Path, engines: Mapping[str, EngineEntry]) -> tuple[dict[str, dict[str, FlagList]], list[Problem]]:
+    """Return the flags of each engine by version; an engine without a file has those of the one it is like."""
+    own: dict[str, dict[str, FlagList]] = {}
+    problems: list[Problem] = []
+    for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
+        read, found = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
+        own[path.stem] = read.get("versions", {})
+        problems += found
+    return {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}, problems
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:

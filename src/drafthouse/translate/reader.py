@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, nearest
 from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
+from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, last_of_each, read_given
+from .flags import OldFlags, apply_old, last_of_each
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
@@ -43,7 +44,8 @@ class Reading:
         self.plug = engine_of_words(words)
         self.engine_id = self.plug.name
         self.engine: EngineEntry = house.engines[self.engine_id]
-        self.table: FlagTable = flags.of(self.engine_id)
+        self.version = str(self.engine["default_version"])
+        self.table: FlagTable = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
@@ -55,7 +57,6 @@ class Reading:
         self.temperature = words.assignments.get("sampling.temperature")
         self.speculation: Speculation | None = None
         self._read()
-        self.version = str(self.engine["default_version"])
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
         """Record what became of one thing."""
@@ -81,6 +82,7 @@ class Reading:
             known = other.like == self.plug.name and other.name in self.house.engines
             if known and other.claims(command.taken, self.words.assignments):
                 self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
+                self.version = str(self.engine["default_version"])
         self._container()
         command.given = self._target(last_of_each(command.given, self.changes))
         command.engine, command.config = self.engine, self.config
@@ -247,9 +249,9 @@ class Reading:
                 self.note(f"{self.config_name}: {name}", name, _NOT_KNOWN, "kept")
 
     def _why_kept(self, entry: Given) -> str:
-        today, base = self.table.get("today"), entry.name.partition(".")[0]
-        if today is None or base in today["flags"]:
+        known, base = self.table.get("known"), entry.name.partition(".")[0]
+        if known is None or base in known:
             return _NOT_KNOWN
-        close = nearest(base, today["flags"])
+        close = nearest(base, known)
         hint = f" (--{close}?)" if close else ""
-        return f"{_NOT_KNOWN}, and {self.engine['name']} {today['version']} has no such flag{hint}"
+        return f"{_NOT_KNOWN}, and {self.engine['name']} {self.version} has no such flag{hint}"
