@@ -206,6 +206,13 @@ class RefusedOn(TypedDict):
     reason: str
 
 
+_Is = TypedDict("_Is", {"is": Literal["fit", "model"]})
+
+
+class Meaning(_Is, Versioned):
+    """What a word in the place of a number of tokens is: as many as fit into the memory, or the model's own."""
+
+
 @final
 class Option(Versioned):
     """An option of profiles in the words of an engine."""
@@ -213,12 +220,22 @@ class Option(Versioned):
     flag: NotRequired[str]
     yaml: NotRequired[str]
     environment: NotRequired[str]
-    type: Literal["int", "float", "str", "bool", "schedule"]
+    type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
+    means: NotRequired[dict[str, Meaning]]
     warning: NotRequired[str]
     choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]
     server_only: NotRequired[bool]
     refused_on: NotRequired[dict[str, RefusedOn]]
+
+
+class Reserved(TypedDict, total=False):
+    """Flags and variables, as patterns, that are for what ``by`` names alone; or that go with a ``warning``."""
+
+    flags: list[str]
+    environment: list[str]
+    by: str
+    warning: str
 
 
 class SpeculationForm(TypedDict):
@@ -299,6 +316,8 @@ class EngineEntry(TypedDict):
     container: NotRequired[ContainerWishes]
     launch: Launch
     options: dict[str, Option]
+    flag_style: NotRequired[Literal["-", "_"]]
+    reserved: NotRequired[list[Reserved]]
     context_option: str
     sequences_option: str
     sequences_default: NotRequired[int]

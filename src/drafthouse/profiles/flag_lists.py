@@ -1,4 +1,4 @@
-"""Which flags each version of an engine has: `profiles/catalog/flags/<engine>.yml`, written by scripts/engine_flags.py."""
+"""The flags of each version of an engine: `profiles/catalog/flags/<engine>.yml`, by scripts/engine_flags.py."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _SINCE_UNTIL: dict[str, Shape] = {
 }
 # Another spelling in some versions; '' where the version has no such word and needs none.
 _SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
-_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule"))
+_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule", "tokens"))
 _CHOICES = Table(Map({"spelled": _SPELLED, **_SINCE_UNTIL}))
 _INSTALL = Map(
     {
@@ -158,6 +158,7 @@ _OPTION = Map(
         "yaml": _TEXT,
         "environment": Value(form=VARIABLE),
         "type": _OPTION_TYPE,
+        "means": Table(Map({"is": Value(required=True, choices=("fit", "model")), **_SINCE_UNTIL})),
         "warning": _TEXT,
         "choices": _CHOICES,
         "spelled": _SPELLED,
@@ -262,6 +263,10 @@ ENGINE = Map(
             required=True,
         ),
         "options": Table(_OPTION, required=True, names=OPTION),
+        "flag_style": Value(str, choices=("-", "_")),
+        "reserved": List(
+            Map({"flags": List(_TEXT), "environment": List(_TEXT), "by": _TEXT, "warning": _TEXT}),
+        ),
         "context_option": _NEEDED_TEXT,
         "sequences_option": _NEEDED_TEXT,
         "sequences_default": _COUNT,
@@ -335,6 +340,7 @@ PROFILE = Map(
             required=True,
         ),
         "serve": Anything(),
+        "environment": _ENVIRONMENT,
         "temperature": Value(float, low=0, high=2),
         "expect": Map({"acceptance": Value(float, required=True, low=0, high=1), "source": _NEEDED_TEXT}),
         "experiment": Map(

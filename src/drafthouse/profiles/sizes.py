@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
 from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm
+from .token_counts import meaning
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -36,8 +38,15 @@ class Sizes:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest request."""
-        return int(self.served("context_option", self.target["context"]))
+        """Tokens of the longest request; the model's own where the engine takes that, or as many as fit of them."""
+        said = self._context_said
+        return said if isinstance(said, int) else self.target["context"]
+
+    @property
+    def _context_said(self) -> int | Literal["fit", "model"]:
+        option = self.engine["options"].get(self.engine["context_option"])
+        said = meaning(self.served("context_option", "model"), option) if option else None
+        return "model" if said is None else said
 
     @property
     def devices(self) -> int:
@@ -55,7 +64,9 @@ class Sizes:
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
         devices = max(1, self.devices)
-        return fit_arm(
+        sequences = int(self.served("sequences_option", 1))
+        fit_with = partial(
+            fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
             utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
             cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
@@ -65,11 +76,15 @@ class Sizes:
             draft=self.draft if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=engine["kv_bytes_per_value"],
-            context=self.context,
-            sequences=int(self.served("sequences_option", 1)),
+            sequences=sequences,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
+        fit = fit_with(context=self.context)
+        if self._context_said != "fit" or fit["left"] >= 0 or not fit["longest_context"]:
+            return fit
+        # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
+        return fit_with(context=fit["longest_context"] // (1 if engine["context_is_shared"] else sequences))
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add what does not fit to the findings."""

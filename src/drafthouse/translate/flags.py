@@ -94,8 +94,13 @@ class OldFlags:
         """Return the table of an engine, with ``flags``, all that the version of today has."""
         own = self.engines.get(engine, _NO_OLD_FLAGS)
         switches = [name for name, rule in own["old"].items() if rule.get("takes") == "switch"]
-        words = with_list({**own, "switches": [*own["switches"], *switches], "gone": list(own["old"])}, flags)
-        return {**own, **words, "environment": {**self.environment, **own["environment"]}}
+        more: FlagTable = {
+            **own,
+            "switches": [*own["switches"], *switches],
+            "gone": list(own["old"]),
+            "environment": {**self.environment, **own["environment"]},
+        }
+        return {**more, **with_list(more, flags)}
 
 
 def load_flags(root: Path) -> OldFlags:

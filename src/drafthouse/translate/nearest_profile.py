@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
-from ..profiles.memory_fit import MIB, fit_arm
+from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
     from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Profile, Speculation
-    from ..profiles.resolved_types import Fit
+    from ..profiles.resolved_types import Fit, Hardware
 
 #: Tokens to draft where neither a command nor the catalogue's method names a number.
 _USUAL_TOKENS = 5
@@ -144,24 +144,9 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     """Return how both models and the cache fit on one device of hardware ``key``."""
-    engine, hardware, target = wanted.engine, house.hardware[key], house.models[wanted.target or ""]
-    devices = int(wanted.serve.get(engine.get("devices_option", ""), 1))
-    share = float(wanted.serve.get(engine.get("share_option", ""), engine.get("share_default", 1)))
-    return fit_arm(
-        memory=hardware["memory_mib"] * MIB,
-        utilization=share if engine["reserves"] == "share" else 1.0,
-        cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
-        devices=devices,
-        draft_devices=devices,
-        target=target,
-        draft=house.models.get(wanted.draft or ""),
-        overhead=engine["overhead_mib"] * MIB,
-        bytes_per_value=engine["kv_bytes_per_value"],
-        context=int(wanted.serve.get(engine["context_option"], target["context"])),
-        sequences=int(wanted.serve.get(engine["sequences_option"], 1)),
-        context_is_shared=engine["context_is_shared"],
-        reserves_share=engine["reserves"] != "needed",
-    )
+    draft = house.models.get(wanted.draft or "")
+    hardware: Hardware = {"id": key, **house.hardware[key]}
+    return Sizes(wanted.engine, hardware, house.models[wanted.target or ""], draft, wanted.serve, {}).fit("speculative")
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
