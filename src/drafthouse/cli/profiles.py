@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     head = ["profile", "hardware", "target", "draft", "engine and method"]
     cells = [
         [
-            row["profile"], row["hardware"] or "?", row["target"] or "?", row["draft"] or "none: a lookup",
+            row["profile"], row["hardware"] or "?", row["target"] or "?", row["draft"] or _without(house, row),
             f"{row['engine']}, {row['method']}, K={row['num_speculative_tokens']}",
         ]
         for row in rows
@@ -52,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in problems:
             print("\n".join(problem.lines()))
     return FAILED if house.broken else DONE
+
+
+def _without(house: House, row: _Row) -> str:
+    """Return what a profile drafts with that names no draft."""
+    engine = house.engines.get(str(row["engine"]))
+    method = engine["methods"].get(str(row["method"])) if engine else None
+    return "the target's own head" if method and method["draft"] == "builtin" else "none: a lookup"
 
 
 class _Row(TypedDict):

@@ -113,6 +113,7 @@ MEANINGS: Final[dict[str, str]] = {
     "no-candidate-runs": "The tuner found nothing that runs, or the profile itself does not.",
     "no-command": "No command was given to run or to translate.",
     "no-docker": "The profile needs Docker, and it cannot be installed on this box.",
+    "no-builtin-head": "The target has no head of the method's kind in its own weights.",
     "no-draft-length-schedule": "Draft lengths cannot be set by batch size for this engine, method or ladder.",
     "no-drafted-tokens": "The kept results do not show what drafting costs.",
     "no-earlier-release": "There is no earlier release to roll back to.",

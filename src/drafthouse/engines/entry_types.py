@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 #: Options of a profile by the names they have there; an engine's entry says how each is given.
 Options = dict[str, Any]
+#: What a method drafts with: another model, a head of its own, the text so far, or a head inside the target.
+DraftKind = Literal["model", "head", "lookup", "builtin"]
 #: Settings in an engine's own words, as its configuration file or a command has them.
 Settings = dict[str, Any]
 
@@ -238,12 +240,20 @@ class Reserved(TypedDict, total=False):
     warning: str
 
 
+class OptionLimit(TypedDict):
+    """The most that an option may be, and why."""
+
+    most: int
+    reason: str
+
+
 class SpeculationForm(TypedDict):
-    """How the settings of speculation are given."""
+    """How the settings of speculation are given; ``at_most``: what options may be beside any method."""
 
     form: Literal["flags", "json", "yaml"]
     flag: NotRequired[str]
     key: NotRequired[str]
+    at_most: NotRequired[dict[str, OptionLimit]]
 
 
 class DraftMatch(TypedDict):
@@ -267,14 +277,23 @@ class MethodOption(Versioned):
 
     name: str
     type: Literal["int", "float", "str", "bool", "schedule"]
+    choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]
     reason: NotRequired[str]
 
 
 class Method(Versioned, MethodPackages):
-    """A method of speculation, as an engine has it."""
+    """A method of speculation, as an engine has it.
 
-    draft: Literal["model", "head", "lookup"]
+    ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
+    that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
+    a head predicts in one pass, K must be a multiple of them. ``always``: settings that it is always given.
+    """
+
+    draft: DraftKind
+    or_head: NotRequired[bool]
+    head: NotRequired[str]
+    whole_passes: NotRequired[bool]
     value: NotRequired[str]
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]
@@ -283,6 +302,7 @@ class Method(Versioned, MethodPackages):
     requires: NotRequired[MethodRequires]
     names: dict[str, str]
     spelled: NotRequired[dict[str, list[Spelling]]]
+    always: NotRequired[Settings]
     options: NotRequired[dict[str, MethodOption]]
 
 

@@ -187,6 +187,14 @@ class Command:
         entry = self.engine["methods"].get(method)
         return {option["name"]: key for key, option in entry.get("options", {}).items()} if entry else {}
 
+    def method_named(self, word: str, settings: Settings) -> str:
+        """Return the catalogue's method for an engine's word, beside which ``settings`` stand; else the word itself."""
+        for key, entry in self.engine["methods"].items():
+            always = entry.get("always", {})
+            if always and entry.get("value", key) == word and always.items() <= settings.items():
+                return key
+        return word
+
 
 def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
     """Return a flat table of settings (dotted keys) with today's keys, and note what changed."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _LOOKUP_WORDS = ("[ngram]", "ngram")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _OWN = ("method", "model", "num_speculative_tokens")
+# deepseek_mtp, qwen3_next_mtp and others: a word for each architecture (vllm/config/speculative.py).
+_OLD_MTP = re.compile(r"\w+_mtp")
 _LOG_LINE = re.compile(r"SpecDecoding metrics: (.*)")
 _LOG_FIELD = {
     "accepted": re.compile(r"Accepted: (\d+) tokens"),
@@ -113,6 +115,11 @@ class VLLM(SpecDecodeCounters):
             method = command.guess(draft)
             why = "read from what the draft is; the engine guesses it from the draft's name, so it is written out now"
             command.note("(no method)", f"method: {method}", why, "chosen")
+        if _OLD_MTP.fullmatch(method):
+            why = "one word for the heads inside every target"
+            command.note(f"method {method}", "method: mtp", why, "renamed", "0.11.0")
+            method = "mtp"
+        word, method = method, command.method_named(method, raw)
         tokens = raw.get("num_speculative_tokens")
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
@@ -132,13 +139,14 @@ class VLLM(SpecDecodeCounters):
             version = command.changes.pop().version
             why = "rows of [first batch size, last, K]; the last row holds for all above it (0.25.0)"
             command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
-        words: Settings = {"method": method}
+        words: Settings = {"method": word}
         if draft:
             words["model"] = draft
         if tokens is not None:
             words["num_speculative_tokens"] = tokens
         words.update({key: value for key, value in settings.items() if key not in words})
-        return Speculation(method, draft, tokens, words).sorted(names, _OWN)
+        always = entry.get("always", {}) if entry else {}
+        return Speculation(method, draft, tokens, words).sorted(names, [*_OWN, *always])
 
 
 def _log_line(text: str) -> LogLine | None:

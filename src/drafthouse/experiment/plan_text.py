@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
     from ..prompts.load_levels import PlannedLadder
 
+#: What a method drafts with that names no model for it.
+_NO_DRAFT = {"lookup": "none: tokens are looked up", "builtin": "the head inside the target"}
+
 
 def plan_text(resolved: ResolvedProfile) -> str:
     """Return the whole plan; sizes in GB (powers of ten), for one device."""
@@ -39,7 +42,7 @@ def _head(resolved: ResolvedProfile) -> str:
         *_image(resolved),
         *_derived(resolved["derived_image"]),
         f"target     {resolved['target']['name']}",
-        f"draft      {resolved['draft']['name'] if resolved['draft'] else 'none: tokens are looked up'}"
+        f"draft      {resolved['draft']['name'] if resolved['draft'] else _NO_DRAFT[method['kind']]}"
         f" ({method['name']}, K={method['num_speculative_tokens']})",
         f"served at  http://{site['host']}:{site['port']}/v1 as {resolved['target']['served_name']}",
         f"verified   {', '.join(resolved['verified']) or 'on no hardware of this kind yet'}",

@@ -13,7 +13,7 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
+    from ..engines.entry_types import CatalogEngine, CatalogMethod, MethodOption, Option, OptionChoice, Options
     from .catalog_types import CatalogModel, ModelEntry
     from .profile_types import Site
     from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
@@ -87,9 +87,10 @@ class Parts:
         for key, value in neutral.items():
             if key in method["names"] and (word := spelled(self.version, method["names"][key], spellings.get(key, ()))):
                 words[word] = value
+        words |= method.get("always", {})
         for key, value in self.method_options.items():
             option = method["options"][key]
-            words[spelled(self.version, option["name"], option.get("spelled", ()))] = value
+            words[spelled(self.version, option["name"], option.get("spelled", ()))] = _word(self, option, value)
         return words
 
 
@@ -135,7 +136,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
         option = engine["options"][key]
         if "flag" in option:
             flags.append(
-                flag(spelled(parts.version, option["flag"], option.get("spelled", ())), _word(parts, key, value))
+                flag(spelled(parts.version, option["flag"], option.get("spelled", ())), _word(parts, option, value))
             )
     flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
     if "key_file" in launch:
@@ -162,9 +163,10 @@ def _switches(parts: Parts, arm: str) -> dict[str, str]:
     return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
 
 
-def _word(parts: Parts, key: str, value: Any) -> Any:
+def _word(parts: Parts, option: Option | MethodOption, value: Any) -> Any:
     """Return an option's value as this version spells it (parser names change)."""
-    choice = parts.engine["options"][key].get("choices", {}).get(value) if isinstance(value, str) else None
+    choices: dict[str, OptionChoice] = option.get("choices", {})
+    choice = choices.get(value) if isinstance(value, str) else None
     return spelled(parts.version, value, choice.get("spelled", ())) if choice else value
 
 
@@ -184,7 +186,7 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
         place = data
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[last] = _word(parts, key, value)
+        place[last] = _word(parts, option, value)
         refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability") or "")
         if refused:
             notes.append(f"{option['yaml']} {value}: {refused['reason']}.")

@@ -19,7 +19,9 @@ from ..core.yaml_documents import read_yaml
 from .flag_lists import FLAG_LISTS
 from .flag_lists import FOLDER as FLAG_FOLDER
 from .forms import NAME, PROFILE_NAME, PROGRAM
-from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
+from .gpu_schema import GPUS
+from .heads import builtin_kinds, check_entry
+from .schemas import ENGINE, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
@@ -167,6 +169,12 @@ def _dangling(house: House) -> list[Problem]:
     for key, model in house.models.items():
         if "derived" in model["source"]:
             look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], house.models)
+    kinds = builtin_kinds(house.engines)
+    for key, model in house.models.items():
+        if head := model.get("builtin_head"):
+            look("models", f"{key}.builtin_head.kind", head["kind"], kinds)
+            findings.append(Findings("profiles/catalog/models.yml"))
+            check_entry(findings[-1], key, model, head)
     for key, engine in house.engines.items():
         program = next(iter(engine["launch"]["command"]), "")
         if not PROGRAM.fits(program):

@@ -66,8 +66,31 @@ class ModelSource(TypedDict):
     hub: NotRequired[HubSource]
 
 
+class BuiltinHead(TypedDict):
+    """A head in a target's own weights.
+
+    ``layers`` have a KV cache of their own. ``tensors``: globs, each of which names a tensor at least; ``dtypes``: what
+    those that a glob names must be. ``n_predict``: tokens of one pass; ``max_tokens``: the most that it drafts.
+    ``weight_bytes``: its part of the target's; ``read_bytes``: what a drafted token reads, with the output matrix that
+    it shares. ``has_it``: an export with the head, for those whose own lost it.
+    """
+
+    kind: str
+    layers: int
+    tensors: list[str]
+    dtypes: NotRequired[dict[str, list[str]]]
+    n_predict: NotRequired[int]
+    max_tokens: NotRequired[int]
+    weight_bytes: NotRequired[int]
+    read_bytes: NotRequired[int]
+    has_it: NotRequired[str]
+
+
 class ModelEntry(TypedDict):
-    """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all."""
+    """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all.
+
+    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids).
+    """
 
     name: str
     served_name: NotRequired[str]
@@ -76,6 +99,7 @@ class ModelEntry(TypedDict):
     works_on: NotRequired[list[str]]
     head_method: NotRequired[str]
     max_speculative_tokens: NotRequired[int]
+    builtin_head: NotRequired[BuiltinHead]
     since: NotRequired[dict[str, str]]
     format: Literal["gguf", "safetensors"]
     folder: str
@@ -89,6 +113,7 @@ class ModelEntry(TypedDict):
     read_bytes: NotRequired[int]
     parameters: int
     layers: int
+    kv_layers: NotRequired[int]
     hidden: int
     heads: int
     kv_heads: int

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.schema import Findings
+from .heads import head_kind
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogMethod
-    from .catalog_types import CatalogModel, ModelEntry
+    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
 
 _PATH = "speculation.draft"
 
@@ -49,7 +50,7 @@ def _head(
             f"a head made for '{target['id']}': it reads that model's hidden states",
             f"use one of: {', '.join(heads)}" if heads else "the catalogue has no head for this target",
         )
-    if draft.get("head_method") != method["id"]:
+    if draft.get("head_method") != head_kind(method["id"], method):
         findings.add(
             "draft-of-another-method",
             "speculation.method",
@@ -87,25 +88,31 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
     return []
 
 
-def check_tokens(findings: Findings, tokens: int, draft: CatalogModel | None, method: CatalogMethod) -> None:
-    """Add to ``findings`` when a head cannot draft ``tokens`` in one step, or always drafts another number."""
-    most = draft.get("max_speculative_tokens") if draft else None
-    if draft and most is not None and method.get("all_heads") and tokens != most:
-        findings.add(
-            "draft-length",
-            "speculation.num_speculative_tokens",
-            f"{tokens}",
-            f"{most}: '{method['id']}' drafts a token with every head of '{draft['id']}'",
-            f"set it to {most}",
-        )
-    elif draft and most is not None and tokens > most:
-        findings.add(
-            "draft-length",
-            "speculation.num_speculative_tokens",
-            f"{tokens}",
-            f"{most} or fewer: '{draft['id']}' drafts no more in one step",
-            f"set it to {most}",
-        )
+def check_tokens(
+    findings: Findings,
+    tokens: int,
+    target: CatalogModel,
+    draft: CatalogModel | None,
+    builtin: BuiltinHead | None,
+    method: CatalogMethod,
+) -> None:
+    """Add to ``findings`` when a head cannot draft ``tokens`` in one step, or always drafts another number.
+
+    ``builtin`` is the head inside the target, where the method drafts with that.
+    """
+    most = draft.get("max_speculative_tokens") if draft else builtin.get("max_tokens") if builtin else None
+    drafting = f"'{draft['id']}'" if draft else f"the head inside '{target['id']}'"
+    passes = builtin.get("n_predict", 1) if builtin and method.get("whole_passes") else 1
+    needed = set_to = ""
+    if most is not None and method.get("all_heads") and tokens != most:
+        needed, set_to = f"{most}: '{method['id']}' drafts a token with every head of {drafting}", f"{most}"
+    elif most is not None and tokens > most:
+        needed, set_to = f"{most} or fewer: {drafting} drafts no more in one step", f"{most}"
+    elif tokens > passes and tokens % passes:
+        needed = f"{passes} or fewer, or a multiple of it: {drafting} predicts {passes} tokens in one pass"
+        set_to = f"{tokens - tokens % passes}"
+    if needed:
+        findings.add("draft-length", "speculation.num_speculative_tokens", f"{tokens}", needed, f"set it to {set_to}")
 
 
 def check_schedule(findings: Findings, where: str, schedule: object, tokens: int) -> bool:

@@ -85,7 +85,7 @@ class OptionCheck:
         if choice := choices.get(value) if isinstance(value, str) else None:
             self.version_has(where, f"'{value}'", choice)
         capability = self.hardware.get("compute_capability")
-        refused = option.get("refused_on", {}).get(capability) if capability else None
+        refused = option["refused_on"].get(capability) if capability and "refused_on" in option else None
         if refused and value in refused["values"]:
             fitting = [word for word in choices if word not in refused["values"]]
             self.findings.add(

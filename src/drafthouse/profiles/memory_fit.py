@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .catalog_types import ModelEntry
+    from .catalog_types import BuiltinHead, ModelEntry
     from .resolved_types import Fit
 
 MIB = 1024 * 1024
@@ -16,9 +16,35 @@ GB = 1_000_000_000
 
 
 def kv_bytes_per_token(model: ModelEntry, bytes_per_value: int) -> int:
-    """Return the KV cache of one token over all layers: keys and values, every layer, every KV head."""
-    per_layer: int = 2 * model["kv_heads"] * model["head_dim"] * bytes_per_value
-    return per_layer * int(model["layers"])
+    """Return the KV cache of one token over all layers that have one: keys and values, every KV head."""
+    return _kv_per_layer(model, bytes_per_value) * int(model.get("kv_layers", model["layers"]))
+
+
+def _kv_per_layer(model: ModelEntry, bytes_per_value: int) -> int:
+    return 2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value
+
+
+def head_weight_bytes(target: ModelEntry) -> int:
+    """Return which part of a target's weights is a head that no arm without speculation loads; 0 where not known."""
+    head = target.get("builtin_head")
+    return int(head.get("weight_bytes", 0)) if head else 0
+
+
+def read_for_a_token(target: ModelEntry) -> int:
+    """Return the bytes that the target reads for a token at batch one: the head inside it is none of them."""
+    return int(target.get("read_bytes") or target["weight_bytes"] - head_weight_bytes(target))
+
+
+def read_for_a_draft(target: ModelEntry, builtin: BuiltinHead) -> int:
+    """Return the bytes that a drafted token reads of a head inside the target.
+
+    Where the catalogue does not say: the head's own weights, else its layers' share of the target's, and the target's
+    output matrix in 16 bits, which such heads share.
+    """
+    if "read_bytes" in builtin:
+        return int(builtin["read_bytes"])
+    own = head_weight_bytes(target) or read_for_a_token(target) * builtin["layers"] // int(target["layers"])
+    return own + 2 * int(target["vocab"]) * int(target["hidden"])
 
 
 def fit_arm(
@@ -29,6 +55,7 @@ def fit_arm(
     draft_devices: int,
     target: ModelEntry,
     draft: ModelEntry | None,
+    builtin: BuiltinHead | None,
     overhead: int,
     bytes_per_value: int,
     context: int,
@@ -41,13 +68,18 @@ def fit_arm(
 
     ``context`` is the engine's setting in tokens: for each sequence, or for all together where the
     engine shares it. ``overhead`` is what the engine takes beside weights and KV cache (assumed).
+    ``builtin``: the head inside the target that drafts in this arm; its layers are taken to be like the target's.
     ``cache_share``: how much of what the weights leave the engine gives to the KV cache (TensorRT-LLM).
     """
-    weights = int(target["weight_bytes"]) // devices
+    head_bytes = head_weight_bytes(target)
+    weights = (int(target["weight_bytes"]) - head_bytes) // devices
     draft_weights = int(draft["weight_bytes"]) // draft_devices if draft else 0
     per_token = kv_bytes_per_token(target, bytes_per_value) // devices
     if draft:
         per_token += kv_bytes_per_token(draft, bytes_per_value) // draft_devices
+    if builtin:
+        draft_weights += head_bytes // draft_devices
+        per_token += _kv_per_layer(target, bytes_per_value) * builtin["layers"] // draft_devices
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
     room = int((usable - weights - draft_weights - overhead) * cache_share)

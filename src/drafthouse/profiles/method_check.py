@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..core.errors import did_you_mean
 from .engine_options import OptionCheck
+from .heads import check_builtin, draft_kind
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogMethod, EngineEntry, Options
     from .catalog_types import CatalogModel, ModelEntry
     from .profile_types import Speculation
+
+#: What a method does that drafts without a model or a head of its own.
+_WITHOUT: Final[Mapping[str, str]] = {
+    "lookup": "looks its tokens up in the text",
+    "builtin": "drafts with the head inside the target",
+}
 
 
 def check_method(
@@ -19,13 +26,14 @@ def check_method(
     spec: Speculation,
     engine: EngineEntry,
     serve: Options,
+    target: CatalogModel,
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> tuple[CatalogMethod | None, Options]:
     """Return the engine's entry of the method and the options that are as they should be; (None, {}) without one.
 
-    ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``draft`` the model that it
-    names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.
+    ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``target`` and ``draft`` the
+    models that it names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.
     """
     methods = engine["methods"]
     method = methods.get(spec["method"])
@@ -58,30 +66,43 @@ def check_method(
                 f"{needed}: {spec['method']} needs it ({required['reason'] if required else ''})",
                 "remove the key",
             )
+    for key, limit in engine["speculation"].get("at_most", {}).items():
+        if serve.get(key, limit["most"]) > limit["most"]:
+            check.findings.add(
+                "method-needs-option",
+                f"serve.{key}",
+                f"{serve[key]}",
+                f"{limit['most']} beside speculation: {limit['reason']}",
+                "remove the key",
+            )
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
-    if method["draft"] == "lookup" and draft:
+    kind = draft_kind(method, draft)
+    named: CatalogMethod = {"id": spec["method"], **method}
+    if kind == "builtin" and not draft:
+        check_builtin(check.findings, target, named, engine, models)
+    elif kind in _WITHOUT and draft:
         check.findings.add(
             "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}'",
-            f"no draft: '{spec['method']}' looks its tokens up in the text",
+            f"no draft: '{spec['method']}' {_WITHOUT[kind]}",
             "remove the key, or choose a method with a draft",
         )
-    elif method["draft"] != "lookup" and not draft:
-        fitting = [key for key, model in models.items() if model["kind"] == method["draft"]]
+    elif kind not in _WITHOUT and not draft:
+        fitting = [key for key, model in models.items() if model["kind"] == kind]
         check.findings.add(
             "draft-missing",
             "speculation.draft",
             "nothing",
-            f"a {method['draft']} for '{spec['method']}'",
+            f"a {kind} for '{spec['method']}'",
             f"add one of: {', '.join(fitting)}",
         )
-    elif draft and draft["kind"] != method["draft"]:
+    elif draft and draft["kind"] != kind:
         check.findings.add(
             "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}', which is a {draft['kind']}",
-            f"a {method['draft']}: that is what '{spec['method']}' drafts with",
+            f"a {kind}: that is what '{spec['method']}' drafts with",
             "choose another draft or another method",
         )
-    return {"id": spec["method"], **method}, options
+    return named, options

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ..core.first_process import FirstProcess
     from ..core.shell import Flag
-    from ..engines.entry_types import EngineInstall, MethodRequires, Metrics, Options, Settings
+    from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
     from .profile_types import PromptCounts, Runtime, Site
@@ -60,7 +60,7 @@ class ResolvedMethod(TypedDict):
 
     id: str
     name: str
-    kind: Literal["model", "head", "lookup"]
+    kind: DraftKind
     num_speculative_tokens: int
     settings: Options
     requires: MethodRequires | None
@@ -113,7 +113,7 @@ class PairMethod(TypedDict):
     """What a method asks of a pair."""
 
     id: str
-    kind: Literal["model", "head", "lookup"]
+    kind: DraftKind
     vocab_difference: int
 
 

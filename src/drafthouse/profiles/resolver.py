@@ -28,6 +28,7 @@ from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .extra_flags import check_environment, check_extra
 from .gateway_settings import gateway_of, site_problems
+from .heads import builtin_head, draft_kind
 from .method_check import check_method
 from .overrides import changed
 from .rental_spec import rental_of
@@ -140,9 +141,12 @@ class _Join:
         lists = self.house.flags.get(self.engine["id"], {})
         self.extra, told = check_extra(self.findings, extra, self.engine, self.version, lists)
         method, self.method_options = check_method(
-            self.check, spec, self.engine, self.serve, self.draft, self.house.models
+            self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
-        self.sizes = Sizes(self.engine, self.hardware, self.target, self.draft, self.serve, self.method_options)
+        self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
+        self.sizes = Sizes(
+            self.engine, self.hardware, self.target, self.draft, self.builtin, self.serve, self.method_options
+        )
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
@@ -213,7 +217,7 @@ class _Join:
     def _check_draft(self, method: CatalogMethod) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
-        check_tokens(self.findings, tokens, self.draft, method)
+        check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
         self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
         if self.draft:
@@ -254,7 +258,7 @@ class _Join:
         return {
             "target_path": self.parts.model_path(self.target),
             "draft_path": self.parts.model_path(self.draft),
-            "method": {"id": method["id"], "kind": method["draft"], "vocab_difference": difference},
+            "method": {"id": method["id"], "kind": draft_kind(method, self.draft), "vocab_difference": difference},
         }
 
     def _engine_home(self) -> str:
@@ -334,7 +338,7 @@ class _Join:
             "method": {
                 "id": self.method["id"],
                 "name": self.method["id"],
-                "kind": self.method["draft"],
+                "kind": draft_kind(self.method, self.draft),
                 "num_speculative_tokens": parts.tokens,
                 "settings": parts.speculation(),
                 "requires": self.method.get("requires"),

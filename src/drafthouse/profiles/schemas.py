@@ -83,6 +83,19 @@ MODELS = Table(
             "works_on": List(_TEXT),
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
+            "builtin_head": Map(
+                {
+                    "kind": Value(required=True, form=NAME),
+                    "layers": _NEEDED_COUNT,
+                    "tensors": List(_TEXT, required=True),
+                    "dtypes": Table(List(_TEXT, required=True)),
+                    "n_predict": _COUNT,
+                    "max_tokens": _COUNT,
+                    "weight_bytes": _COUNT,
+                    "read_bytes": _COUNT,
+                    "has_it": _TEXT,
+                }
+            ),
             "since": Table(_VERSION),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
             "folder": Value(required=True, form=FILE),
@@ -96,6 +109,7 @@ MODELS = Table(
             "read_bytes": _COUNT,
             "parameters": _NEEDED_COUNT,
             "layers": _NEEDED_COUNT,
+            "kv_layers": _COUNT,
             "hidden": _NEEDED_COUNT,
             "heads": _NEEDED_COUNT,
             "kv_heads": _NEEDED_COUNT,
@@ -135,7 +149,10 @@ _INSTALL = Map(
 _REQUIRES = Map({"serve": Anything(), "environment": _ENVIRONMENT, "reason": _NEEDED_TEXT})
 _METHOD = Map(
     {
-        "draft": Value(str, required=True, choices=("model", "head", "lookup")),
+        "draft": Value(str, required=True, choices=("model", "head", "lookup", "builtin")),
+        "or_head": Value(bool),
+        "head": _NAME,
+        "whole_passes": Value(bool),
         "value": _TEXT,
         **_SINCE_UNTIL,
         "reason": _TEXT,
@@ -147,8 +164,18 @@ _METHOD = Map(
         "build_packages": List(_TEXT),
         "names": Table(_TEXT, required=True),
         "spelled": Table(_SPELLED),
+        "always": Anything(),
         "options": Table(
-            Map({"name": _NEEDED_TEXT, "type": _OPTION_TYPE, "spelled": _SPELLED, **_SINCE_UNTIL, "reason": _TEXT})
+            Map(
+                {
+                    "name": _NEEDED_TEXT,
+                    "type": _OPTION_TYPE,
+                    "choices": _CHOICES,
+                    "spelled": _SPELLED,
+                    **_SINCE_UNTIL,
+                    "reason": _TEXT,
+                }
+            )
         ),
     }
 )
@@ -279,6 +306,7 @@ ENGINE = Map(
                 "form": Value(str, required=True, choices=("flags", "json", "yaml")),
                 "flag": _TEXT,
                 "key": _TEXT,
+                "at_most": Table(Map({"most": Value(int, required=True), "reason": _NEEDED_TEXT}), names=OPTION),
             },
             required=True,
         ),
@@ -366,23 +394,5 @@ PROFILE = Map(
         "tunable": _TUNABLE,
         # What the tuner left in a profile it wrote: where the values come from, and what they brought.
         "tuned": Anything(),
-    }
-)
-
-GPUS = Map(
-    {
-        "generations": Table(
-            Map(
-                {
-                    "open": Value(str, required=True, choices=("required", "recommended", "impossible")),
-                    "cuda13": Value(bool, required=True),
-                    "first_branch": _COUNT,
-                    "last_branch": _COUNT,
-                }
-            ),
-            required=True,
-        ),
-        "cards": Table(Map({"name": _NEEDED_TEXT, "generation": _NEEDED_TEXT, "first_branch": _COUNT}), required=True),
-        "ranges": List(Map({"first": _NEEDED_TEXT, "last": _NEEDED_TEXT, "generation": _NEEDED_TEXT}), required=True),
     }
 )

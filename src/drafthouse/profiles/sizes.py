@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
-from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm
+from .memory_fit import GB, MIB, decode_limit, expected_speedup, fit_arm, read_for_a_draft, read_for_a_token
 from .token_counts import meaning
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
-    from .catalog_types import ModelEntry
+    from .catalog_types import BuiltinHead, ModelEntry
     from .profile_types import Expectation
     from .resolved_types import ExpectedSpeed, Fit, Hardware
 
@@ -22,12 +22,16 @@ _OptionKey = Literal["context_option", "sequences_option", "share_option", "devi
 
 @dataclass(frozen=True)
 class Sizes:
-    """A profile's models and options on its hardware; ``draft`` is None for a method without one."""
+    """A profile's models and options on its hardware.
+
+    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target.
+    """
 
     engine: EngineEntry
     hardware: Hardware
     target: ModelEntry
     draft: ModelEntry | None
+    builtin: BuiltinHead | None
     serve: Options
     method_options: Options
 
@@ -74,6 +78,7 @@ class Sizes:
             draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
             target=self.target,
             draft=self.draft if arm == "speculative" else None,
+            builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=engine["kv_bytes_per_value"],
             sequences=sequences,
@@ -97,6 +102,17 @@ class Sizes:
                 f"{context} tokens",
                 f"{self.target['context']} or fewer: the model was made for no more",
                 "make it shorter",
+            )
+        own = self.engine["context_option"]
+        drafted = int(self.method_options.get(own, 0))
+        most = min(context, self.draft["context"] if self.draft else context)
+        if drafted > most:
+            findings.add(
+                "context-too-long",
+                f"speculation.options.{own}",
+                f"{drafted} tokens",
+                f"{most} or fewer: what is served, and what the draft was made for",
+                "make it shorter, or leave it out",
             )
         devices = self.devices
         if devices > self.hardware["devices"]:
@@ -149,12 +165,16 @@ class Sizes:
         """Return the speed-up to expect of ``k`` drafted tokens, by the memory traffic and the assumed acceptance."""
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
         # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
-        read = [int(model.get("read_bytes") or model["weight_bytes"]) for model in (self.target, self.draft) if model]
-        cost = read[1] / read[0] if self.draft else 0.0
+        read, drafting = read_for_a_token(self.target), 0
+        if self.draft:
+            drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
+        elif self.builtin:
+            drafting = read_for_a_draft(self.target, self.builtin)
+        cost = drafting / read
         return {
             "bandwidth_bytes_s": bandwidth,
-            "bytes_per_token": read[0],
-            "decode_limit_tok_s": decode_limit(read[0], bandwidth),
+            "bytes_per_token": read,
+            "decode_limit_tok_s": decode_limit(read, bandwidth),
             "num_speculative_tokens": k,
             "draft_cost": cost,
             "acceptance": expect["acceptance"] if expect else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
+from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -144,9 +145,10 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     """Return how both models and the cache fit on one device of hardware ``key``."""
-    draft = house.models.get(wanted.draft or "")
+    target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
     hardware: Hardware = {"id": key, **house.hardware[key]}
-    return Sizes(wanted.engine, hardware, house.models[wanted.target or ""], draft, wanted.serve, {}).fit("speculative")
+    builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
+    return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}).fit("speculative")
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
@@ -164,13 +166,17 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
     model = house.models.get(find_model(house, draft) or "")
     if model:
-        return model.get("head_method", "draft_model")
+        kind = model.get("head_method", "draft_model")
+        return method_for_head(engine, kind, "head") or kind
     name = draft.lower()
     for word, method in (
         ("eagle3", "eagle3"),
         ("eagle-", "eagle"),
         ("medusa", "medusa"),
         ("accelerator", "mlp_speculator"),
+        ("dflash", "dflash"),
+        ("dspark", "dspark"),
+        ("-assistant", "mtp"),
     ):
         if word in name:
             return method
@@ -182,9 +188,18 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
+    target = house.models.get(wanted.target or "")
+    if target and (head := target.get("builtin_head")):
+        method = method_for_head(wanted.engine, head["kind"], "builtin")
+        if method:
+            tokens = usual_tokens(house, wanted.engine, method, ())[0]
+            return {
+                "method": method,
+                "num_speculative_tokens": tokens,
+            }, "the command has none; the target has this head"
     for key, model in house.models.items():
-        method = model.get("head_method", "")
-        if wanted.target and model.get("head_for") == wanted.target and method in wanted.engine["methods"]:
+        method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
+        if wanted.target and model.get("head_for") == wanted.target and method:
             spec = {
                 "method": method,
                 "draft": key,

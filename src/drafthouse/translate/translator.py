@@ -106,9 +106,15 @@ class _Result:
         method = speculation.method if speculation else ""
         entry = self.engine["methods"].get(method)
         draft_name, draft = "", None
+        if speculation and entry and entry["draft"] == "builtin" and speculation.draft == read.target:
+            # The head inside the target, for which some commands name the target again.
+            speculation.words = {key: value for key, value in speculation.words.items() if value != speculation.draft}
+            speculation.draft = ""
         if speculation and speculation.draft:
             draft_name = read.moved_repository(speculation.draft)
-            draft = self._known(draft_name, "head" if entry and entry["draft"] == "head" else "model")
+            draft = self._known(
+                draft_name, "head" if entry and (entry["draft"] == "head" or entry.get("or_head")) else "model"
+            )
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
         if speculation is None:

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
+from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
 from ..profiles.overrides import changed, laid_over
 from ..profiles.resolver import resolve
 from .types import Family, at_path
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import DraftKind, Method
     from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Tunable, Unchecked
     from ..profiles.resolved_types import Model, ResolvedProfile
 
 #: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
-MOST_TOKENS = {"lookup": 32, "model": 16, "head": 8}
+MOST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 32, "model": 16, "head": 8, "builtin": 8}
 # The K to begin with where the profile's own says nothing about such a method.
-_FIRST_TOKENS = {"lookup": 8, "model": 4, "head": 3}
+_FIRST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 8, "model": 4, "head": 3, "builtin": 3}
 
 
 @dataclass(frozen=True)
@@ -89,24 +91,26 @@ class _Reach:
             (method, draft)
             for method, entry in self.engine["methods"].items()
             if wanted is None or method in wanted
-            for draft in self._drafts(method, entry["draft"])
+            for draft in self._drafts(method, entry)
         ]
         others = [pair for pair in found if pair != own]
         others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
         return [own, *others]
 
-    def _drafts(self, method: str, kind: str) -> list[str | None]:
-        """Return the catalogue's drafts of a method for this target; [None] for a lookup, which has none."""
+    def _drafts(self, method: str, entry: Method) -> list[str | None]:
+        """Return the catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
+        target, kind = self.resolved["target"], entry["draft"]
         if kind == "lookup":
             return [None]
-        target = self.resolved["target"]
-        wanted = self.tunable.get("drafts")
-        return [
+        found: list[str | None] = [None] if builtin_head(target, method, entry) else []
+        if kind == "builtin" and not entry.get("or_head"):
+            return found
+        wanted, heads = self.tunable.get("drafts"), head_kind(method, entry)
+        return found + [
             key
             for key, model in self.house.models.items()
-            if model["kind"] == kind
-            and (wanted is None or key in wanted)
-            and (_head_for(model, method, target["id"]) if kind == "head" else _draft_for(model, key, target))
+            if (wanted is None or key in wanted)
+            and (_draft_for(model, key, target) if kind == "model" else made_for(model, target["id"], heads))
         ]
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
@@ -132,10 +136,12 @@ class _Reach:
     def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
         """Return the K that may be tried, ascending, and the one to begin with."""
         entry = self.engine["methods"][method]
-        kind = entry["draft"]
+        kind = draft_kind(entry, self.house.models[draft] if draft else None)
+        builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
         most = self.house.models[draft].get("max_speculative_tokens") if draft else None
+        most = builtin.get("max_tokens") if builtin else most
         mine = int(self.spec["num_speculative_tokens"])
-        alike = self.engine["methods"][self.spec["method"]]["draft"] == kind
+        alike = self.resolved["method"]["kind"] == kind
         first = mine if own or alike else _FIRST_TOKENS[kind]
         if most is not None and entry.get("all_heads"):
             return [most], most
@@ -209,12 +215,12 @@ def _label(method: str, draft: str | None) -> str:
     return f"{method} {draft}" if draft else method
 
 
-def _head_for(model: ModelEntry, method: str, target: str) -> bool:
-    made_for = model.get("head_for") == target or target in model.get("works_on", ())
-    return made_for and model.get("head_method") == method
-
-
 def _draft_for(model: ModelEntry, key: str, target: Model) -> bool:
     """Tell whether a model can draft for the target: a smaller one of its own format that splits text alike."""
     alike = model["format"] == target["format"] and model["tokenizer"] == target["tokenizer"]
-    return alike and key != target["id"] and int(model["parameters"]) < int(target["parameters"])
+    return (
+        model["kind"] == "model"
+        and alike
+        and key != target["id"]
+        and int(model["parameters"]) < int(target["parameters"])
+    )

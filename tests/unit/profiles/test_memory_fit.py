@@ -17,8 +17,8 @@ def test_kv_cache_of_qwen3_32b_as_published() -> None:
 def arm(**changes: object) -> Any:
     given: dict[str, object] = {
         "memory": 100 * GB, "utilization": 0.9, "devices": 1, "draft_devices": 1, "target": QWEN, "draft": HEAD,
-        "overhead": 3 * GB, "bytes_per_value": 2, "context": 1000, "sequences": 2, "context_is_shared": False,
-        "reserves_share": True,
+        "builtin": None, "overhead": 3 * GB, "bytes_per_value": 2, "context": 1000, "sequences": 2,
+        "context_is_shared": False, "reserves_share": True,
     }  # fmt: skip
     return fit_arm(**{**given, **changes})  # type: ignore[arg-type]  # a test's own mixture
 

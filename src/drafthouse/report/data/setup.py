@@ -34,6 +34,8 @@ BUSY: tuple[Literal["cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent"
     "other_cpu_percent",
     "cpu_package_power_w",
 )
+# What is drafted with where no model is named, and whether that is a head inside the target.
+_NO_DRAFT = {False: "none: tokens are looked up in the text", True: "the head inside the target"}
 MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
@@ -47,7 +49,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Hardware": _named(resolved.get("hardware")),
         "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
         "Target": _named(resolved.get("target")),
-        "Draft": _named(resolved.get("draft")) or "none: tokens are looked up in the text",
+        "Draft": _named(resolved.get("draft")) or _NO_DRAFT[method.get("kind") == "builtin"],
         "Image": _image(resolved),
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),

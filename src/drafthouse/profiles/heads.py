@@ -1,0 +1,103 @@
+"""Heads, inside a target (``builtin_head``) and of their own, and which of them a method drafts with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..core.schema import Findings
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod, DraftKind, EngineEntry, Method
+    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
+
+
+def head_kind(method_id: str, method: Method) -> str:
+    """Return the kind of the heads that a method drafts with; an engine may call the method otherwise."""
+    return method.get("head", method_id)
+
+
+def draft_kind(method: Method, draft: ModelEntry | None) -> DraftKind:
+    """Return what a method drafts with where the profile names ``draft`` (None: nothing)."""
+    return "head" if draft and method.get("or_head") else method["draft"]
+
+
+def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> BuiltinHead | None:
+    """Return the head inside ``target`` that a method can draft with; None where there is none, or it needs none."""
+    head = target.get("builtin_head")
+    fits = head and method and method["draft"] == "builtin" and head["kind"] == head_kind(method_id, method)
+    return head if fits else None
+
+
+def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | None:
+    """Return the engine's method that drafts with heads of this kind, which are a ``draft``; None where it has none."""
+    for key, method in engine["methods"].items():
+        able = method["draft"] == draft or (draft == "head" and method.get("or_head"))
+        if able and head_kind(key, method) == kind:
+            return key
+    return None
+
+
+def builtin_kinds(engines: Mapping[str, EngineEntry]) -> set[str]:
+    """Return the kinds of heads inside a target that any engine drafts with."""
+    methods = [pair for engine in engines.values() for pair in engine["methods"].items()]
+    return {head_kind(key, method) for key, method in methods if method["draft"] == "builtin"}
+
+
+def check_entry(findings: Findings, key: str, model: ModelEntry, head: BuiltinHead) -> None:
+    """Add what is wrong with a model's ``head`` in the catalogue."""
+    if model["kind"] != "model":
+        findings.add(
+            "conflicting-keys", f"{key}.builtin_head", f"a head inside a {model['kind']}", "a model", "remove the key"
+        )
+    if head.get("weight_bytes", 0) >= model["weight_bytes"]:
+        findings.add(
+            "conflicting-keys",
+            f"{key}.builtin_head.weight_bytes",
+            f"{head['weight_bytes']} bytes",
+            f"a part of the model's own {model['weight_bytes']}",
+            "correct it",
+        )
+
+
+def check_builtin(
+    findings: Findings,
+    target: CatalogModel,
+    method: CatalogMethod,
+    engine: EngineEntry,
+    models: Mapping[str, ModelEntry],
+) -> None:
+    """Add to ``findings`` when a method drafts with a head inside the target, and ``target`` has none of its kind."""
+    if builtin_head(target, method["id"], method):
+        return
+    kind = head_kind(method["id"], method)
+    having = [
+        key
+        for key, model in models.items()
+        if model["format"] in engine["formats"] and builtin_head(model, method["id"], method)
+    ]
+    # The same model, exported with its head.
+    same = [key for key in having if _shape(models[key]) == _shape(target)]
+    own = [key for key, model in models.items() if method.get("or_head") and made_for(model, target["id"], kind)]
+    has = (
+        f"whose head is of the kind '{head['kind']}'" if (head := target.get("builtin_head")) else "without such a head"
+    )
+    ways = [f"add speculation.draft, one of: {', '.join(own)}"] if own else []
+    ways += [f"choose a target that has one: {', '.join(same or having)}"] if having else []
+    findings.add(
+        "no-builtin-head",
+        "target",
+        f"'{target['id']}', {has} in its weights",
+        f"a target with a head of the kind '{kind}' in its weights: '{method['id']}' drafts with that"
+        + (", or with a head that is named as speculation.draft" if method.get("or_head") else ""),
+        "; or ".join(ways) or "choose another method: the catalogue has no target with such a head for this engine",
+    )
+
+
+def _shape(model: ModelEntry) -> tuple[int, int, int, str]:
+    return model["layers"], model["hidden"], model["vocab"], model["tokenizer"]
+
+
+def made_for(model: ModelEntry, target: str, kind: str) -> bool:
+    """Tell whether a model is a head of this kind that drafts for ``target``."""
+    return model.get("head_method") == kind and (model.get("head_for") == target or target in model.get("works_on", ()))

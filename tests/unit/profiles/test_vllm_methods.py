@@ -1,0 +1,146 @@
+"""What vLLM's versions have of heads: the method's word, the options of a draft, and what is refused beside them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
+from tests.support.refusals import refuses
+
+PROFILE, TARGET, HEAD = "rtx6000-qwen-eagle3", "qwen3-32b", "qwen3-32b-eagle3"
+
+
+@pytest.fixture
+def house() -> House:
+    """The catalogue, whose Qwen3-32B has a head of every kind."""
+    found = copy.deepcopy(load_house(ROOT))
+    for kind in ("peagle", "dflash", "dspark"):
+        found.models[kind] = {**found.models[HEAD], "head_method": kind, "folder": kind}
+    return found
+
+
+def speculation(house: House, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
+    """Resolve the profile with another speculation; return it as vLLM gets it."""
+    found = resolved(house, method, draft, version, **options)
+    (flag, words) = found["arms"]["speculative"]["speculation_flags"][0]
+    assert flag == "--speculative-config"
+    return json.loads(words)
+
+
+def resolved(house: House, method: str, draft: str | None, version: str = "0.32.0", **options: Any) -> Any:
+    house.profiles[PROFILE]["engine_version"] = version
+    house.profiles[PROFILE]["speculation"] = {"method": method, "num_speculative_tokens": 3, "options": options}
+    if draft:
+        house.profiles[PROFILE]["speculation"]["draft"] = draft
+    else:
+        head: Any = {"kind": method, "layers": 1, "tensors": ["mtp.*"]}
+        house.models[TARGET]["builtin_head"] = head
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    return resolve(house, PROFILE, dict(site_of_inventory("workstation")), kinds)
+
+
+@pytest.mark.parametrize("method", ["mtp", "dspark"])
+def test_a_head_inside_is_named_by_the_method_alone(house: House, method: str) -> None:
+    assert speculation(house, method, None) == {"method": method, "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize("method", ["dflash", "dspark"])
+def test_a_head_of_its_own(house: House, method: str) -> None:
+    said = speculation(house, method, method)
+    assert said.pop("model").endswith(f"/{method}")
+    assert said == {"method": method, "num_speculative_tokens": 3}
+
+
+def test_a_parallel_head_gets_parallel_drafting_and_others_do_not(house: House) -> None:
+    said = speculation(house, "peagle", "peagle")
+    assert (said["method"], said["parallel_drafting"]) == ("eagle3", True)
+    assert "parallel_drafting" not in speculation(house, "eagle3", HEAD)
+    with refuses("draft-of-another-method", match="set method: peagle"):
+        speculation(house, "eagle3", "peagle")
+    with refuses("draft-of-another-method", match="set method: eagle3"):
+        speculation(house, "peagle", HEAD)
+    with refuses("unknown-key", match="parallel_drafting"):
+        speculation(house, "eagle3", HEAD, parallel_drafting=True)
+
+
+def test_both_arms_of_a_parallel_head_run_on_the_same_runner(house: House) -> None:
+    arms = resolved(house, "peagle", "peagle")["arms"]
+    assert {arm["environment"]["VLLM_USE_V2_MODEL_RUNNER"] for arm in arms.values()} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "before"),
+    [
+        ("mtp", "0.11.0", "0.10.2"),
+        ("peagle", "0.18.0", "0.17.1"),
+        ("dflash", "0.20.0", "0.19.1"),
+        ("dspark", "0.25.0", "0.24.0"),
+    ],
+)
+def test_the_first_version_with_a_method(house: House, method: str, first: str, before: str) -> None:
+    draft = None if method == "mtp" else method
+    assert speculation(house, method, draft, first)
+    with refuses("option-not-in-version", match=f"since {first}"):
+        speculation(house, method, draft, before)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "first", "before"),
+    [
+        ("moe_backend", "triton", "0.19.0", "0.18.1"),
+        ("attention_backend", "FLASH_ATTN", "0.21.0", "0.20.2"),
+        ("kv_cache_dtype", "auto", "0.26.0", "0.25.1"),
+        ("draft_sample_method", "greedy", "0.21.0", "0.20.2"),
+        ("rejection_sample_method", "standard", "0.21.0", "0.20.2"),
+        ("rejection_sample_method", "block", "0.25.0", "0.24.0"),
+    ],
+)
+def test_the_first_version_with_an_option_of_a_draft(
+    house: House, option: str, value: str, first: str, before: str
+) -> None:
+    given: Any = {option: value}
+    assert speculation(house, "eagle3", HEAD, first, **given)[option] == value
+    with refuses("option-not-in-version"):
+        speculation(house, "eagle3", HEAD, before, **given)
+
+
+def test_options_that_every_version_has(house: House) -> None:
+    said = speculation(house, "eagle3", HEAD, "0.10.2", quantization="fp8", max_model_len=4096)
+    assert (said["quantization"], said["max_model_len"]) == ("fp8", 4096)
+
+
+def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
+    for version, word in (("0.21.0", "gumbel"), ("0.22.0", "probabilistic")):
+        said = speculation(house, "eagle3", HEAD, version, draft_sample_method="probabilistic")
+        assert said["draft_sample_method"] == word
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("draft_sample_method", "gumbel", "unknown-value"),
+        ("rejection_sample_method", "synthetic", "unknown-value"),
+        ("max_model_len", 10**6, "context-too-long"),
+        ("enable_adaptive_verification", True, "unknown-key"),
+    ],
+)
+def test_what_a_draft_may_not_be_told(house: House, option: str, value: object, code: str) -> None:
+    given: Any = {option: value}
+    with refuses(code):
+        speculation(house, "eagle3", HEAD, **given)
+
+
+def test_a_pipeline_is_refused_beside_any_method(house: House) -> None:
+    house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 1
+    assert speculation(house, "eagle3", HEAD)
+    house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 2
+    with refuses("method-needs-option", match="1 beside speculation"):
+        speculation(house, "eagle3", HEAD)
+    with refuses("method-needs-option", match="serve.pipeline_parallel_size"):
+        speculation(house, "mtp", None)
