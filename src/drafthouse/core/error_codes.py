@@ -215,6 +215,7 @@ MEANINGS: Final[dict[str, str]] = {
     "unknown-option": "The command has no such option.",
     "unknown-schema": "A file was written by another version, or is of another kind.",
     "unknown-value": "A value is not one of those allowed.",
+    "unsupported-command": "A pasted command starts something else than one server.",
     "unsupported-system": "The operating system, processor or C library is not supported.",
     "vast-answer-malformed": "vast.ai gave an answer that cannot be understood.",
     "vast-key-refused": "vast.ai does not accept the API key for this.",

@@ -140,11 +140,19 @@ class Nightly(TypedDict):
     image: NotRequired[Image]
 
 
+class PluginFlags(TypedDict):
+    """Flags of a plugin's own: those that take no value, and those that take one."""
+
+    none: list[str]
+    one: list[str]
+
+
 class Plugin(TypedDict):
     """A plugin that fits exactly one version of its engine."""
 
     package: str
     versions: dict[str, str]
+    flags: NotRequired[PluginFlags]
     reason: str
 
 

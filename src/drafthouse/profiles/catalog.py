@@ -133,10 +133,19 @@ def _flags(root: Path, engines: Mapping[str, EngineEntry]) -> tuple[dict[str, di
     own: dict[str, dict[str, FlagList]] = {}
     problems: list[Problem] = []
     for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
-        read, found = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
+        read, wrong = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
         own[path.stem] = read.get("versions", {})
-        problems += found
-    return {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}, problems
+        problems += wrong
+    found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
+    for name, engine in engines.items():
+        plugin = engine.get("plugin")
+        if plugin and "flags" in plugin:  # beside those of the engine that it patches
+            more = plugin["flags"]
+            found[name] = {
+                version: {**flags, "none": [*flags["none"], *more["none"]], "one": [*flags["one"], *more["one"]]}
+                for version, flags in found[name].items()
+            }
+    return found, problems
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:

@@ -256,7 +256,12 @@ ENGINE = Map(
         "shared_memory_mib": _COUNT,
         "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
         "plugin": Map(
-            {"package": _NEEDED_TEXT, "versions": Table(_VERSION, required=True, names=VERSION), "reason": _NEEDED_TEXT}
+            {
+                "package": _NEEDED_TEXT,
+                "versions": Table(_VERSION, required=True, names=VERSION),
+                "flags": Map({"none": List(_TEXT, required=True), "one": List(_TEXT, required=True)}),
+                "reason": _NEEDED_TEXT,
+            }
         ),
         "container": Map(
             {

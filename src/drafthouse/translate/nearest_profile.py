@@ -41,6 +41,11 @@ def find_model(house: House, name: str) -> str | None:
     return None
 
 
+def named_exactly(house: House, key: str, name: str) -> bool:
+    """Tell whether ``name`` is a model's own id or repository, and not only a folder or a file that is called like it."""
+    return name.lower() in (key.lower(), _repo(house.models[key]).lower())
+
+
 def _repo(model: ModelEntry) -> str:
     return hub["repo"] if (hub := model["source"].get("hub")) else ""
 
@@ -109,13 +114,17 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     command's context; where the models are not known, the smallest with enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
+    devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
         if house.hardware[name]["devices"] >= devices:
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
-    able = able or [key for key in sizes if house.hardware[key]["kind"] == "gpu"] or sizes
+    if not able:
+        most = max(house.hardware, key=lambda key: house.hardware[key]["devices"])
+        why = f"nothing in the catalogue has {devices} GPUs, and the profile does not resolve until it does"
+        return most, f"{why}: add yours to profiles/catalog/hardware.yml, or lower the number"
     target = house.models.get(wanted.target or "")
     if target is None:
         return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"

@@ -113,7 +113,9 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         ends = [end.end() for end in _ENDS.finditer(rest, place, start)]
         begin = ends[-1] if ends else place
         before, whole = read_before(rest[begin:start])
-        if _COMMENT.match(rest[begin:start]) or not (whole or _FLAGS_BEHIND.match(rest, match.end())):
+        line = rest[rest.rfind("\n", 0, start) + 1 : start]
+        named = whole or re.match(_SHELL, match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
+        if _COMMENT.match(line) or not named:
             place = match.end()
             continue
         words, place = split_on(rest, start)
@@ -126,7 +128,7 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         words, prose = _without_prose([_expanded(word, values, used) for word in words])
         out = {one["name"]: " ".join(values[one["name"]]) for one in above if one["out"] and one["name"] not in used}
         found = _command(words, match["one"], rest.count("\n", 0, begin) + 1)
-        if found is not None:
+        if found is not None and (found.words or rest[place : place + 1] != "`"):  # `vllm serve` in a sentence
             inner = {name: _expanded(value, values, used) for name, value in before.assignments.items()}
             found.assignments = {**out, **inner}
             found.launchers, found.prose = before.launchers, prose

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem, nearest
+from ..core.errors import DrafthouseError, Problem
 from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
 from ..engines.read_flags import read_given
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
 _SECRET = re.compile(r"(?:^|[-_])(?:key|token|secret|password)$", re.IGNORECASE)
+#: What stands for something that was left out.
+_LEFT_TO_FILL = re.compile(
+    r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
+)
 _NOT_KNOWN = "passed on as it is: the catalogue does not know it"
 _OPEN_KEY = (
     "a key on the command line is seen by every user of the box, and is not printed again: "
@@ -50,7 +54,9 @@ class Reading:
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
         self.serve: Options = {}  # the same in a profile's words
-        self.left_out: list[str] = []  # what a profile has no word for
+        self.kept: list[tuple[Given, str, Flag]] = []  # flags that no key of a profile is for; as they were typed too
+        self.variables: dict[str, str] = {}  # the same of the environment
+        self.left_out: list[str] = []  # what a profile cannot hold
         self.target, self.target_flag = "", ""
         self.config_name = ""
         self.config: Settings = {}  # an engine's YAML file, flat
@@ -70,6 +76,15 @@ class Reading:
         return str(new or name)
 
     def _read(self) -> None:
+        if self.words.words and (verb := self.plug.other_verbs.get(self.words.words[0])):
+            raise DrafthouseError(
+                Problem(
+                    "unsupported-command",
+                    f"{self.words.program} {self.words.words[0]}: {verb}",
+                    "the command of one server",
+                    "paste that of a server which does both",
+                )
+            )
         self._program()
         given = last_of_each(read_given(self.words.words, self.table), self.changes)
         given = self._config_file(given)
@@ -103,6 +118,8 @@ class Reading:
         program = self.table["programs"].get(words.program)
         if program:
             self.note(words.program, program["became"], program.get("note", ""), "renamed", program["version"])
+        for launcher in words.launchers:
+            self.note(launcher, "", "the role serve starts the server; a command is started by who types it", "moved")
         if words.prose:
             self.note(f"“{words.prose}”", "", "a sentence that the page glued to the last number", "ignored")
         for name, value in words.assignments.items():
@@ -126,8 +143,7 @@ class Reading:
             self.note(name, f"${name}", "a secret is not printed again: it is taken from your environment", "kept")
         else:
             self.environment.append(f"{name}={quoted(value)}")
-            self.left_out.append(f"{name}={value}")
-            self.note(name, name, "set in front of the command, as given; a profile has no place for it", "kept")
+            self.variables[name] = value
 
     def _container(self) -> None:
         for name, value in self.words.container:
@@ -173,7 +189,10 @@ class Reading:
     def _target(self, given: list[Given]) -> list[Given]:
         """Take the model out of the flags. Raises DrafthouseError where the command names none."""
         named = [entry for entry in given if entry.name in ("model", "hf-repo") and isinstance(entry.value, str)]
-        bare = [entry for entry in given if entry.name == ""]
+        bare = [entry for entry in given if entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value)]
+        for entry in given:
+            if entry.name == "" and entry not in bare:
+                self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
         if not named and not bare:
             raise DrafthouseError(
                 Problem("no-model", "no model", "the model that is served", "write it behind the program's name")
@@ -217,8 +236,7 @@ class Reading:
         elif [entry.flag] in launch.get("always", []):
             self.note(was, entry.flag, "always on", "moved")
         else:
-            self.left_out.append(" ".join(words))
-            self.note(was, entry.flag, self._why_kept(entry), "kept")
+            self.kept.append((entry, was, words))
         self.rest.append(words)
 
     def _secret(self, entry: Given) -> None:
@@ -247,11 +265,3 @@ class Reading:
             else:
                 self.left_out.append(f"{name}: {value} (in {self.config_name})")
                 self.note(f"{self.config_name}: {name}", name, _NOT_KNOWN, "kept")
-
-    def _why_kept(self, entry: Given) -> str:
-        known, base = self.table.get("known"), entry.name.partition(".")[0]
-        if known is None or base in known:
-            return _NOT_KNOWN
-        close = nearest(base, known)
-        hint = f" (--{close}?)" if close else ""
-        return f"{_NOT_KNOWN}, and {self.engine['name']} {self.version} has no such flag{hint}"
