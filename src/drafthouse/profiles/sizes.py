@@ -104,13 +104,13 @@ class Sizes:
                 "make it shorter",
             )
         own = self.engine["context_option"]
-        drafted = int(self.method_options.get(own, 0))
+        longest = int(self.method_options.get(own, 0))
         most = min(context, self.draft["context"] if self.draft else context)
-        if drafted > most:
+        if longest > most:
             findings.add(
                 "context-too-long",
                 f"speculation.options.{own}",
-                f"{drafted} tokens",
+                f"{longest} tokens",
                 f"{most} or fewer: what is served, and what the draft was made for",
                 "make it shorter, or leave it out",
             )
@@ -123,14 +123,14 @@ class Sizes:
                 f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
                 "lower it, or choose other hardware",
             )
-        arm = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
-        fit = fits[arm]
+        short = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
+        fit = fits[short]
         if fit["left"] < 0:
             drafted = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
                 "gpu-memory-too-small",
                 "target",
-                f"{arm} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
+                f"{short} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",

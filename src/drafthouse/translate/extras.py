@@ -37,11 +37,12 @@ def sort_extras(
 
 def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
     entry = engine["methods"].get(method)
-    required = (entry.get("requires") if entry else None) or {}
+    requires = entry.get("requires") if entry else None
+    required = (requires.get("environment") if requires else None) or {}
     found: dict[str, str] = {}
     for name, value in read.variables.items():
         findings = Findings("")
-        check_environment(findings, {name: value}, engine, required.get("environment") or {})
+        check_environment(findings, {name: value}, engine, required)
         if "$" in value:
             findings.add("unknown-value", "", "a value that a shell fills in", "what it is", "write it out")
         if findings.problems:

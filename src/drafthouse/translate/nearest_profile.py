@@ -42,7 +42,7 @@ def find_model(house: House, name: str) -> str | None:
 
 
 def named_exactly(house: House, key: str, name: str) -> bool:
-    """Tell whether ``name`` is a model's own id or repository, and not only a folder or a file that is called like it."""
+    """Tell whether ``name`` is a model's own id or repository, and not just a folder or a file called like it."""
     return name.lower() in (key.lower(), _repo(house.models[key]).lower())
 
 

@@ -34,8 +34,9 @@ _SHELL = r"(?:[\w./-]*/)?(?:bash|sh|zsh)(?:[ \t]+-\w+)*[ \t]+-\w*c[ \t]+(?=\$?['
 _PROGRAMS = re.compile(rf"(?<![\w./\\-])[\"']?(?P<one>{_DOCKER}|{_MODULE}|{_SHELL}|{_PROGRAM})")
 #: At the start of a line or behind these a command needs nothing more. In the middle of a line (newlines lost) only
 #: what is followed by a flag or a broken line end is one, so that prose may name a program.
-_ENDS = re.compile(r"(?<!\\)\n|&&|[;|(`]")
+_ENDS = re.compile(r"(?<!\\)\n|&&|[;|`]|(?<!\$)\(")
 _FLAGS_BEHIND = re.compile(r"[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-)")
+_LOST_NEWLINE = re.compile(r"[^\n]*\\[ \t]+-")
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
 _HEREDOC = re.compile(
     r"^[ \t]*(?:sudo\s+)?(?:cat|tee)\b(?P<head>[^\n]*?)"
@@ -115,7 +116,8 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         before, whole = read_before(rest[begin:start])
         line = rest[rest.rfind("\n", 0, start) + 1 : start]
         named = whole or re.match(_SHELL, match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
-        if _COMMENT.match(line) or not named:
+        # A page that lost its newlines put a comment and the command below it into one line.
+        if (_COMMENT.match(line) and not _LOST_NEWLINE.match(rest, match.end())) or not named:
             place = match.end()
             continue
         words, place = split_on(rest, start)

@@ -182,7 +182,8 @@ def test_llamacpp_of_last_year() -> None:
         "./build/bin/llama-server -hf ggml-org/t-GGUF:Q8_0 -hfd ggml-org/d-GGUF -ngl 99 -ngld 99 -c 8192 -fa "
         "--draft-max 16 --draft-min 2 --draft-p-min 0.6 --no-mmap"
     )
-    assert found.profile["serve"] == {"gpu_layers": 99, "context": 8192}
+    extra = ["--flash-attn", "on", "--load-mode", "none"]
+    assert found.profile["serve"] == {"gpu_layers": 99, "context": 8192, "extra": extra}
     assert found.profile["speculation"] == {
         "method": "draft-simple", "draft": "ggml-org/d-GGUF", "num_speculative_tokens": 16,
         "options": {"draft_gpu_layers": 99, "min_tokens": 2, "min_probability": 0.6},
