@@ -83,7 +83,8 @@ class LlamaCpp(SpecDecodeCounters):
             words[new] = words.pop(old)
         entry = command.engine["methods"].get(method)
         names = entry["names"] if entry else {}
-        count = names.get("num_speculative_tokens", "--spec-draft-n-max").removeprefix("--")
+        usual = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
+        count = names.get("num_speculative_tokens", usual).removeprefix("--")
         tokens = whole_number(words[count], f"--{count}") if count in words else None
         if draft and not any(kind.startswith("draft-") for kind in types):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"

@@ -31,11 +31,13 @@ _PROGRAM = rf"(?:[\w.:/~-]*/)?(?:{_NAME})(?:\.exe)?[\"']?(?=[\s\\]|$)"
 _MODULE = rf"(?:[\w./~-]*/)?python[\d.]*\s+-m\s+(?:{'|'.join(map(re.escape, PYTHON_MODULES))})\b"
 _DOCKER = r"(?:docker|podman|nvidia-docker)(?:\s+container)?\s+run\b"
 _SHELL = r"(?:[\w./-]*/)?(?:bash|sh|zsh)(?:[ \t]+-\w+)*[ \t]+-\w*c[ \t]+(?=\$?['\"])"
-_PROGRAMS = re.compile(rf"(?<![\w./\\-])[\"']?(?P<one>{_DOCKER}|{_MODULE}|{_SHELL}|{_PROGRAM})")
+_PROGRAMS = re.compile(rf"(?<![\w./\\])(?<!(?<!=)-)(?P<one>{_DOCKER}|{_MODULE}|{_SHELL}|{_PROGRAM})")
 #: At the start of a line or behind these a command needs nothing more. In the middle of a line (newlines lost) only
 #: what is followed by a flag or a broken line end is one, so that prose may name a program.
 _ENDS = re.compile(r"(?<!\\)\n|&&|[;|`]|(?<!\$)\(")
 _FLAGS_BEHIND = re.compile(r"[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-)")
+_IS_SHELL = re.compile(r"(?:[\w./-]*/)?(?:bash|sh|zsh)\s")
+_FAR = 4_000  # characters before a program that may belong to its command
 _LOST_NEWLINE = re.compile(r"[^\n]*\\[ \t]+-")
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
 _HEREDOC = re.compile(
@@ -107,22 +109,20 @@ def read_paste(text: str) -> Paste:
 def _commands(rest: str) -> tuple[list[Words], list[str]]:
     """Return the commands in a text, and the flags in it that belong to none."""
     commands: list[Words] = []
-    place, taken = 0, []
+    place, done, taken = 0, 0, []
     settings = list(_SETTING.finditer(rest))
     while match := _PROGRAMS.search(rest, place):
         start = match.start("one")
-        ends = [end.end() for end in _ENDS.finditer(rest, place, start)]
-        begin = ends[-1] if ends else place
+        begin = max(done, start - _FAR)
+        begin = max([begin, *(end.end() for end in _ENDS.finditer(rest, begin, start))])
         before, whole = read_before(rest[begin:start])
         line = rest[rest.rfind("\n", 0, start) + 1 : start]
-        named = whole or re.match(_SHELL, match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
+        named = whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
         # A page that lost its newlines put a comment and the command below it into one line.
         if (_COMMENT.match(line) and not _LOST_NEWLINE.match(rest, match.end())) or not named:
             place = match.end()
             continue
-        words, place = split_on(rest, start)
-        place = max(place, match.end())
-        taken.append((begin, place))
+        words, end = split_on(rest, start)
         # What the paste sets above, for the words of this command; what it exports is for the program too.
         above = [one for one in settings if one.start() < start]
         values = {one["name"]: split(one["value"])[0] for one in above}
@@ -130,7 +130,10 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         words, prose = _without_prose([_expanded(word, values, used) for word in words])
         out = {one["name"]: " ".join(values[one["name"]]) for one in above if one["out"] and one["name"] not in used}
         found = _command(words, match["one"], rest.count("\n", 0, begin) + 1)
-        if found is not None and (found.words or rest[place : place + 1] != "`"):  # `vllm serve` in a sentence
+        place = match.end()
+        if found is not None and (found.words or rest[end : end + 1] != "`"):  # `vllm serve` in a sentence
+            place = done = max(end, place)
+            taken.append((begin, done))
             inner = {name: _expanded(value, values, used) for name, value in before.assignments.items()}
             found.assignments = {**out, **inner}
             found.launchers, found.prose = before.launchers, prose
@@ -180,7 +183,7 @@ def _command(words: list[str], one: str, line: int) -> Words | None:
     if re.match(_DOCKER, one):
         count = 3 if words[1:2] == ["container"] else 2
         return Words(line, "docker run", words[count:])
-    if re.match(_SHELL, one):
+    if _IS_SHELL.match(one):
         return Words(line, SHELL, words)
     return engine_words(words, line)
 

@@ -115,6 +115,7 @@ def mended(text: str) -> str:
     Each line stays where it is.
     """
     if re.search(r"\.exe\b", text, re.IGNORECASE):
+        text = re.sub(r"[\"'](?:[^\"'\n]*[\\/])?([\w.-]+\.exe)[\"']", r"\1", text, flags=re.IGNORECASE)
         text = re.sub(r"(?<=[\w.:\"'])\\(?=[\w.])", "/", text)
         text = re.sub(r"[ \t][\^`](?=[ \t]*\n)", r" \\", text)
     return "\n".join(_over_comments(re.sub(r"\\[ \t]+(?=\n)", r"\\", text).split("\n")))
