@@ -16,6 +16,7 @@ import re
 import subprocess
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _clone import parser_of, run
@@ -60,13 +61,13 @@ def main() -> int:
         found = of_argparse(json.loads(done.stdout.splitlines()[-1]))
     else:
         found = of_help(subprocess.run(given.help_of, capture_output=True, text=True, check=True).stdout)
-    path = ROOT / FOLDER / f"{given.engine}.yml"
+    path = given.into / f"{given.engine}.yml"
     versions: dict[str, FlagList] = read_yaml(path, "YAML", "")["versions"] if path.exists() else {}
     versions[given.version] = {**found, "source": given.source}
     in_order = {version: versions[version] for version in sorted(versions, key=number, reverse=True)}
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_HEAD + "versions:\n" + "".join(map(_text, in_order, in_order.values())), "utf-8")
-    print(f"{path.relative_to(ROOT)}: {len(names_of(found))} flags of {given.version}")
+    print(f"{path.name}: {len(names_of(found))} flags of {given.version}")
     return DONE
 
 
@@ -75,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("engine")
     parser.add_argument("version")
     parser.add_argument("source")
+    parser.add_argument("--into", type=Path, default=ROOT / FOLDER, help="the folder of the lists")
     parser.add_argument("--python", help="the engine's interpreter")
     parser.add_argument("--help-of", nargs=argparse.REMAINDER, help="a program, and what has it print its flags")
     return parser.parse_args()

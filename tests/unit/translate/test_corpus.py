@@ -93,7 +93,7 @@ def lost(name: str, found: list[Translation]) -> list[str]:
     said = "\n".join(
         part for one in found for part in (command_text(one), profile_text(one), *(c.what for c in one.changes))
     )
-    told = {name for name in re.findall(r"(?<![\w.-])--?([A-Za-z][\w-]*)", said)}
+    told = set(re.findall(r"(?<![\w.-])--?([A-Za-z][\w-]*)", said))
     wrong = []
     for region in regions(TEXTS[name]):
         for spelled in re.findall(r"(?<=\s)(--?[A-Za-z][\w-]*)", re.sub(r"'[^']*'|\"[^\"\n]*\"", "''", region)):

@@ -1,4 +1,4 @@
-"""The surroundings in which commands are pasted: launchers, scripts of shells, YAML, Windows, comments, gaps to fill."""
+"""The surroundings of pasted commands: launchers, scripts of shells, YAML, Windows, comments, gaps to fill."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from drafthouse.profiles.catalog import House
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.translator import Translation
-from tests.unit.translate.test_corpus import FLAGS, HOUSE, LLAMA, TEXTS, regions, target_of, translated
+from tests.unit.translate.test_corpus import FLAGS, HOUSE, LLAMA, TEXTS, regions, translated
 
 SUITES = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
 #: What the site, the catalogue's entry of a model and the key's file say, and no profile does.
