@@ -47,6 +47,11 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "conda": ("-n", "--name", "-p"),
     "nsys": ("-o", "-t", "--trace", "--output"),
     "docker-entrypoint.sh": (),
+    "opentelemetry-instrument": (),
+    "ddtrace-run": (),
+    "ncu": (),
+    "strace": (),
+    "unbuffer": (),
 }
 #: Words between such a program and what it starts: `uv run`, `nsys profile`; what a duration or a mask looks like.
 _WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
@@ -122,6 +127,8 @@ def _own(program: str, rest: list[str], before: Before) -> list[str]:
                 own.append(rest.pop(0))
         elif word in _WORDS.get(program, ()) or re.fullmatch(_ARGUMENT.get(program, r"(?!)"), word):
             own.append(rest.pop(0))
+        elif own and own[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + own[-1]:
+            own.append(rest.pop(0))  # the value of a flag that is not known here
         else:
             break
     return own

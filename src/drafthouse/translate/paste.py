@@ -26,8 +26,16 @@ FORMS = ", ".join(
 #: How a shell that gets its script as a word stands in the place of a program.
 SHELL = "sh -c"
 _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"})
-_NAME = "|".join(sorted(map(re.escape, PROGRAMS), key=len, reverse=True))
-_PROGRAM = rf"(?:[\w.:/~-]*/)?(?:{_NAME})(?:\.exe)?[\"']?(?=[\s\\]|$)"
+
+
+def _called(name: str, verb: str) -> str:
+    behind = rf"(?=[\s\\]+{verb}\b)" if verb else ""
+    return rf"{re.escape(name)}(?:\.exe)?{behind}"
+
+
+_NAMES = sorted(PROGRAMS, key=len, reverse=True)
+_NAME = "|".join(_called(name, PROGRAMS[name].programs[name]) for name in _NAMES)
+_PROGRAM = rf"(?:[\w.:/~-]*/)?(?:{_NAME})(?=[\s\\]|$)"
 _MODULE = rf"(?:[\w./~-]*/)?python[\d.]*\s+-m\s+(?:{'|'.join(map(re.escape, PYTHON_MODULES))})\b"
 _DOCKER = r"(?:docker|podman|nvidia-docker)(?:\s+container)?\s+run\b"
 _SHELL = r"(?:[\w./-]*/)?(?:bash|sh|zsh)(?:[ \t]+-\w+)*[ \t]+-\w*c[ \t]+(?=\$?['\"])"
@@ -36,6 +44,7 @@ _PROGRAMS = re.compile(rf"(?<![\w./\\])(?<!(?<!=)-)(?P<one>{_DOCKER}|{_MODULE}|{
 #: what is followed by a flag or a broken line end is one, so that prose may name a program.
 _ENDS = re.compile(r"(?<!\\)\n|&&|[;|`]|(?<!\$)\(")
 _FLAGS_BEHIND = re.compile(r"[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-)")
+_NAME_ALONE = re.compile(r"(?:[ \t]+serve)?['\"]")
 _IS_SHELL = re.compile(r"(?:[\w./-]*/)?(?:bash|sh|zsh)\s")
 _FAR = 4_000  # characters before a program that may belong to its command
 _LOST_NEWLINE = re.compile(r"[^\n]*\\[ \t]+-")
@@ -117,12 +126,18 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         begin = max([begin, *(end.end() for end in _ENDS.finditer(rest, begin, start))])
         before, whole = read_before(rest[begin:start])
         line = rest[rest.rfind("\n", 0, start) + 1 : start]
-        named = whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
+        # In quotes of its own (--serve-cmd 'vllm serve M') it ends with them; alone in them it is a name.
+        quote = rest[start - 1] if start and rest[start - 1] in "'\"" else ""
+        closes = rest.find(quote, start) if quote else -1
+        if _NAME_ALONE.match(rest, match.end()):
+            place = match.end()
+            continue
+        named = closes > start or whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
         # A page that lost its newlines put a comment and the command below it into one line.
         if (_COMMENT.match(line) and not _LOST_NEWLINE.match(rest, match.end())) or not named:
             place = match.end()
             continue
-        words, end = split_on(rest, start)
+        words, end = split_on(rest[:closes] if closes > start else rest, start)
         # What the paste sets above, for the words of this command; what it exports is for the program too.
         above = [one for one in settings if one.start() < start]
         values = {one["name"]: split(one["value"])[0] for one in above}

@@ -33,6 +33,8 @@ _SECRET = re.compile(r"(?:^|[-_])(?:key|token|secret|password)$", re.IGNORECASE)
 _LEFT_TO_FILL = re.compile(
     r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
 )
+#: What a shell, or a reader, puts a value for.
+_TO_FILL = re.compile(r"\$[\w({]|<[A-Za-z]")
 _NOT_KNOWN = "passed on as it is: the catalogue does not know it"
 _OPEN_KEY = (
     "a key on the command line is seen by every user of the box, and is not printed again: "
@@ -230,6 +232,9 @@ class Reading:
             self.note(was, "served_name", "the model's entry in the catalogue says it", "moved")
         elif entry.flag == launch.get("key_file"):
             self.note(was, KEY_FILE, "the file of the box's home", "moved")
+        elif entry.flag in options and _TO_FILL.search(str(entry.value)):
+            self.left_out.append(" ".join(words))
+            self.note(was, entry.flag, "its value is to be filled in, and the profile is without it until then", "kept")
         elif entry.flag in options:
             key = options[entry.flag]
             self.serve[key] = typed(entry, self.engine["options"][key]["type"])

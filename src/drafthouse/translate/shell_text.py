@@ -9,6 +9,7 @@ from ..core.errors import DrafthouseError, Problem
 
 #: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in, and no redirection.
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/|-]*(?:\.\.\.)?>")
+_TICKS = re.compile(r"`[^`\n]+`")
 _LINE_END = re.compile(r"\\(?:[ \t]*\n[ \t]*|[ \t]+|$)")
 _GROUPS = {"(": ")", "{": "}"}
 #: A line that goes on with flags, each with a value at most: the backslash before it was lost.
@@ -44,7 +45,11 @@ def split(text: str, start: int = 0) -> tuple[list[str], int]:
             word = (word or "") + text[place + 1 : place + 2]
             place += 2
             continue
-        if filled := PLACEHOLDER.match(text, place) or _group(text, place):
+        if (
+            filled := PLACEHOLDER.match(text, place)
+            or _group(text, place)
+            or (word is None and _TICKS.match(text, place))
+        ):
             word = (word or "") + filled.group()
             place = filled.end()
             continue

@@ -48,7 +48,8 @@ def _commands_in(text: str) -> tuple[list[Words], list[Words], Paste]:
     """Return the serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
     holders, rest = yaml_holders(text)
     found = [words for holder in holders for words in _held(holder)]
-    paste = read_paste(rest) if rest.strip() or not found else Paste([], {}, [])
+    text = rest if found else text
+    paste = read_paste(text) if text.strip() or not found else Paste([], {}, [])
     waiting: list[Words] = []  # what is typed into such a shell comes later
     for words in paste.commands:
         if words.program == SHELL:

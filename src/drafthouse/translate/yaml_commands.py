@@ -12,6 +12,9 @@ from ..core.yaml_documents import yaml_of
 from .shell_text import split_on
 
 _FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
+_HEREDOC = re.compile(
+    r"<<-?[ \t]*(['\"]?)(?P<end>\w+)\1[^\n]*\n(?P<body>.*?)^[ \t]*(?P=end)[ \t]*$", re.MULTILINE | re.DOTALL
+)
 _DOCUMENT = re.compile(r"^---[^\n]*\n|^\.\.\.[ \t]*\n", re.MULTILINE)
 #: What a holder of a command says of itself under these keys: the program, its arguments, and both.
 _ENTRY, _ARGUMENTS, _WHOLE = "entrypoint", "args", "cmd"
@@ -34,10 +37,10 @@ class Holder:
 def yaml_holders(text: str) -> tuple[list[Holder], str]:
     """Return what starts a command in the YAML of a text, and the text without that YAML, lines kept.
 
-    The text is YAML as a whole, or has it between fences of Markdown. What cannot be read as YAML is left as it is.
+    The text is YAML as a whole, or has it between fences of Markdown or in a script's heredoc. What cannot be read as YAML is left as it is.
     """
-    fences = list(_FENCE.finditer(text))
-    places = [(fence.start("body"), fence.end("body")) for fence in fences] or [(0, len(text))]
+    parts = [*_FENCE.finditer(text), *_HEREDOC.finditer(text)]
+    places = [(part.start("body"), part.end("body")) for part in parts] or [(0, len(text))]
     found: list[Holder] = []
     rest = text
     for begin, end in places:
