@@ -22,6 +22,7 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.gpu_schema import GPUS
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, HARDWARE, MODELS, PROFILE
@@ -76,6 +77,7 @@ def schemas() -> dict[str, Schema]:
         "models": ("Models and heads: profiles/catalog/models.yml", MODELS),
         "engine": ("An engine: profiles/catalog/engines/*.yml", ENGINE_FILE),
         "gpus": ("NVIDIA's GPUs: profiles/catalog/gpus.yml", GPUS),
+        "flags": ("The flags of an engine's versions: profiles/catalog/flags/*.yml", FLAG_LISTS),
         "old-flags": ("What became of an engine's old flags: profiles/catalog/old_flags/*.yml", OLD_FLAGS),
         "old-flags-of-all": ("What became of old flags everywhere: profiles/catalog/old_flags.yml", OLD_FLAGS_OF_ALL),
     }

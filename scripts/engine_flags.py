@@ -31,7 +31,11 @@ from drafthouse.profiles.workspace import ROOT
 if TYPE_CHECKING:
     from drafthouse.engines.read_flags import FlagList, Kind
 
-_HEAD = "# Written by scripts/engine_flags.py from the engine's own parser; not by hand.\n---\n"
+_HEAD = """\
+# yaml-language-server: $schema=../../../docs/flags.schema.json
+# Written by scripts/engine_flags.py from the engine's own parser; not by hand.
+---
+"""
 # Run by the engine's interpreter: newest place of the parser first.
 _ARGPARSE = """
 import importlib, json, logging, os

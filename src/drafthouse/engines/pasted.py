@@ -60,12 +60,8 @@ class OptionalWord(TypedDict):
     version: str
 
 
-class FlagWords(TypedDict):
-    """How an engine's flags are read.
-
-    ``known`` are all of a version, ``gone`` those of older ones: with ``abbreviates`` (Python's argparse) the beginning
-    of one that is known stands for it.
-    """
+class FlagStyle(TypedDict):
+    """How an engine's flags are written; ``abbreviates``: the beginning of one stands for it (Python's argparse)."""
 
     style: Literal["-", "_"]
     short: dict[str, str]
@@ -73,11 +69,16 @@ class FlagWords(TypedDict):
     several: list[str]
     optional: NotRequired[dict[str, OptionalWord]]
     abbreviates: NotRequired[bool]
+
+
+class FlagWords(FlagStyle):
+    """How they are read: ``known`` are all of a version, ``gone`` those of older ones."""
+
     known: NotRequired[list[str]]
     gone: NotRequired[list[str]]
 
 
-class FlagTable(FlagWords):
+class FlagTable(FlagStyle):
     """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
 
     model_behind: NotRequired[ModelBehind]
@@ -88,6 +89,13 @@ class FlagTable(FlagWords):
     keys: dict[str, OldRule]
     values: dict[str, dict[str, NewValue]]
     environment: dict[str, OldRule]
+
+
+class FlagsToday(FlagTable):
+    """Such a table with what is known of a version's own flags, as in `FlagWords`."""
+
+    known: NotRequired[list[str]]
+    gone: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ _SINCE_UNTIL: dict[str, Shape] = {
 }
 # Another spelling in some versions; '' where the version has no such word and needs none.
 _SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
-_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule", "tokens"))
+_TYPES = ("int", "float", "str", "bool", "schedule")
 _CHOICES = Table(Map({"spelled": _SPELLED, **_SINCE_UNTIL}))
 _INSTALL = Map(
     {
@@ -169,7 +169,7 @@ _METHOD = Map(
             Map(
                 {
                     "name": _NEEDED_TEXT,
-                    "type": _OPTION_TYPE,
+                    "type": Value(str, required=True, choices=_TYPES),
                     "choices": _CHOICES,
                     "spelled": _SPELLED,
                     **_SINCE_UNTIL,
@@ -184,7 +184,7 @@ _OPTION = Map(
         "flag": _TEXT,
         "yaml": _TEXT,
         "environment": Value(form=VARIABLE),
-        "type": _OPTION_TYPE,
+        "type": Value(str, required=True, choices=(*_TYPES, "tokens")),
         "means": Table(Map({"is": Value(required=True, choices=("fit", "model")), **_SINCE_UNTIL})),
         "warning": _TEXT,
         "choices": _CHOICES,
@@ -296,9 +296,7 @@ ENGINE = Map(
         ),
         "options": Table(_OPTION, required=True, names=OPTION),
         "flag_style": Value(str, choices=("-", "_")),
-        "reserved": List(
-            Map({"flags": List(_TEXT), "environment": List(_TEXT), "by": _TEXT, "warning": _TEXT}),
-        ),
+        "reserved": List(Map({"flags": List(_TEXT), "environment": List(_TEXT), "by": _TEXT, "warning": _TEXT})),
         "context_option": _NEEDED_TEXT,
         "sequences_option": _NEEDED_TEXT,
         "sequences_default": _COUNT,
@@ -327,7 +325,7 @@ ENGINE_FILE = Map(
     }
 )
 
-# How far a load ladder goes (one of levels, to, rates), how long a step may take, and how sharp is sharp enough.
+# How far a load ladder goes (levels, to, or rates), how long a step may take, and how sharp is sharp enough.
 _LADDER = Map(
     {
         "levels": List(_COUNT),
@@ -385,8 +383,7 @@ PROFILE = Map(
                 "max_output_tokens": Value(int, low=8),
                 "stock": Value(bool),
                 "concurrency": _COUNT,
-                # To begin with; the budget buys more of them while the evidence is in doubt (`experiment_plan.py` looks
-                # at it).
+                # To begin with; the budget buys more while the evidence is in doubt (`experiment_plan.py` looks at it).
                 "rounds": Value(int, low=2, high=1_000),
                 "budget": Anything(),
                 "most_rounds": Value(int, low=2, high=1_000),

@@ -18,7 +18,7 @@ from ..engines.pasted import Change, Given
 from ..engines.read_flags import with_list
 
 if TYPE_CHECKING:
-    from ..engines.pasted import FlagTable, OldRule
+    from ..engines.pasted import FlagsToday, FlagTable, OldRule
     from ..engines.read_flags import FlagList
 
 FILE = "profiles/catalog/old_flags.yml"
@@ -90,17 +90,22 @@ class OldFlags:
     moved_repositories: Mapping[str, str]
     environment: Mapping[str, OldRule]
 
-    def of(self, engine: str, flags: FlagList | None) -> FlagTable:
+    def of(self, engine: str, flags: FlagList | None) -> FlagsToday:
         """Return the table of an engine, with ``flags``, all that the version of today has."""
         own = self.engines.get(engine, _NO_OLD_FLAGS)
         switches = [name for name, rule in own["old"].items() if rule.get("takes") == "switch"]
-        more: FlagTable = {
+        more: FlagsToday = {
             **own,
             "switches": [*own["switches"], *switches],
+            "known": [],
             "gone": list(own["old"]),
             "environment": {**self.environment, **own["environment"]},
         }
-        return {**more, **with_list(more, flags)}
+        read = with_list(more, flags)
+        for key in ("short", "switches", "several", "known"):
+            if key in read:
+                more[key] = read[key]
+        return more
 
 
 def load_flags(root: Path) -> OldFlags:

@@ -129,7 +129,7 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
         # In quotes of its own (--serve-cmd 'vllm serve M') it ends with them; alone in them it is a name.
         quote = rest[start - 1] if start and rest[start - 1] in "'\"" else ""
         closes = rest.find(quote, start) if quote else -1
-        if _NAME_ALONE.match(rest, match.end()):
+        if _NAME_ALONE.match(rest, match.end()) and not _IS_SHELL.match(match["one"]):
             place = match.end()
             continue
         named = closes > start or whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())

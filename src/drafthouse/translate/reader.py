@@ -24,7 +24,7 @@ from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options, Settings
-    from ..engines.pasted import FlagTable
+    from ..engines.pasted import FlagsToday
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
@@ -51,7 +51,7 @@ class Reading:
         self.engine_id = self.plug.name
         self.engine: EngineEntry = house.engines[self.engine_id]
         self.version = str(self.engine["default_version"])
-        self.table: FlagTable = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
+        self.table: FlagsToday = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given

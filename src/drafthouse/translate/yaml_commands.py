@@ -37,7 +37,8 @@ class Holder:
 def yaml_holders(text: str) -> tuple[list[Holder], str]:
     """Return what starts a command in the YAML of a text, and the text without that YAML, lines kept.
 
-    The text is YAML as a whole, or has it between fences of Markdown or in a script's heredoc. What cannot be read as YAML is left as it is.
+    The text is YAML as a whole, or has it between fences of Markdown or in a script's heredoc. What cannot be read as
+    YAML is left as it is.
     """
     parts = [*_FENCE.finditer(text), *_HEREDOC.finditer(text)]
     places = [(part.start("body"), part.end("body")) for part in parts] or [(0, len(text))]
@@ -62,7 +63,8 @@ def _holders(text: str, above: int) -> Iterator[Holder]:
         except BadDocument:
             continue
         macros = data.get("macros") if isinstance(data, dict) else None
-        for holder in _walk(data, macros if isinstance(macros, dict) else {}):
+        texts = {str(name): str(text) for name, text in macros.items()} if isinstance(macros, dict) else {}
+        for holder in _walk(data, texts):
             word = (holder.entrypoint or holder.command)[-1]
             place = text.find(word.split("\n")[0][:20], begin)
             holder.line = above + text.count("\n", 0, max(place, begin)) + 1
@@ -76,7 +78,7 @@ def _dedented(text: str) -> str:
     return "\n".join(line[depth:] for line in lines)
 
 
-def _walk(data: Any, macros: Mapping[str, Any]) -> Iterator[Holder]:
+def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
     """Yield every holder in a document, in order."""
     if isinstance(data, list):
         for item in data:
@@ -91,7 +93,7 @@ def _walk(data: Any, macros: Mapping[str, Any]) -> Iterator[Holder]:
         yield from _walk(value, macros)
 
 
-def _holder(data: Mapping[str, Any], macros: Mapping[str, Any]) -> Holder | None:
+def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
     """Return the holder that a mapping is; None where it starts nothing."""
     kubernetes = _ARGUMENTS in data or (isinstance(data.get("env"), list) and "name" in data)
     words = {key: _words(data[key], macros) for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE) if key in data}
@@ -109,7 +111,7 @@ def _holder(data: Mapping[str, Any], macros: Mapping[str, Any]) -> Holder | None
     return holder
 
 
-def _words(value: Any, macros: Mapping[str, Any]) -> list[str]:
+def _words(value: Any, macros: Mapping[str, str]) -> list[str]:
     """Return the words of a command that is a list, or a text as a shell reads it."""
     if isinstance(value, list):
         return [_filled(str(item), macros) for item in value if not isinstance(item, (dict, list))]
@@ -120,10 +122,10 @@ def _words(value: Any, macros: Mapping[str, Any]) -> list[str]:
     return split_on(re.sub(r"\\?[ \t]*\n[ \t]*", " ", text))[0]
 
 
-def _filled(text: str, macros: Mapping[str, Any]) -> str:
+def _filled(text: str, macros: Mapping[str, str]) -> str:
     """Put llama-swap's macros into a text."""
     for _ in range(3):  # one may name another
-        text = re.sub(r"\$\{([\w-]+)\}", lambda match: str(macros.get(match[1], match[0])), text)
+        text = re.sub(r"\$\{([\w-]+)\}", lambda match: macros.get(match[1], match[0]), text)
     return text.replace("$$", "$")
 
 

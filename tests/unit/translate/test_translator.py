@@ -13,7 +13,7 @@ import yaml
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.schema import Findings, check
-from drafthouse.engines.pasted import FlagTable
+from drafthouse.engines.pasted import FlagsToday
 from drafthouse.engines.read_flags import read_given
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.resolver import resolve
@@ -96,7 +96,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, str, str | None, int], str | None, dic
 }
 
 
-def flags_of(engine: str) -> FlagTable:
+def flags_of(engine: str) -> FlagsToday:
     return FLAGS.of(engine, HOUSE.flags[engine].get(HOUSE.engines[engine]["default_version"]))
 
 
