@@ -23,9 +23,9 @@ from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.flag_lists import FLAG_LISTS
-from drafthouse.profiles.gpu_schema import GPUS
 from drafthouse.profiles.memory_fit import GB
-from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, HARDWARE, MODELS, PROFILE
+from drafthouse.profiles.profile_schema import PROFILE
+from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.schema import schema_page
 from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL

@@ -19,9 +19,9 @@ from ..core.yaml_documents import read_yaml
 from .flag_lists import FLAG_LISTS
 from .flag_lists import FOLDER as FLAG_FOLDER
 from .forms import NAME, PROFILE_NAME, PROGRAM
-from .gpu_schema import GPUS
 from .heads import builtin_kinds, check_entry
-from .schemas import ENGINE, HARDWARE, MODELS, PROFILE
+from .profile_schema import PROFILE
+from .schemas import ENGINE, GPUS, HARDWARE, MODELS
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry

@@ -31,8 +31,8 @@ from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
 from .method_check import check_method
 from .overrides import changed
+from .profile_schema import PROFILE
 from .rental_spec import rental_of
-from .schemas import PROFILE
 from .site_schema import SITE
 from .sizes import Sizes
 from .supply import check_pickles, remote_code, supply_notes, weight_items

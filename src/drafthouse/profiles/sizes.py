@@ -126,11 +126,11 @@ class Sizes:
         short = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
         fit = fits[short]
         if fit["left"] < 0:
-            drafted = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
+            draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
                 "gpu-memory-too-small",
                 "target",
-                f"{short} arm: weights {fit['weights'] / GB:.1f}{drafted} + KV cache {fit['kv_needed'] / GB:.1f}"
+                f"{short} arm: weights {fit['weights'] / GB:.1f}{draft} + KV cache {fit['kv_needed'] / GB:.1f}"
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",

@@ -8,6 +8,7 @@ forgiven, and so are typographic quotes and dashes.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -119,7 +120,9 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
     """Return the commands in a text, and the flags in it that belong to none."""
     commands: list[Words] = []
     place, done, taken = 0, 0, []
-    settings = list(_SETTING.finditer(rest))
+    settings = deque(_SETTING.finditer(rest))
+    values: dict[str, list[str]] = {}
+    exported: list[str] = []
     while match := _PROGRAMS.search(rest, place):
         start = match.start("one")
         begin = max(done, start - _FAR)
@@ -139,11 +142,13 @@ def _commands(rest: str) -> tuple[list[Words], list[str]]:
             continue
         words, end = split_on(rest[:closes] if closes > start else rest, start)
         # What the paste sets above, for the words of this command; what it exports is for the program too.
-        above = [one for one in settings if one.start() < start]
-        values = {one["name"]: split(one["value"])[0] for one in above}
+        while settings and settings[0].start() < start:
+            above = settings.popleft()
+            values[above["name"]] = split(above["value"])[0]
+            exported += [above["name"]] if above["out"] else []
         used: set[str] = set()
         words, prose = _without_prose([_expanded(word, values, used) for word in words])
-        out = {one["name"]: " ".join(values[one["name"]]) for one in above if one["out"] and one["name"] not in used}
+        out = {name: " ".join(values[name]) for name in dict.fromkeys(exported) if name not in used}
         found = _command(words, match["one"], rest.count("\n", 0, begin) + 1)
         place = match.end()
         if found is not None and (found.words or rest[end : end + 1] != "`"):  # `vllm serve` in a sentence

@@ -13,7 +13,7 @@ _TICKS = re.compile(r"`[^`\n]+`")
 _LINE_END = re.compile(r"\\(?:[ \t]*\n[ \t]*|[ \t]+|$)")
 _GROUPS = {"(": ")", "{": "}"}
 #: A line that goes on with flags, each with a value at most: the backslash before it was lost.
-_QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*)"
+_QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
 _FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
 GOES_ON = re.compile(rf"\n[ \t]*(?={_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:\n|$|[>|;&]))")
 
@@ -81,7 +81,7 @@ def _group(text: str, place: int) -> re.Match[str] | None:
     if not text.startswith(("$(", "${"), place):
         return None
     closing = _GROUPS[text[place + 1]]
-    return re.compile(rf"\$.[^\n{re.escape(closing)}]*{re.escape(closing)}").match(text, place)
+    return re.compile(rf"\$.[^\n{re.escape(closing)}]{{0,400}}{re.escape(closing)}").match(text, place)
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:

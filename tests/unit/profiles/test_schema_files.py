@@ -16,8 +16,8 @@ from drafthouse.core.schema import Anything, List, Map, Shape, Table, Value
 from drafthouse.engines import entry_types
 from drafthouse.engines.pasted import FlagTable
 from drafthouse.profiles import catalog_types, profile_types
-from drafthouse.profiles.gpu_schema import GPUS
-from drafthouse.profiles.schemas import ENGINE, HARDWARE, MODELS, PROFILE
+from drafthouse.profiles.profile_schema import PROFILE
+from drafthouse.profiles.schemas import ENGINE, GPUS, HARDWARE, MODELS
 from drafthouse.profiles.site_schema import SITE
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts import formats, load_levels, suite_types, suites
