@@ -22,6 +22,7 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.profile_schema import PROFILE
@@ -80,6 +81,7 @@ def schemas() -> dict[str, Schema]:
         "gpus": ("NVIDIA's GPUs: profiles/catalog/gpus.yml", GPUS),
         "known-issues": ("What users of the engines were hit by: profiles/catalog/known-issues.yml", KNOWN_ISSUES),
         "published": ("What others published of speculation: profiles/catalog/published.yml", PUBLISHED),
+        "flags": ("The flags of an engine's versions: profiles/catalog/flags/*.yml", FLAG_LISTS),
         "old-flags": ("What became of an engine's old flags: profiles/catalog/old_flags/*.yml", OLD_FLAGS),
         "old-flags-of-all": ("What became of old flags everywhere: profiles/catalog/old_flags.yml", OLD_FLAGS_OF_ALL),
     }

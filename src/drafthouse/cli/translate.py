@@ -33,7 +33,7 @@ _LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "translate")
-    parser.add_argument("command", nargs="?", help="the command as ONE argument (default: standard input)")
+    parser.add_argument("command", nargs="?", help="the command as ONE argument (default, and -: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="write the profile to this file; an existing file is not replaced"
@@ -44,6 +44,7 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the translations."""
     given = options().parse_args(argv)
+    given.command = None if given.command == "-" else given.command
     if given.command is None and sys.stdin.isatty():
         print("paste the command, then Ctrl-D", file=sys.stderr)
     text = _pasted(given.command)

@@ -100,6 +100,8 @@ class Engine:
 
     #: Programs that serve, without their folder, and the words behind one that have it serve, where it does more.
     programs: ClassVar[Mapping[str, str]] = {}
+    #: Words behind such a program with which it does something else: what that is.
+    other_verbs: ClassVar[Mapping[str, str]] = {}
     #: Python modules that serve, as behind ``python -m``.
     python_modules: ClassVar[tuple[str, ...]] = ()
     #: Patterns of images, each with the command that its entrypoint starts (nothing where it must be given).

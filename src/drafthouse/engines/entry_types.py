@@ -140,11 +140,19 @@ class Nightly(TypedDict):
     image: NotRequired[Image]
 
 
+class PluginFlags(TypedDict):
+    """Flags of a plugin's own: those that take no value, and those that take one."""
+
+    none: list[str]
+    one: list[str]
+
+
 class Plugin(TypedDict):
     """A plugin that fits exactly one version of its engine."""
 
     package: str
     versions: dict[str, str]
+    flags: NotRequired[PluginFlags]
     reason: str
 
 
@@ -217,6 +225,13 @@ class RefusedOn(TypedDict):
     reason: str
 
 
+_Is = TypedDict("_Is", {"is": Literal["fit", "model"]})
+
+
+class Meaning(_Is, Versioned):
+    """What a word in the place of a number of tokens is: as many as fit into the memory, or the model's own."""
+
+
 @final
 class Option(Versioned):
     """An option of profiles in the words of an engine."""
@@ -224,12 +239,22 @@ class Option(Versioned):
     flag: NotRequired[str]
     yaml: NotRequired[str]
     environment: NotRequired[str]
-    type: Literal["int", "float", "str", "bool", "schedule"]
+    type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
+    means: NotRequired[dict[str, Meaning]]
     warning: NotRequired[str]
     choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]
     server_only: NotRequired[bool]
     refused_on: NotRequired[dict[str, RefusedOn]]
+
+
+class Reserved(TypedDict, total=False):
+    """Flags and variables, as patterns, that are for what ``by`` names alone; or that go with a ``warning``."""
+
+    flags: list[str]
+    environment: list[str]
+    by: str
+    warning: str
 
 
 class OptionLimit(TypedDict):
@@ -332,6 +357,8 @@ class EngineEntry(TypedDict):
     container: NotRequired[ContainerWishes]
     launch: Launch
     options: dict[str, Option]
+    flag_style: NotRequired[Literal["-", "_"]]
+    reserved: NotRequired[list[Reserved]]
     context_option: str
     sequences_option: str
     sequences_default: NotRequired[int]

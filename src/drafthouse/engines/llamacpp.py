@@ -12,6 +12,8 @@ from .pasted import Command, Speculation, json_value, whole_number
 if TYPE_CHECKING:
     from .entry_types import Settings
 
+#: Lookups that draft so many tokens as this one setting of theirs says; --spec-draft-n-max is for the others.
+_SIZES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
 _RENAMED = "2026-04 (PR 22397)"
 
 
@@ -75,10 +77,14 @@ class LlamaCpp(SpecDecodeCounters):
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
         for old, new in _of_type(types[0], words):
+            if new.endswith("-size-m") and old == "spec-draft-n-max":
+                why = "so many this lookup drafts; --spec-draft-n-max is for the others, and today ignored here"
+                command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
             words[new] = words.pop(old)
         entry = command.engine["methods"].get(method)
         names = entry["names"] if entry else {}
-        count = names.get("num_speculative_tokens", "--spec-draft-n-max").removeprefix("--")
+        usual = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
+        count = names.get("num_speculative_tokens", usual).removeprefix("--")
         tokens = whole_number(words[count], f"--{count}") if count in words else None
         if draft and not any(kind.startswith("draft-") for kind in types):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
@@ -99,6 +105,8 @@ def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:
             and not words.get("spec-draft-model")
         ):
             pairs.append((name, name.replace("spec-draft", "spec-ngram-mod")))
+        elif name == "spec-draft-n-max" and kind in _SIZES and not any(word.endswith("-size-m") for word in words):
+            pairs.append((name, f"spec-{kind}-size-m"))
         elif name.startswith("spec-ngram-simple-") and kind.startswith("ngram-map-k"):
             pairs.append((name, name.replace("ngram-simple", kind)))
     return pairs

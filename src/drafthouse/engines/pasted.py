@@ -60,30 +60,42 @@ class OptionalWord(TypedDict):
     version: str
 
 
-class FlagsToday(TypedDict):
-    """All flags of a version."""
+class FlagStyle(TypedDict):
+    """How an engine's flags are written; ``abbreviates``: the beginning of one stands for it (Python's argparse)."""
 
-    version: str
-    flags: list[str]
-
-
-class FlagTable(TypedDict):
-    """How an engine's flags are written, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
-
-    model_behind: NotRequired[ModelBehind]
     style: Literal["-", "_"]
     short: dict[str, str]
     switches: list[str]
     several: list[str]
+    optional: NotRequired[dict[str, OptionalWord]]
+    abbreviates: NotRequired[bool]
+
+
+class FlagWords(FlagStyle):
+    """How they are read: ``known`` are all of a version, ``gone`` those of older ones."""
+
+    known: NotRequired[list[str]]
+    gone: NotRequired[list[str]]
+
+
+class FlagTable(FlagStyle):
+    """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
+
+    model_behind: NotRequired[ModelBehind]
     secret: list[str]
     config: NotRequired[str]
-    optional: NotRequired[dict[str, OptionalWord]]
     programs: dict[str, NewProgram]
     old: dict[str, OldRule]
     keys: dict[str, OldRule]
     values: dict[str, dict[str, NewValue]]
     environment: dict[str, OldRule]
-    today: NotRequired[FlagsToday]
+
+
+class FlagsToday(FlagTable):
+    """Such a table with what is known of a version's own flags, as in `FlagWords`."""
+
+    known: NotRequired[list[str]]
+    gone: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)

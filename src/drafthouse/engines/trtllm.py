@@ -57,6 +57,11 @@ class TensorRTLLM(Engine):
     )
     traffic: ClassVar[Mapping[str, str]] = {"trtllm_request_success": "requests", "trtllm:request_success": "requests"}
     programs: ClassVar[Mapping[str, str]] = {"trtllm-serve": ""}
+    other_verbs: ClassVar[Mapping[str, str]] = {
+        "disaggregated": "a router in front of servers that prefill and servers that decode, each a command of its own",
+        "disaggregated_mpi_worker": "a worker of servers that prefill and decode apart, under MPI",
+        "mm_embedding_serve": "a server of a multimodal model's encoder alone",
+    }
     python_modules = ("tensorrt_llm.commands.serve",)
     images = ((r"nvcr\.io/nvidia/tensorrt-llm/release", ()),)
     python_package = (

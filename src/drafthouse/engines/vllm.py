@@ -56,8 +56,9 @@ class VLLM(SpecDecodeCounters):
     programs: ClassVar[Mapping[str, str]] = {"vllm": "serve"}
     python_modules = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
     images = (
-        (r"(?:.*/)?vllm/vllm-openai", ("vllm", "serve")),
-        (r"(?:.*/)?vllm-openai", ("vllm", "serve")),
+        # Also -rocm, -cpu, -xpu, and what others build on it under the same name.
+        (r"(?:.*/)?vllm-(?:openai|cpu)(?:-[\w-]+)?", ("vllm", "serve")),
+        (r"rocm/vllm(?:-dev)?", ()),
     )
     python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
     forms = ("vllm serve", "python -m vllm.entrypoints.openai.api_server", "LLM(...) in Python")

@@ -37,6 +37,8 @@ class Parts:
     method_options: Options
     tokens: int
     serve: Options
+    extra: list[Flag]
+    environment: dict[str, str]
     image: str | None
 
     def model_path(self, model: ModelEntry) -> str:
@@ -100,6 +102,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
         **_for_gpu(parts),
+        **parts.environment,
         **_switches(parts, arm),
         **(required.get("environment", {}) if required and arm != STOCK else {}),
         **_visible(parts),
@@ -147,7 +150,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
             flags.append(
                 flag(spelled(parts.version, option["flag"], option.get("spelled", ())), _word(parts, option, value))
             )
-    flags += [list(words) for words in launch.get("always", [])]
+    flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
     flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]

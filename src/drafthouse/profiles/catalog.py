@@ -17,6 +17,8 @@ from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
+from .flag_lists import FLAG_LISTS
+from .flag_lists import FOLDER as FLAG_FOLDER
 from .forms import NAME, PROFILE_NAME, PROGRAM
 from .heads import builtin_kinds, check_entry
 from .known_issue_schema import KNOWN_ISSUES
@@ -30,6 +32,7 @@ from .schemas import ENGINE, GPUS, HARDWARE, MODELS
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry
+    from ..engines.read_flags import FlagList
     from .catalog_types import Gpus, HardwareEntry, ModelEntry
     from .known_issue_schema import KnownIssue
     from .profile_types import Profile
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         dict[str, list[str]],
         dict[str, KnownIssue],
         PublishedFile,
+        dict[str, dict[str, FlagList]],
         dict[str, list[Problem]],
     ]
 
@@ -65,6 +69,8 @@ class House:
     # What users of the engines were hit by, by name.
     issues: dict[str, KnownIssue] = field(default_factory=dict)
     published: PublishedFile = field(default_factory=lambda: NOTHING)
+    # The flags of each engine, by version, where they are known.
+    flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
 
@@ -86,7 +92,8 @@ def load_house(root: Path) -> House:
     profiles = profile_files(root)
     engines, own = sorted((root / ENGINE_FOLDER).glob("*.yml")), sorted(own_models(root).glob("*.yml"))
     tables = (HARDWARE_FILE, MODELS_FILE, HASHES_FILE, KNOWN_ISSUES_FILE, PUBLISHED_FILE)
-    files = (*(root / name for name in tables), *engines, *own, *profiles.values())
+    flags = sorted((root / FLAG_FOLDER).glob("*.yml"))
+    files = (*(root / name for name in tables), *engines, *flags, *own, *profiles.values())
     return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles, own)))
 
 
@@ -103,8 +110,10 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
     problems += found
     published, found = _read(root, PUBLISHED_FILE, PUBLISHED)
     problems += found
+    flags, found = _flags(root, engines)
+    problems += found
     if not problems:
-        house = House(hardware, models, engines, {}, hashes, issues["issues"], published)
+        house = House(hardware, models, engines, {}, hashes, issues["issues"], published, flags)
         problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
         raise DrafthouseError(problems)
@@ -124,6 +133,7 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
         house.hashes,
         house.issues,
         house.published,
+        house.flags,
         house.broken,
     )
 
@@ -179,6 +189,26 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
         if not NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
     return engines, found
+
+
+def _flags(root: Path, engines: Mapping[str, EngineEntry]) -> tuple[dict[str, dict[str, FlagList]], list[Problem]]:
+    """Return the flags of each engine by version; an engine without a file has those of the one it is like."""
+    own: dict[str, dict[str, FlagList]] = {}
+    problems: list[Problem] = []
+    for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
+        read, wrong = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
+        own[path.stem] = read.get("versions", {})
+        problems += wrong
+    found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
+    for name, engine in engines.items():
+        plugin = engine.get("plugin")
+        if plugin and "flags" in plugin:  # beside those of the engine that it patches
+            more = plugin["flags"]
+            found[name] = {
+                version: {**flags, "none": [*flags["none"], *more["none"]], "one": [*flags["one"], *more["one"]]}
+                for version, flags in found[name].items()
+            }
+    return found, problems
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:

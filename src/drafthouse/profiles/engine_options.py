@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings, Value, check
 from ..core.versions import having, known, ranges
 from .draft_compat import check_schedule
 from .forms import VALUE
+from .token_counts import counted
 
 if TYPE_CHECKING:
     from ..engines.entry_types import MethodOption, Option, Options, Versioned
@@ -50,6 +51,8 @@ class OptionCheck:
                 continue
             if option["type"] == "schedule":
                 fine = check_schedule(self.findings, where, value, self.tokens)
+            elif option["type"] == "tokens":
+                fine = self._tokens(where, value, option)
             else:
                 low = 0 if option["type"] in ("int", "float") else None
                 words = tuple(option["choices"]) if "choices" in option else ()
@@ -61,6 +64,18 @@ class OptionCheck:
                 self._word(where, value, option)
                 right[key] = value
         return right
+
+    def _tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:
+        """Check a number of tokens, or a word in its place, which this version must know."""
+        means = cast("Option", option).get("means", {})  # a method's has none
+        right = isinstance(value, (int, str)) and not isinstance(value, bool)
+        if not right or (str(value) not in means and counted(value) is None):
+            words = "".join(f", or {word}" for word in means)
+            self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{words}", "correct it")
+            return False
+        if word := means.get(str(value)):
+            self.version_has(where, f"'{value}'", word)
+        return True
 
     def _word(self, where: str, value: Any, option: Option | MethodOption) -> None:
         """Check one word of an option: this version must know it, and this hardware must bear it."""

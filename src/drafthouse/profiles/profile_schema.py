@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.schema import Anything, List, Map, Table, Value
-from .forms import NAME
+from .forms import NAME, VARIABLE
 
 _TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
 _COUNT = Value(int, low=1)
@@ -54,6 +54,7 @@ PROFILE = Map(
             required=True,
         ),
         "serve": Anything(),
+        "environment": Table(_TEXT, names=VARIABLE),
         "temperature": Value(float, low=0, high=2),
         "expect": Map({"acceptance": Value(float, required=True, low=0, high=1), "source": _NEEDED_TEXT}),
         "experiment": Map(

@@ -127,6 +127,7 @@ class Profile(TypedDict):
     target: str
     speculation: Speculation
     serve: NotRequired[Options]
+    environment: NotRequired[dict[str, str]]
     temperature: NotRequired[float]
     expect: NotRequired[Expectation]
     experiment: ExperimentWishes

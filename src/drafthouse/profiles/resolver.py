@@ -26,6 +26,7 @@ from .engine_options import OptionCheck
 from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
+from .extra_flags import check_environment, check_extra
 from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
 from .known_issues import check_accepted, matching, setup_of
@@ -135,7 +136,12 @@ class _Join:
             spec["num_speculative_tokens"],
         )
         self._check_target()
-        self.serve = self.check.options("serve", self.profile.get("serve") or {}, self.engine["options"])
+        given = self.profile.get("serve") or {}
+        named = {key: value for key, value in given.items() if key != "extra"} if isinstance(given, Mapping) else given
+        self.serve = self.check.options("serve", named, self.engine["options"])
+        extra = given.get("extra", []) if isinstance(given, Mapping) else []
+        lists = self.house.flags.get(self.engine["id"], {})
+        self.extra, told = check_extra(self.findings, extra, self.engine, self.version, lists)
         method, self.method_options = check_method(
             self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
@@ -155,7 +161,14 @@ class _Join:
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
         self.warnings = [self.chosen.note] if self.chosen.note else []
-        self.warnings += self._check_draft(method) if method else []
+        self.warnings += told + (self._check_draft(method) if method else [])
+        required = method.get("requires") if method else None
+        self.environment = check_environment(
+            self.findings,
+            self.profile.get("environment") or {},
+            self.engine,
+            (required.get("environment") if required else None) or {},
+        )
         asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
         self.remote_code = remote_code(self.findings, asked)
         self.warnings += supply_notes(self.remote_code, self._models())
@@ -284,6 +297,8 @@ class _Join:
             method_options=self.method_options,
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             serve=self.serve,
+            extra=self.extra,
+            environment=self.environment,
             image=self.chosen.derived.name if self.chosen.derived else self.chosen.image,
         )
 

@@ -135,7 +135,7 @@ _SINCE_UNTIL: dict[str, Shape] = {
 }
 # Another spelling in some versions; '' where the version has no such word and needs none.
 _SPELLED = List(Map({"as": _NEEDED_TEXT, **_SINCE_UNTIL}))
-_OPTION_TYPE = Value(str, required=True, choices=("int", "float", "str", "bool", "schedule"))
+_TYPES = ("int", "float", "str", "bool", "schedule")
 _CHOICES = Table(Map({"spelled": _SPELLED, **_SINCE_UNTIL}))
 _INSTALL = Map(
     {
@@ -176,7 +176,7 @@ _METHOD = Map(
             Map(
                 {
                     "name": _NEEDED_TEXT,
-                    "type": _OPTION_TYPE,
+                    "type": Value(str, required=True, choices=_TYPES),
                     "choices": _CHOICES,
                     "spelled": _SPELLED,
                     **_SINCE_UNTIL,
@@ -191,7 +191,8 @@ _OPTION = Map(
         "flag": _TEXT,
         "yaml": _TEXT,
         "environment": Value(form=VARIABLE),
-        "type": _OPTION_TYPE,
+        "type": Value(str, required=True, choices=(*_TYPES, "tokens")),
+        "means": Table(Map({"is": Value(required=True, choices=("fit", "model")), **_SINCE_UNTIL})),
         "warning": _TEXT,
         "choices": _CHOICES,
         "spelled": _SPELLED,
@@ -264,7 +265,12 @@ ENGINE = Map(
         "shared_memory_mib": _COUNT,
         "nightly": Map({"reason": _NEEDED_TEXT, "install": Table(_INSTALL, required=True), "image": _IMAGE}),
         "plugin": Map(
-            {"package": _NEEDED_TEXT, "versions": Table(_VERSION, required=True, names=VERSION), "reason": _NEEDED_TEXT}
+            {
+                "package": _NEEDED_TEXT,
+                "versions": Table(_VERSION, required=True, names=VERSION),
+                "flags": Map({"none": List(_TEXT, required=True), "one": List(_TEXT, required=True)}),
+                "reason": _NEEDED_TEXT,
+            }
         ),
         "container": Map(
             {
@@ -307,6 +313,8 @@ ENGINE = Map(
             required=True,
         ),
         "options": Table(_OPTION, required=True, names=OPTION),
+        "flag_style": Value(str, choices=("-", "_")),
+        "reserved": List(Map({"flags": List(_TEXT), "environment": List(_TEXT), "by": _TEXT, "warning": _TEXT})),
         "context_option": _NEEDED_TEXT,
         "sequences_option": _NEEDED_TEXT,
         "sequences_default": _COUNT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
@@ -17,6 +18,7 @@ from .memory_fit import (
     read_for_a_draft,
     read_for_a_token,
 )
+from .token_counts import meaning
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -51,8 +53,15 @@ class Sizes:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest request."""
-        return int(self.served("context_option", self.target["context"]))
+        """Tokens of the longest request; the model's own where the engine takes that, or as many as fit of them."""
+        said = self._context_said
+        return said if isinstance(said, int) else self.target["context"]
+
+    @property
+    def _context_said(self) -> int | Literal["fit", "model"]:
+        option = self.engine["options"].get(self.engine["context_option"])
+        said = meaning(self.served("context_option", "model"), option) if option else None
+        return "model" if said is None else said
 
     @property
     def devices(self) -> int:
@@ -70,7 +79,9 @@ class Sizes:
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
         devices = max(1, self.devices)
-        return fit_arm(
+        sequences = int(self.served("sequences_option", 1))
+        fit_with = partial(
+            fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
             utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
             cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
@@ -81,12 +92,16 @@ class Sizes:
             builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=kv_value_bytes(engine, self.serve),
-            context=self.context,
-            sequences=int(self.served("sequences_option", 1)),
+            sequences=sequences,
             drafted=self.tokens if arm == "speculative" else 0,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
+        fit = fit_with(context=self.context)
+        if self._context_said != "fit" or fit["left"] >= 0 or not fit["longest_context"]:
+            return fit
+        # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
+        return fit_with(context=fit["longest_context"] // (1 if engine["context_is_shared"] else sequences))
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add what does not fit to the findings."""
@@ -101,13 +116,13 @@ class Sizes:
                 "make it shorter",
             )
         own = self.engine["context_option"]
-        drafted = int(self.method_options.get(own, 0))
+        longest = int(self.method_options.get(own, 0))
         most = min(context, self.draft["context"] if self.draft else context)
-        if drafted > most:
+        if longest > most:
             findings.add(
                 "context-too-long",
                 f"speculation.options.{own}",
-                f"{drafted} tokens",
+                f"{longest} tokens",
                 f"{most} or fewer: what is served, and what the draft was made for",
                 "make it shorter, or leave it out",
             )
@@ -120,14 +135,14 @@ class Sizes:
                 f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
                 "lower it, or choose other hardware",
             )
-        arm = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
-        fit = fits[arm]
+        short = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
+        fit = fits[short]
         if fit["left"] < 0:
             draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
             findings.add(
                 "gpu-memory-too-small",
                 "target",
-                f"{arm} arm: weights {fit['weights'] / GB:.1f}{draft} + KV cache {fit['kv_needed'] / GB:.1f}"
+                f"{short} arm: weights {fit['weights'] / GB:.1f}{draft} + KV cache {fit['kv_needed'] / GB:.1f}"
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",

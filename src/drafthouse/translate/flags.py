@@ -1,4 +1,4 @@
-"""The flags of a command: read as the engine reads them, and what became of the old ones.
+"""What became of the flags of a command that are not today's.
 
 What changed in which version is data (`profiles/catalog/old_flags.yml`, and the folder of that name); it is applied
 here.
@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +15,11 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.schema import Findings, List, Map, Table, Value, check
 from ..core.yaml_documents import read_yaml
 from ..engines.pasted import Change, Given
+from ..engines.read_flags import with_list
 
 if TYPE_CHECKING:
-    from ..engines.pasted import FlagTable, OldRule
+    from ..engines.pasted import FlagsToday, FlagTable, OldRule
+    from ..engines.read_flags import FlagList
 
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"
@@ -49,13 +50,13 @@ OLD_FLAGS = Map(
         "several": List(_TEXT, required=True),
         "secret": List(_TEXT, required=True),
         "config": _TEXT,
+        "abbreviates": Value(bool),
         "optional": Table(Map({"words": List(_TEXT, required=True), "alone": _NEEDED, "version": _NEEDED})),
         "programs": Table(Map({"became": _NEEDED, "version": _NEEDED, "note": _TEXT}), required=True),
         "old": Table(_RULE, required=True),
         "keys": Table(_RULE, required=True),
         "values": Table(Table(Map({"became": _NEEDED, "version": _NEEDED})), required=True),
         "environment": Table(_RULE, required=True),
-        "today": Map({"version": _NEEDED, "flags": List(_TEXT, required=True)}),
     }
 )
 OLD_FLAGS_OF_ALL = Map(
@@ -89,10 +90,22 @@ class OldFlags:
     moved_repositories: Mapping[str, str]
     environment: Mapping[str, OldRule]
 
-    def of(self, engine: str) -> FlagTable:
-        """Return the table of an engine."""
+    def of(self, engine: str, flags: FlagList | None) -> FlagsToday:
+        """Return the table of an engine, with ``flags``, all that the version of today has."""
         own = self.engines.get(engine, _NO_OLD_FLAGS)
-        return {**own, "environment": {**self.environment, **own["environment"]}}
+        switches = [name for name, rule in own["old"].items() if rule.get("takes") == "switch"]
+        more: FlagsToday = {
+            **own,
+            "switches": [*own["switches"], *switches],
+            "known": [],
+            "gone": list(own["old"]),
+            "environment": {**self.environment, **own["environment"]},
+        }
+        read = with_list(more, flags)
+        for key in ("short", "switches", "several", "known"):
+            if key in read:
+                more[key] = read[key]
+        return more
 
 
 def load_flags(root: Path) -> OldFlags:
@@ -130,58 +143,6 @@ def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
                     "correct the kind, or add or remove 'became'",
                 )
     return findings.problems
-
-
-def read_given(words: list[str], table: FlagTable) -> list[Given]:
-    """Cut ``words`` into flags with their values, as the engine of ``table`` does; bare words have no name."""
-    switches = set(table["switches"]) | {name for name, rule in table["old"].items() if rule.get("takes") == "switch"}
-    found: list[Given] = []
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if not re.match(r"-{1,2}[A-Za-z]", word):
-            found.append(Given(word, "", word))
-            continue
-        spelled, equals, value = word.partition("=")
-        level = re.fullmatch(r"-O(\d)", spelled)
-        if level and "-O" in table["short"]:
-            spelled, equals, value = "-O", "=", level.group(1)
-        name, negated = _long_name(spelled, table), False
-        if name not in switches and name.startswith("no-") and name[3:] in switches:
-            name, negated = name[3:], True
-        if equals:
-            found.append(Given(spelled, name, value))
-        elif negated or name in switches:
-            found.append(Given(spelled, name, not negated))
-        elif name in table.get("optional", {}) and (
-            place >= len(words) or words[place] not in table["optional"][name]["words"]
-        ):
-            found.append(Given(spelled, name, True))
-        else:
-            values: list[str] = []
-            while place < len(words) and _is_value(words[place]) and (not values or name in table["several"]):
-                values.append(words[place])
-                place += 1
-            found.append(Given(spelled, name, values if len(values) > 1 else values[0] if values else True))
-    return found
-
-
-def _is_value(word: str) -> bool:
-    return not word.startswith("-") or re.fullmatch(r"-(\d+(\.\d+)?)?", word) is not None
-
-
-def _long_name(spelled: str, table: FlagTable) -> str:
-    """Return the long name without dashes, spelled as the engine does up to the first dot."""
-    short = table["short"]
-    if spelled in short:
-        return short[spelled].removeprefix("--")
-    if not spelled.startswith("--"):
-        head, dot, rest = spelled.partition(".")
-        return f"{short[head].removeprefix('--')}{dot}{rest}" if head in short else spelled
-    head, dot, rest = spelled[2:].partition(".")
-    head = head.replace("_", "-") if table["style"] == "-" else head.replace("-", "_")
-    return f"{short.get(f'--{head}', head).removeprefix('--')}{dot}{rest}"
 
 
 def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:

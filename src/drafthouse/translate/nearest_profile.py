@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
 from ..profiles.heads import builtin_head, method_for_head
-from ..profiles.memory_fit import MIB, fit_arm, kv_value_bytes
+from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
     from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Profile, Speculation
-    from ..profiles.resolved_types import Fit
+    from ..profiles.resolved_types import Fit, Hardware
 
 #: Tokens to draft where neither a command nor the catalogue's method names a number.
 _USUAL_TOKENS = 5
@@ -39,6 +39,11 @@ def find_model(house: House, name: str) -> str | None:
         if (is_path or "/" not in plain) and last in folders - {""}:
             return key
     return None
+
+
+def named_exactly(house: House, key: str, name: str) -> bool:
+    """Tell whether ``name`` is a model's own id or repository, and not just a folder or a file called like it."""
+    return name.lower() in (key.lower(), _repo(house.models[key]).lower())
 
 
 def _repo(model: ModelEntry) -> str:
@@ -109,13 +114,17 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     command's context; where the models are not known, the smallest with enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
+    devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
         if house.hardware[name]["devices"] >= devices:
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
-    able = able or [key for key in sizes if house.hardware[key]["kind"] == "gpu"] or sizes
+    if not able:
+        most = max(house.hardware, key=lambda key: house.hardware[key]["devices"])
+        why = f"nothing in the catalogue has {devices} GPUs, and the profile does not resolve until it does"
+        return most, f"{why}: add yours to profiles/catalog/hardware.yml, or lower the number"
     target = house.models.get(wanted.target or "")
     if target is None:
         return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"
@@ -145,28 +154,11 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     """Return how both models and the cache fit on one device of hardware ``key``."""
-    engine, hardware, target = wanted.engine, house.hardware[key], house.models[wanted.target or ""]
-    devices = int(wanted.serve.get(engine.get("devices_option", ""), 1))
-    share = float(wanted.serve.get(engine.get("share_option", ""), engine.get("share_default", 1)))
-    method = engine["methods"].get(wanted.method)
-    builtin = None if wanted.draft else builtin_head(target, wanted.method, method)
-    return fit_arm(
-        memory=hardware["memory_mib"] * MIB,
-        utilization=share if engine["reserves"] == "share" else 1.0,
-        cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
-        devices=devices,
-        draft_devices=devices,
-        target=target,
-        draft=house.models.get(wanted.draft or ""),
-        builtin=builtin,
-        overhead=engine["overhead_mib"] * MIB,
-        bytes_per_value=kv_value_bytes(engine, wanted.serve),
-        context=int(wanted.serve.get(engine["context_option"], target["context"])),
-        sequences=int(wanted.serve.get(engine["sequences_option"], 1)),
-        drafted=usual_tokens(house, engine, wanted.method, ())[0],
-        context_is_shared=engine["context_is_shared"],
-        reserves_share=engine["reserves"] != "needed",
-    )
+    target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
+    hardware: Hardware = {"id": key, **house.hardware[key]}
+    builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
+    tokens = usual_tokens(house, wanted.engine, wanted.method, ())[0]
+    return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}, tokens).fit("speculative")
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:

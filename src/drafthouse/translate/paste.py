@@ -8,12 +8,15 @@ forgiven, and so are typographic quotes and dashes.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.errors import DrafthouseError, Problem
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
+from .launchers import read_before
+from .shell_text import mended, split, split_on
 
 #: Programs and Python modules that serve, and the engine of each.
 PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}
@@ -21,23 +24,32 @@ PYTHON_MODULES = {name: engine for engine in DIALECTS.values() for name in engin
 FORMS = ", ".join(
     [*(form for engine in DIALECTS.values() for form in engine.forms), "docker run with an image of one of them"]
 )
+#: How a shell that gets its script as a word stands in the place of a program.
+SHELL = "sh -c"
 _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"})
-_STARTERS = ("sudo", "-E", "exec", "nohup", "time", "env", "nice")
 
-_NAME = "|".join(sorted(map(re.escape, PROGRAMS), key=len, reverse=True))
-_PROGRAM = rf"(?:[\w./~-]*/)?(?:{_NAME})(?=[\s\\]|$)"
+
+def _called(name: str, verb: str) -> str:
+    behind = rf"(?=[\s\\]+{verb}\b)" if verb else ""
+    return rf"{re.escape(name)}(?:\.exe)?{behind}"
+
+
+_NAMES = sorted(PROGRAMS, key=len, reverse=True)
+_NAME = "|".join(_called(name, PROGRAMS[name].programs[name]) for name in _NAMES)
+_PROGRAM = rf"(?:[\w.:/~-]*/)?(?:{_NAME})(?=[\s\\]|$)"
 _MODULE = rf"(?:[\w./~-]*/)?python[\d.]*\s+-m\s+(?:{'|'.join(map(re.escape, PYTHON_MODULES))})\b"
 _DOCKER = r"(?:docker|podman|nvidia-docker)(?:\s+container)?\s+run\b"
-_VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|\S*)"
-_BEFORE = rf"(?:[$>%]\s+)?(?:(?:sudo|exec|nohup|time|env|nice|-E)\s+|[A-Za-z_]\w*={_VALUE}\s+)*"
-_ONE = rf"{_DOCKER}|{_MODULE}|{_PROGRAM}"
-# At the start of a line or behind && ; | ( ` a command needs nothing more. In the middle of a line (newlines
-# lost) only what is followed by a flag or a broken line end is one, so that prose may name a program.
-_START = re.compile(
-    rf"(?:^|(?<=&&)|(?<=[;|(`]))[ \t]*(?P<begin>{_BEFORE})(?P<one>{_ONE})"
-    rf"|(?<=\s)(?P<begin2>{_BEFORE})(?P<one2>{_ONE})(?=[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-))",
-    re.MULTILINE,
-)
+_SHELL = r"(?:[\w./-]*/)?(?:bash|sh|zsh)(?:[ \t]+-\w+)*[ \t]+-\w*c[ \t]+(?=\$?['\"])"
+_PROGRAMS = re.compile(rf"(?<![\w./\\])(?<!(?<!=)-)(?P<one>{_DOCKER}|{_MODULE}|{_SHELL}|{_PROGRAM})")
+#: At the start of a line or behind these a command needs nothing more. In the middle of a line (newlines lost) only
+#: what is followed by a flag or a broken line end is one, so that prose may name a program.
+_ENDS = re.compile(r"(?<!\\)\n|&&|[;|`]|(?<!\$)\(")
+_FLAGS_BEHIND = re.compile(r"[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-)")
+_NAME_ALONE = re.compile(r"(?:[ \t]+serve)?['\"]")
+_IS_SHELL = re.compile(r"(?:[\w./-]*/)?(?:bash|sh|zsh)\s")
+_FAR = 4_000  # characters before a program that may belong to its command
+_LOST_NEWLINE = re.compile(r"[^\n]*\\[ \t]+-")
+_COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
 _HEREDOC = re.compile(
     r"^[ \t]*(?:sudo\s+)?(?:cat|tee)\b(?P<head>[^\n]*?)"
     r"<<(?P<dash>-?)\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)(?P<tail>[^\n]*)\n",
@@ -46,8 +58,8 @@ _HEREDOC = re.compile(
 _LABEL = re.compile(r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n", re.MULTILINE)
 _YAML_LINE = re.compile(r"^(?:\s*$|\s+\S|[\w-]+\s*:(?:\s|$)|-\s|#)")
 _SETTING = re.compile(
-    r"^[ \t]*(?:\$[ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="
-    r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s\"']*)[ \t]*(?:#[^\n]*)?$",
+    r"(?:^|;|&&)[ \t]*(?:\$[ \t]+)?(?P<out>export[ \t]+|set[ \t]+|\$env:|ENV[ \t]+|Environment=[\"']?)?"
+    r"(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s\"';&]*)[\"']?[ \t]*(?=#|;|&&|$)",
     re.MULTILINE,
 )
 _LOOSE = re.compile(r"^[ \t]*(--[A-Za-z][\w.-]*)", re.MULTILINE)
@@ -58,7 +70,8 @@ class Words:
     """One command, cut into words.
 
     ``assignments`` stood before it (``NAME=value``); ``prose`` is what a web page glued to its last number
-    (``--draft 5Benchmark it``); ``container`` are the flags of a `docker run` around it, ``image`` its image.
+    (``--draft 5Benchmark it``); ``container`` are the flags of a `docker run` around it, ``image`` its image;
+    ``launchers`` are the programs that were to start it.
     """
 
     line: int
@@ -68,6 +81,7 @@ class Words:
     prose: str = ""
     container: list[tuple[str, str]] = field(default_factory=list)
     image: str = ""
+    launchers: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -95,28 +109,62 @@ def read_paste(text: str) -> Paste:
                 f"paste one of: {FORMS}",
             )
         )
-    files, rest = _take_files(text)
+    files, rest = _take_files(mended(text))
+    commands, loose = _commands(rest)
+    if not commands:  # only a comment may say how the server is started
+        commands, loose = _commands(_COMMENT.sub(r"\1", rest))
+    return Paste(commands, files, loose)
+
+
+def _commands(rest: str) -> tuple[list[Words], list[str]]:
+    """Return the commands in a text, and the flags in it that belong to none."""
     commands: list[Words] = []
-    settings = {found["name"]: split(found["value"])[0] for found in _SETTING.finditer(rest)}
-    place, taken = 0, []
-    while match := _START.search(rest, place):
-        begin, one = (match["begin"], match["one"]) if match["one"] else (match["begin2"], match["one2"])
-        start = match.start("one" if match["one"] else "one2") - len(begin)
-        line = rest.count("\n", 0, start) + 1
-        words, place = split(rest, start)
-        place = max(place, match.end())
-        taken.append((start, place))
-        words, prose = _without_prose([_expanded(word, settings) for word in words])
-        found = _command(words, one, line)
-        if found is not None:
-            found.prose = prose
+    place, done, taken = 0, 0, []
+    settings = deque(_SETTING.finditer(rest))
+    values: dict[str, list[str]] = {}
+    exported: list[str] = []
+    while match := _PROGRAMS.search(rest, place):
+        start = match.start("one")
+        begin = max(done, start - _FAR)
+        begin = max([begin, *(end.end() for end in _ENDS.finditer(rest, begin, start))])
+        before, whole = read_before(rest[begin:start])
+        line = rest[rest.rfind("\n", 0, start) + 1 : start]
+        # In quotes of its own (--serve-cmd 'vllm serve M') it ends with them; alone in them it is a name.
+        quote = rest[start - 1] if start and rest[start - 1] in "'\"" else ""
+        closes = rest.find(quote, start) if quote else -1
+        if _NAME_ALONE.match(rest, match.end()) and not _IS_SHELL.match(match["one"]):
+            place = match.end()
+            continue
+        named = closes > start or whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
+        # A page that lost its newlines put a comment and the command below it into one line.
+        if (_COMMENT.match(line) and not _LOST_NEWLINE.match(rest, match.end())) or not named:
+            place = match.end()
+            continue
+        words, end = split_on(rest[:closes] if closes > start else rest, start)
+        # What the paste sets above, for the words of this command; what it exports is for the program too.
+        while settings and settings[0].start() < start:
+            above = settings.popleft()
+            values[above["name"]] = split(above["value"])[0]
+            exported += [above["name"]] if above["out"] else []
+        used: set[str] = set()
+        words, prose = _without_prose([_expanded(word, values, used) for word in words])
+        out = {name: " ".join(values[name]) for name in dict.fromkeys(exported) if name not in used}
+        found = _command(words, match["one"], rest.count("\n", 0, begin) + 1)
+        place = match.end()
+        if found is not None and (found.words or rest[end : end + 1] != "`"):  # `vllm serve` in a sentence
+            place = done = max(end, place)
+            taken.append((begin, done))
+            inner = {name: _expanded(value, values, used) for name, value in before.assignments.items()}
+            found.assignments = {**out, **inner}
+            found.launchers, found.prose = before.launchers, prose
+            found.line = rest.count("\n", 0, start) + 1
             commands.append(found)
     loose = [
         found.group(1)
         for found in _LOOSE.finditer(rest)
         if not any(begin <= found.start() < end for begin, end in taken)
     ]
-    return Paste(commands, files, list(dict.fromkeys(loose)))
+    return commands, list(dict.fromkeys(loose))
 
 
 def plain_text(text: str) -> str:
@@ -137,117 +185,47 @@ def _without_prose(words: list[str]) -> tuple[list[str], str]:
     return words, ""
 
 
-def _expanded(word: str, settings: Mapping[str, list[str]]) -> str:
+def _expanded(word: str, settings: Mapping[str, list[str]], used: set[str]) -> str:
     """Put the values of variables that the paste sets on lines of their own into a word; leave the others."""
 
     def value(match: re.Match[str]) -> str:
-        return " ".join(settings.get(match["name"], [match.group()]))
+        if match["name"] in settings:
+            used.add(match["name"])
+            return " ".join(settings[match["name"]])
+        return match["default"] or match.group()
 
-    return re.sub(r"\$(?:\{(?=\w+\}))?(?P<name>[A-Za-z_]\w*)\}?", value, word) if "$" in word else word
+    pattern = r"\$(?:(?P<brace>\{))?(?P<name>[A-Za-z_]\w*)(?(brace)(?::?-(?P<default>[^}]*))?\})"
+    return re.sub(pattern, value, word) if "$" in word else word
 
 
 def _command(words: list[str], one: str, line: int) -> Words | None:
-    """Put what stands before the program apart; None for `vllm bench` and the like."""
-    assignments: dict[str, str] = {}
-    while words and (words[0] in _STARTERS or re.match(r"^[A-Za-z_]\w*=", words[0]) or words[0] in ("$", ">", "%")):
-        name, equals, value = words.pop(0).partition("=")
-        if equals:
-            assignments[name] = value
-    if not words:
-        return None
+    """Return a command by its first words; None for `vllm bench` and the like."""
     if re.match(_DOCKER, one):
         count = 3 if words[1:2] == ["container"] else 2
-        return Words(line, "docker run", words[count:], assignments)
-    return engine_words(words, line, assignments)
+        return Words(line, "docker run", words[count:])
+    if _IS_SHELL.match(one):
+        return Words(line, SHELL, words)
+    return engine_words(words, line)
 
 
-def engine_words(words: list[str], line: int, assignments: dict[str, str]) -> Words | None:
+def engine_words(words: list[str], line: int) -> Words | None:
     """Return a command whose first words start an engine; None where they do not."""
-    name = words[0].rsplit("/", 1)[-1] if words else ""
+    name = words[0].rsplit("/", 1)[-1].removesuffix(".exe") if words else ""
     if re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         rest = words[3:]
-        return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest, assignments)
+        return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest)
     if name not in PROGRAMS:
         return None
     verb, rest = PROGRAMS[name].programs[name], words[1:]
     if verb:
-        return Words(line, f"{name} {verb}", rest[1:], assignments) if rest[:1] == [verb] else None
-    return Words(line, name, rest[1:] if rest[:1] == ["serve"] else rest, assignments)
+        return Words(line, f"{name} {verb}", rest[1:]) if rest[:1] == [verb] else None
+    return Words(line, name, rest[1:] if rest[:1] == ["serve"] else rest)
 
 
 def engine_of(program: str) -> Engine:
     """Return the engine that ``program`` (as in `Words`) starts."""
     module = program.removeprefix("python -m ")
     return PYTHON_MODULES.get(module) or PROGRAMS[program.split(maxsplit=1)[0]]
-
-
-# --- words, as a shell cuts them ------------------------------------------------------------------------
-
-
-def split(text: str, start: int = 0) -> tuple[list[str], int]:
-    """Return the words of the command at ``start`` and the place behind it.
-
-    The command ends at a newline, ``;``, ``|``, ``&``, a redirection, or the end. A backslash between spaces
-    is a line end whose newline was lost. Raises DrafthouseError for a quote that is never closed; what it holds is
-    not repeated, since it may be a key.
-    """
-    words: list[str] = []
-    word: str | None = None
-    place, end = start, len(text)
-    while place < end:
-        char = text[place]
-        if char in "'\"":
-            piece, place = _quoted(text, place)
-            word = (word or "") + piece
-            continue
-        if char == "\\":
-            skip = re.compile(r"\\(?:[ \t]*\n[ \t]*|[ \t]+|$)").match(text, place)
-            if skip and (word is None or "\n" in skip.group() or skip.end() == end):
-                place = skip.end()
-                if word is not None:
-                    words.append(word)
-                    word = None
-                continue
-            word = (word or "") + text[place + 1 : place + 2]
-            place += 2
-            continue
-        if char in " \t" or char in "\n;|&<>`)" or (char == "#" and word is None):
-            if word is not None:
-                if not (char in "<>" and word.isdigit()):  # 2>&1
-                    words.append(word)
-                word = None
-            if char not in " \t":
-                break
-            place += 1
-            continue
-        word = (word or "") + char
-        place += 1
-    return ([*words, word] if word is not None else words), place
-
-
-def _quoted(text: str, start: int) -> tuple[str, int]:
-    """Return what stands in the quotes at ``start``, and the place behind them."""
-    quote, place, piece = text[start], start + 1, ""
-    while place < len(text) and text[place] != quote:
-        if quote == '"' and text[place] == "\\" and text[place + 1 : place + 2] in ('"', "\\", "$", "`", "\n"):
-            piece += "" if text[place + 1] == "\n" else text[place + 1]
-            place += 2
-        else:
-            piece += text[place]
-            place += 1
-    if place >= len(text):
-        line = text.count("\n", 0, start) + 1
-        column = start - text.rfind("\n", 0, start)
-        raise DrafthouseError(
-            Problem(
-                "unclosed-quote",
-                f"a quote ({quote}) that is opened and never closed",
-                "the same quote again behind the value",
-                "close it, or paste the whole command",
-                f"line {line}, column {column}",
-            )
-        )
-    return piece, place + 1
 
 
 # --- files that stand in the paste ----------------------------------------------------------------------
@@ -281,7 +259,7 @@ def _take_files(text: str) -> tuple[dict[str, str], str]:
     for match in _LABEL.finditer(text):
         lines: list[str] = []
         for below in text[match.end() :].split("\n"):
-            if not _YAML_LINE.match(below) or _START.match(below) is not None:
+            if not _YAML_LINE.match(below) or _PROGRAMS.match(below) is not None:
                 break
             lines.append(below)
         body = "\n".join(lines).strip("\n")

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem, nearest
+from ..core.errors import DrafthouseError, Problem
 from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
+from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, last_of_each, read_given
+from .flags import OldFlags, apply_old, last_of_each
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
@@ -23,11 +24,17 @@ from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options, Settings
-    from ..engines.pasted import FlagTable
+    from ..engines.pasted import FlagsToday
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
 _SECRET = re.compile(r"(?:^|[-_])(?:key|token|secret|password)$", re.IGNORECASE)
+#: What stands for something that was left out.
+_LEFT_TO_FILL = re.compile(
+    r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
+)
+#: What a shell, or a reader, puts a value for.
+_TO_FILL = re.compile(r"\$[\w({]|<[A-Za-z]")
 _NOT_KNOWN = "passed on as it is: the catalogue does not know it"
 _OPEN_KEY = (
     "a key on the command line is seen by every user of the box, and is not printed again: "
@@ -43,19 +50,21 @@ class Reading:
         self.plug = engine_of_words(words)
         self.engine_id = self.plug.name
         self.engine: EngineEntry = house.engines[self.engine_id]
-        self.table: FlagTable = flags.of(self.engine_id)
+        self.version = str(self.engine["default_version"])
+        self.table: FlagsToday = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
         self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
         self.serve: Options = {}  # the same in a profile's words
-        self.left_out: list[str] = []  # what a profile has no word for
+        self.kept: list[tuple[Given, str, Flag]] = []  # flags that no key of a profile is for; as they were typed too
+        self.variables: dict[str, str] = {}  # the same of the environment
+        self.left_out: list[str] = []  # what a profile cannot hold
         self.target, self.target_flag = "", ""
         self.config_name = ""
         self.config: Settings = {}  # an engine's YAML file, flat
         self.temperature = words.assignments.get("sampling.temperature")
         self.speculation: Speculation | None = None
         self._read()
-        self.version = str(self.engine["default_version"])
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
         """Record what became of one thing."""
@@ -69,6 +78,15 @@ class Reading:
         return str(new or name)
 
     def _read(self) -> None:
+        if self.words.words and (verb := self.plug.other_verbs.get(self.words.words[0])):
+            raise DrafthouseError(
+                Problem(
+                    "unsupported-command",
+                    f"{self.words.program} {self.words.words[0]}: {verb}",
+                    "the command of one server",
+                    "paste that of a server which does both",
+                )
+            )
         self._program()
         given = last_of_each(read_given(self.words.words, self.table), self.changes)
         given = self._config_file(given)
@@ -81,6 +99,7 @@ class Reading:
             known = other.like == self.plug.name and other.name in self.house.engines
             if known and other.claims(command.taken, self.words.assignments):
                 self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
+                self.version = str(self.engine["default_version"])
         self._container()
         command.given = self._target(last_of_each(command.given, self.changes))
         command.engine, command.config = self.engine, self.config
@@ -101,6 +120,8 @@ class Reading:
         program = self.table["programs"].get(words.program)
         if program:
             self.note(words.program, program["became"], program.get("note", ""), "renamed", program["version"])
+        for launcher in words.launchers:
+            self.note(launcher, "", "the role serve starts the server; a command is started by who types it", "moved")
         if words.prose:
             self.note(f"“{words.prose}”", "", "a sentence that the page glued to the last number", "ignored")
         for name, value in words.assignments.items():
@@ -124,8 +145,7 @@ class Reading:
             self.note(name, f"${name}", "a secret is not printed again: it is taken from your environment", "kept")
         else:
             self.environment.append(f"{name}={quoted(value)}")
-            self.left_out.append(f"{name}={value}")
-            self.note(name, name, "set in front of the command, as given; a profile has no place for it", "kept")
+            self.variables[name] = value
 
     def _container(self) -> None:
         for name, value in self.words.container:
@@ -171,7 +191,10 @@ class Reading:
     def _target(self, given: list[Given]) -> list[Given]:
         """Take the model out of the flags. Raises DrafthouseError where the command names none."""
         named = [entry for entry in given if entry.name in ("model", "hf-repo") and isinstance(entry.value, str)]
-        bare = [entry for entry in given if entry.name == ""]
+        bare = [entry for entry in given if entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value)]
+        for entry in given:
+            if entry.name == "" and entry not in bare:
+                self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
         if not named and not bare:
             raise DrafthouseError(
                 Problem("no-model", "no model", "the model that is served", "write it behind the program's name")
@@ -209,14 +232,16 @@ class Reading:
             self.note(was, "served_name", "the model's entry in the catalogue says it", "moved")
         elif entry.flag == launch.get("key_file"):
             self.note(was, KEY_FILE, "the file of the box's home", "moved")
+        elif entry.flag in options and _TO_FILL.search(str(entry.value)):
+            self.left_out.append(" ".join(words))
+            self.note(was, entry.flag, "its value is to be filled in, and the profile is without it until then", "kept")
         elif entry.flag in options:
             key = options[entry.flag]
             self.serve[key] = typed(entry, self.engine["options"][key]["type"])
         elif [entry.flag] in launch.get("always", []):
             self.note(was, entry.flag, "always on", "moved")
         else:
-            self.left_out.append(" ".join(words))
-            self.note(was, entry.flag, self._why_kept(entry), "kept")
+            self.kept.append((entry, was, words))
         self.rest.append(words)
 
     def _secret(self, entry: Given) -> None:
@@ -245,11 +270,3 @@ class Reading:
             else:
                 self.left_out.append(f"{name}: {value} (in {self.config_name})")
                 self.note(f"{self.config_name}: {name}", name, _NOT_KNOWN, "kept")
-
-    def _why_kept(self, entry: Given) -> str:
-        today, base = self.table.get("today"), entry.name.partition(".")[0]
-        if today is None or base in today["flags"]:
-            return _NOT_KNOWN
-        close = nearest(base, today["flags"])
-        hint = f" (--{close}?)" if close else ""
-        return f"{_NOT_KNOWN}, and {self.engine['name']} {today['version']} has no such flag{hint}"

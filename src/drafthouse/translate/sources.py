@@ -6,12 +6,15 @@ import ast
 import itertools
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
-from .paste import FORMS, Paste, Words, engine_of, engine_words, plain_text, read_paste
+from .launchers import taken_off
+from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, plain_text, read_paste
+from .yaml_commands import Holder, yaml_holders
 
 #: Flags of `docker run` that take no value; all the others do.
 _DOCKER_SWITCHES = {
@@ -34,27 +37,59 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
 
     Raises DrafthouseError when there is none, naming the forms that are known.
     """
-    paste = read_paste(text)
-    found: list[Words] = []
-    waiting: list[Words] = []  # containers that only start a shell: what is typed into it comes later
+    found, waiting, paste = _commands_in(text)
+    found += _python(plain_text(text))
+    if not found:
+        raise DrafthouseError(_nothing(text, waiting))
+    return sorted(found, key=lambda words: words.line), paste
+
+
+def _commands_in(text: str) -> tuple[list[Words], list[Words], Paste]:
+    """Return the serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
+    holders, rest = yaml_holders(text)
+    found = [words for holder in holders for words in _held(holder)]
+    text = rest if found else text
+    paste = read_paste(text) if text.strip() or not found else Paste([], {}, [])
+    waiting: list[Words] = []  # what is typed into such a shell comes later
     for words in paste.commands:
-        if words.program != "docker run":
+        if words.program == SHELL:
+            found += _script(words.words, words)
+        elif words.program == "docker run":
+            opened = _open_container(words)
+            if opened is None:
+                waiting.append(words)
+            else:
+                found += opened
+        else:
             for container in waiting:
                 words.container += container.container
                 words.image = words.image or container.image
                 words.assignments = {**_environment(container), **words.assignments}
             waiting = []
             found.append(words)
-            continue
-        opened = _open_container(words)
-        if opened is None:
-            waiting.append(words)
-        else:
-            found += opened
-    found += _python(plain_text(text))
-    if not found:
-        raise DrafthouseError(_nothing(text, waiting))
-    return sorted(found, key=lambda words: words.line), paste
+    return found, waiting, paste
+
+
+def _held(holder: Holder) -> list[Words]:
+    """Return the commands that a service or a container of a YAML file starts; nothing where it is no engine's."""
+    words = Words(holder.line, "docker run", [], dict(holder.environment), container=list(holder.settings))
+    words.image = holder.image
+    command = [*holder.entrypoint, *holder.command]
+    if not holder.entrypoint:
+        command = _whole(words, holder.command)
+    return _opened(words, command)
+
+
+def _script(shell: list[str], around: Words) -> list[Words]:
+    """Return the commands in the script that a shell gets as a word, with what was set around it."""
+    scripts = [word for before, word in itertools.pairwise(shell) if re.fullmatch(r"-\w*c", before)]
+    found = _commands_in(scripts[0])[0] if scripts else []
+    for one in found:
+        one.line, one.prose = around.line, around.prose
+        one.assignments = {**around.assignments, **one.assignments}
+        one.launchers = [*around.launchers, *one.launchers]
+        one.container, one.image = [*around.container, *one.container], around.image or one.image
+    return found
 
 
 def _nothing(text: str, waiting: list[Words]) -> Problem:
@@ -77,32 +112,33 @@ def _open_container(words: Words) -> list[Words] | None:
     """Return the commands that a `docker run` starts; None when it is a shell for typing into."""
     words.container, rest = _docker_flags(words.words)
     words.image, inner = (rest[0], rest[1:]) if rest else ("", [])
-    environment = _environment(words)
-    found: list[Words]
+    words.assignments = _environment(words)
+    # The image's entrypoint may be repeated by mistake: `vllm/vllm-openai vllm serve MODEL`.
+    repeated = _opened(words, inner) if inner else []
+    return repeated or _opened(words, _whole(words, inner)) or None
+
+
+def _opened(words: Words, command: list[str]) -> list[Words]:
+    """Return the commands that ``command`` is in a container: an engine's, or those of a shell's script."""
+    before, inner = taken_off(command)
     if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS:
-        scripts = [word for before, word in itertools.pairwise(inner) if re.fullmatch(r"-\w*c", before)]
-        if not scripts:
-            return None
-        found = commands_of(scripts[0])[0]
-    else:
-        # The image's entrypoint may be repeated by mistake: `vllm/vllm-openai vllm serve MODEL`.
-        named = engine_words(inner, words.line, {}) if inner else None
-        named = named or engine_words(_whole(words, inner), words.line, {})
-        if named is None:
-            return None
-        found = [named]
-    for opened in found:
-        opened.line, opened.prose = words.line, words.prose
-        opened.assignments = {**environment, **opened.assignments}
-        opened.container, opened.image = list(words.container), words.image
-    return found
+        around = replace(words, launchers=before.launchers)
+        around.assignments = {**words.assignments, **before.assignments}
+        return _script(inner, around)
+    named = engine_words(inner, words.line) if inner else None
+    if named is None:
+        return []
+    named.assignments = {**words.assignments, **before.assignments}
+    named.launchers = before.launchers
+    named.container, named.image, named.prose = list(words.container), words.image, words.prose
+    return [named]
 
 
 def _whole(words: Words, inner: list[str]) -> list[str]:
     """Return the command of a container: its entrypoint, or the image's, and the words behind the image."""
     for name, value in words.container:
         if name == "--entrypoint":
-            return [value, *inner]
+            return [*value.split(), *inner]
     image = words.image.partition("@")[0]
     for pattern, command in (known for engine in DIALECTS.values() for known in engine.images):
         if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):

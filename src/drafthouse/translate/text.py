@@ -58,6 +58,7 @@ def as_data(translation: Translation) -> dict[str, Any]:
         "near_profiles": translation.near,
         "differs": translation.differs,
         "baseline": translation.baseline,
+        "missing_models": translation.missing,
         "profile": translation.profile,
         "profile_yaml": profile_text(translation),
         "command": [word for words in translation.command for word in words],
@@ -79,7 +80,11 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
 
 def _is(translation: Translation) -> str:
     """Say first whether there is such a profile already, and in what the command differs from it."""
-    near = f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else ""
+    missing = "".join(
+        f"\nnot in the catalogue, so that the profile resolves once it is: {printable(name)}"
+        for name in translation.missing
+    )
+    near = missing + (f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else "")
     if not translation.same:
         return f"a new profile: {translation.name}{near}"
     name = translation.same[0]

@@ -17,6 +17,7 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.versions import having, known, releases
 from ..engines.pasted import Change, Speculation
 from ..profiles.catalog import House
+from .extras import sort_extras
 from .flags import OldFlags
 from .nearest_profile import (
     Wanted,
@@ -25,6 +26,7 @@ from .nearest_profile import (
     choose_hardware,
     differences,
     find_model,
+    named_exactly,
     nearest_models,
     profiles_like,
     slug,
@@ -35,6 +37,7 @@ from .sources import commands_of
 from .values import nested, plain, quoted
 
 if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine
     from ..profiles.profile_types import Profile
     from ..profiles.profile_types import Speculation as SpeculationWishes
 
@@ -57,6 +60,7 @@ class Translation:
     differs: list[str]  # in what it differs from the first of the same
     baseline: bool  # the command does not speculate
     left_out: list[str]  # of the command, and not of the profile
+    missing: list[str]  # models that the catalogue does not have: without them the profile does not resolve
 
 
 def translate(
@@ -108,6 +112,7 @@ class _Result:
         draft_name, draft = "", None
         if speculation and entry and entry["draft"] == "builtin" and speculation.draft == read.target:
             # The head inside the target, for which some commands name the target again.
+            self.note(f"model: {read.target}", "", "the head is inside of the target itself", "moved")
             speculation.words = {key: value for key, value in speculation.words.items() if value != speculation.draft}
             speculation.draft = ""
         if speculation and speculation.draft:
@@ -132,7 +137,9 @@ class _Result:
         self.note("(no hardware)", f"hardware: {hardware}", why, "chosen")
         self._context(wanted, hardware, like)
         self._requires(spec["method"])
-        profile = self._profile(hardware, target or read.target, spec)
+        engine: CatalogEngine = {"id": read.engine_id, **self.engine}
+        extra, environment = sort_extras(read, self.house, engine, self.version, spec["method"])
+        profile = self._profile(hardware, target or read.target, spec, extra, environment)
         name = f"{hardware}-{slug(target or read.target)}-{slug(spec['method'])}"
         return Translation(
             name=f"{name}-pasted" if name in self.house.profiles else name,
@@ -149,6 +156,7 @@ class _Result:
             differs=differences(profile, self.house.profiles[same[0]]) if same else [],
             baseline=speculation is None,
             left_out=read.left_out,
+            missing=[name for name in (profile["target"], spec.get("draft")) if name and name not in self.house.models],
         )
 
     def _known(self, name: str, kind: str) -> str | None:
@@ -158,6 +166,9 @@ class _Result:
             close = nearest_models(self.house, name, kind, self.engine["formats"])
             hint = f"; nearest: {', '.join(close)}" if close else ""
             self.note(name, name, f"the catalogue has no such model{hint}", "kept")
+        elif not named_exactly(self.house, found, name):
+            why = "a folder or a file of this name is taken for the catalogue's; where it is another, change this"
+            self.note(name, found, why, "chosen")
         return found
 
     def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> SpeculationWishes:
@@ -232,7 +243,9 @@ class _Result:
                 self.read.changes.remove(change)
                 self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
 
-    def _profile(self, hardware: str, target: str, spec: SpeculationWishes) -> Profile:
+    def _profile(
+        self, hardware: str, target: str, spec: SpeculationWishes, extra: list[str], environment: dict[str, str]
+    ) -> Profile:
         read, models = self.read, self.house.models
         named = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
@@ -245,14 +258,17 @@ class _Result:
             "engine_version": self.version,
             "target": target,
             "speculation": spec,
-            "serve": dict(read.serve),
+            "serve": {**read.serve, "extra": extra} if extra else dict(read.serve),
+            "environment": environment,
             "temperature": float(read.temperature or 0),
             "experiment": {"suites": ["mixed"]},
         }
         if self.version == self.engine["default_version"]:
             del profile["engine_version"]
-        if not read.serve:
+        if not profile["serve"]:
             del profile["serve"]
+        if not environment:
+            del profile["environment"]
         if not read.temperature:
             del profile["temperature"]
         return profile

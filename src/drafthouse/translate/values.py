@@ -12,13 +12,12 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.yaml_documents import yaml_of
 from ..engines.pasted import Given
+from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
     from ..engines.entry_types import Settings
 
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-#: vLLM's own: a small letter counts in tens, a capital in twos (vllm/utils/argparse_utils.py).
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def typed(given: Given, kind: str) -> Any:
@@ -31,10 +30,12 @@ def typed(given: Given, kind: str) -> Any:
         raise _wrong(given, "true or false")
     if value is True or isinstance(value, list):
         raise _wrong(given, "one value" if isinstance(value, list) else "a value behind it")
-    if kind == "int":
-        sized = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG])", text)
-        if sized:
-            return int(float(sized.group(1)) * _UNITS[sized.group(2)])
+    if kind in ("int", "tokens"):
+        sized = counted(text)
+        if sized is not None:
+            return sized
+        if kind == "tokens" and text.isalpha():
+            return text
         if re.fullmatch(r"-?\d+", text):
             return int(text)
         raise _wrong(given, "a whole number")

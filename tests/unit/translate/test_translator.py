@@ -13,11 +13,13 @@ import yaml
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.schema import Findings, check
+from drafthouse.engines.pasted import FlagsToday
+from drafthouse.engines.read_flags import read_given
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
-from drafthouse.translate.flags import load_flags, read_given
+from drafthouse.translate.flags import load_flags
 from drafthouse.translate.sources import commands_of, engine_of_words
 from drafthouse.translate.text import command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
@@ -92,6 +94,10 @@ EXPECTED: dict[str, tuple[str, tuple[str, str, str | None, int], str | None, dic
         {"--ngram-prompt-lookup-max": "0.8.3"},
     ),
 }
+
+
+def flags_of(engine: str) -> FlagsToday:
+    return FLAGS.of(engine, HOUSE.flags[engine].get(HOUSE.engines[engine]["default_version"]))
 
 
 def all_of(text: str, files: dict[str, str] | None = None) -> list[Translation]:
@@ -253,7 +259,7 @@ def test_no_flag_is_dropped_silently(base: str) -> None:
         assert "k3y" not in shown and "s3c" not in shown and "tok " not in shown
         told = " ".join(change.what for change in found.changes)
         (words,), _ = commands_of(f"{base} {' '.join(chosen)}")
-        for given in read_given(words.words, FLAGS.of(engine_of_words(words).name)):
+        for given in read_given(words.words, flags_of(engine_of_words(words).name)):
             in_command = f" {given.flag} " in f"{text} " or (given.value is False and f"--no-{given.name}" in text)
             in_command = in_command or (not given.name.startswith("-") and f" {given.flag} \\" in text)
             is_model = given.name in ("", "model") and str(given.value) in text

@@ -1,0 +1,24 @@
+"""Numbers of tokens as an engine reads them: 8192, 32k, and words that leave the number to the engine. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import Option
+
+#: A small letter counts in tens, a capital in twos (vllm/utils/argparse_utils.py).
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def counted(text: object) -> int | None:
+    """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(text).strip())
+    return int(float(found[1]) * _UNITS[found[2]]) if found else None
+
+
+def meaning(value: object, option: Option) -> int | Literal["fit", "model"] | None:
+    """Return a number of tokens, or what a word in its place is; None for what is neither."""
+    word = option.get("means", {}).get(str(value))
+    return word["is"] if word else counted(value)

@@ -1,0 +1,59 @@
+"""What of a command no key of a profile is for: into `serve.extra` and `environment`, or named with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.schema import Findings
+from ..profiles.extra_flags import check_environment, check_extra
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine
+    from ..profiles.catalog import House
+    from .reader import Reading
+
+_PASSED = "as it is, in both arms"
+
+
+def sort_extras(
+    read: Reading, house: House, engine: CatalogEngine, version: str, method: str
+) -> tuple[list[str], dict[str, str]]:
+    """Return the words for `serve.extra` and the variables for `environment`; note each, and what is left out."""
+    words: list[str] = []
+    lists = house.flags.get(engine["id"], {})
+    for given, was, flag in read.kept:
+        findings = Findings("")
+        _, warnings = check_extra(findings, list(flag), engine, version, lists)
+        if findings.problems or "\n" in " ".join(flag):
+            why = _why(findings) if findings.problems else "its value has a line end"
+            read.left_out.append(" ".join(flag))
+            read.note(was, given.flag, f"in the command, and not in the profile: {why}", "kept")
+        else:
+            words += flag
+            warned = "".join(f"; {warning.partition(': ')[2]}" for warning in warnings if ": " in warning)
+            read.note(was, f"serve.extra: {given.flag}", f"{_PASSED}{warned}", "kept")
+    return words, _variables(read, engine, method)
+
+
+def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
+    entry = engine["methods"].get(method)
+    requires = entry.get("requires") if entry else None
+    required = (requires.get("environment") if requires else None) or {}
+    found: dict[str, str] = {}
+    for name, value in read.variables.items():
+        findings = Findings("")
+        check_environment(findings, {name: value}, engine, required)
+        if "$" in value:
+            findings.add("unknown-value", "", "a value that a shell fills in", "what it is", "write it out")
+        if findings.problems:
+            read.left_out.append(f"{name}={value}")
+            read.note(name, name, f"in the command, and not in the profile: {_why(findings)}", "kept")
+        else:
+            found[name] = value
+            read.note(name, f"environment: {name}", _PASSED, "kept")
+    return found
+
+
+def _why(findings: Findings) -> str:
+    first = findings.problems[0]
+    return f"{first.found}; {first.do}"

@@ -1,0 +1,134 @@
+"""What may stand before a program that serves: settings of variables, and programs that start another one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..core.errors import DrafthouseError
+from .shell_text import split
+
+#: Programs that start what stands behind them, each with the flags of its own that take a value.
+_LAUNCHERS: dict[str, tuple[str, ...]] = {
+    "sudo": ("-u", "-g"),
+    "env": ("-u",),
+    "exec": (),
+    "nohup": (),
+    "time": (),
+    "nice": ("-n",),
+    "ionice": ("-c", "-n"),
+    "setsid": (),
+    "stdbuf": ("-i", "-o", "-e"),
+    "timeout": ("-s", "-k", "--signal", "--kill-after"),
+    "numactl": ("-N", "-m", "-C", "-i", "-p"),
+    "taskset": (),
+    "chrt": (),
+    "mpirun": ("-n", "-np", "-c", "-H", "-host", "--host", "-hostfile", "--hostfile", "--bind-to", "--map-by"),
+    "mpiexec": ("-n", "-np", "-H", "-host"),
+    "srun": ("-N", "-n", "-p", "-A", "-J", "-G"),
+    "trtllm-llmapi-launch": (),
+    "uv": (
+        "--with",
+        "--python",
+        "-p",
+        "--extra",
+        "--group",
+        "--directory",
+        "--project",
+        "--env-file",
+        "--index-strategy",
+    ),
+    "uvx": ("--with", "--from", "--python", "-p", "--index-strategy", "--torch-backend"),
+    "poetry": (),
+    "pipenv": (),
+    "pdm": (),
+    "hatch": (),
+    "pixi": ("-e", "--environment"),
+    "conda": ("-n", "--name", "-p"),
+    "nsys": ("-o", "-t", "--trace", "--output"),
+    "docker-entrypoint.sh": (),
+    "opentelemetry-instrument": (),
+    "ddtrace-run": (),
+    "ncu": (),
+    "strace": (),
+    "unbuffer": (),
+}
+#: Words between such a program and what it starts: `uv run`, `nsys profile`; what a duration or a mask looks like.
+_WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
+_WORDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
+_RANKS = ("mpirun", "mpiexec")
+_ARGUMENT = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
+#: Words of a shell, of systemd, of a Dockerfile and of a list behind which a command begins; and prompts.
+_BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
+_PROMPT = re.compile(r"^[ \t]*(?:[$>%&]|PS[^>\n]*>|[\w.-]+@[\w.:~/-]+[$#]|\d+[.)])[ \t]+")
+
+
+@dataclass
+class Before:
+    """What stood before a program: variables that were set, and who was to start it, as typed."""
+
+    assignments: dict[str, str] = field(default_factory=dict)
+    launchers: list[str] = field(default_factory=list)
+
+
+def read_before(text: str) -> tuple[Before, bool]:
+    """Return what stands in a text before a program, and whether that is all of the text.
+
+    Of a text that a sentence begins, what stands behind the sentence is read.
+    """
+    try:
+        words, place = split(_PROMPT.sub("", text))
+    except DrafthouseError:  # a quote of a sentence
+        return Before(), False
+    whole = place >= len(_PROMPT.sub("", text))
+    for start in range(len(words) + 1):
+        before, rest = taken_off(words[start:])
+        if not rest:
+            return before, whole and start == 0
+    return Before(), False
+
+
+def taken_off(words: list[str]) -> tuple[Before, list[str]]:
+    """Return what stands before a program, by words, and the words from the program on."""
+    before = Before()
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if _BEGINS.fullmatch(word):
+            continue
+        if equals and name == "ExecStart":
+            rest.insert(0, value.lstrip("-@:+!"))
+        elif equals and re.fullmatch(r"[A-Za-z_]\w*", name):
+            before.assignments[name] = value
+        elif (program := word.rsplit("/", 1)[-1]) in _LAUNCHERS:
+            before.launchers.append(" ".join([word, *_own(program, rest, before)]))
+        else:
+            return before, [word, *rest]
+    return before, rest
+
+
+def _own(program: str, rest: list[str], before: Before) -> list[str]:
+    """Take the words of a launcher's own off ``rest``."""
+    own: list[str] = []
+    while rest:
+        word = rest[0]
+        if word == "--":
+            rest.pop(0)
+            break
+        if program in _RANKS and word == "-x" and len(rest) > 1:  # a variable for every rank
+            name, equals, value = rest[1].partition("=")
+            if equals:
+                before.assignments[name] = value
+            own += [rest.pop(0), rest.pop(0)]
+        elif word.startswith("-"):
+            own.append(rest.pop(0))
+            if "=" not in word and word in _LAUNCHERS[program] and rest:
+                own.append(rest.pop(0))
+        elif word in _WORDS.get(program, ()) or re.fullmatch(_ARGUMENT.get(program, r"(?!)"), word):
+            own.append(rest.pop(0))
+        elif own and own[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + own[-1]:
+            own.append(rest.pop(0))  # the value of a flag that is not known here
+        else:
+            break
+    return own
