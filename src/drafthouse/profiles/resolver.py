@@ -31,6 +31,7 @@ from .gateway_settings import gateway_of, site_problems
 from .heads import builtin_head, draft_kind
 from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
+from .model_check import check_models
 from .model_names import find_model, unknown_model
 from .overrides import changed
 from .profile_schema import PROFILE
@@ -38,7 +39,7 @@ from .published import published_of
 from .rental_spec import rental_of
 from .site_schema import SITE
 from .sizes import Sizes
-from .supply import check_pickles, remote_code, supply_notes, weight_items
+from .supply import remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
@@ -135,7 +136,7 @@ class _Join:
             self.hardware,
             spec["num_speculative_tokens"],
         )
-        self._check_target()
+        check_models(self.check, self.engine, self.target, self.draft)
         given = self.profile.get("serve") or {}
         named = {key: value for key, value in given.items() if key != "extra"} if isinstance(given, Mapping) else given
         self.serve = self.check.options("serve", named, self.engine["options"])
@@ -205,31 +206,6 @@ class _Join:
         return {"id": key, **self.house.models[key]}
 
     # --- the parts of a profile -----------------------------------------------------------------
-
-    def _check_target(self) -> None:
-        family = self.engine.get("family", self.engine["id"])
-        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
-            if model and family in model.get("since", {}):
-                self.check.version_has(path, model["name"], {"since": model["since"][family]})
-        if self.target["kind"] != "model":
-            self.findings.add(
-                "target-is-a-draft",
-                "target",
-                f"'{self.target['id']}', which is a {self.target['kind']}",
-                "a model",
-                "name the model it is for",
-            )
-        for path, model in (("target", self.target), ("speculation.draft", self.draft)):
-            if model:
-                check_pickles(self.findings, path, model)
-            if model and model["format"] not in self.engine["formats"]:
-                self.findings.add(
-                    "weights-format",
-                    path,
-                    f"weights in the format {model['format']} ('{model['id']}')",
-                    f"a format that {self.engine['name']} reads: {', '.join(self.engine['formats'])}",
-                    "choose another model or another engine",
-                )
 
     def _check_draft(self, method: CatalogMethod) -> list[str]:
         """Check what must match between method, draft and target; return warnings."""

@@ -1,0 +1,39 @@
+"""Whether an engine can load a profile's models: their format, the version that knows them, what they are. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .engine_options import OptionCheck
+from .supply import check_pickles
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogEngine
+    from .catalog_types import CatalogModel
+
+
+def check_models(check: OptionCheck, engine: CatalogEngine, target: CatalogModel, draft: CatalogModel | None) -> None:
+    """Add to the findings of ``check`` what keeps the engine from loading target and draft as such."""
+    family = engine.get("family", engine["id"])
+    if target["kind"] != "model":
+        check.findings.add(
+            "target-is-a-draft",
+            "target",
+            f"'{target['id']}', which is a {target['kind']}",
+            "a model",
+            "name the model it is for",
+        )
+    for path, model in (("target", target), ("speculation.draft", draft)):
+        if model is None:
+            continue
+        if family in model.get("since", {}):
+            check.version_has(path, model["name"], {"since": model["since"][family]})
+        check_pickles(check.findings, path, model)
+        if model["format"] not in engine["formats"]:
+            check.findings.add(
+                "weights-format",
+                path,
+                f"weights in the format {model['format']} ('{model['id']}')",
+                f"a format that {engine['name']} reads: {', '.join(engine['formats'])}",
+                "choose another model or another engine",
+            )
