@@ -117,7 +117,7 @@ def test_a_gated_repository_without_the_licence_is_refused_and_with_it_read() ->
     ("files", "code", "says"),
     [
         ({"model.safetensors": shard(llama_like(LITTLE))}, "model-shape-unknown", "no config.json"),
-        ({"config.json": b"{", "model.safetensors": b""}, "model-shape-unknown", "no JSON"),
+        ({"config.json": b"{", "model.safetensors": b""}, "model-shape-unknown", "does not parse as JSON"),
         ({"config.json": b"[]"}, "model-shape-unknown", "no JSON object"),
         ({"config.json": json.dumps(LITTLE).encode(), "pytorch_model.bin": b"x"}, "no-weights", "safetensors"),
         ({"config.json": json.dumps(LITTLE).encode(), "model.safetensors": b"\1"}, "weights-damaged", "1 bytes"),

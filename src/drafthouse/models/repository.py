@@ -6,13 +6,13 @@ Of 65 GB some 2 MB are read: config.json, generation_config.json, the index, and
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.documents import BadDocument, json_of, text_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.retry import Patience
 from ..weights.download import Limits
@@ -157,9 +157,9 @@ def _json(files: Files, name: str, needed: bool = False) -> Config:
     with files.opened(name) as stream:
         text = stream.read(files.sizes[name])
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} that is no JSON ({error})") from error
+        data = json_of(text_of(text))
+    except BadDocument as error:
+        raise ValueError(f"{name}: {error}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{name} that is no JSON object")
     return data

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..core.documents import Json
 from ..core.errors import DrafthouseError, Problem
 
-Config = Mapping[str, object]
+Config = Mapping[str, Json]
 """A config.json, whose keys are its family's own."""
 
 #: Parts of a configuration of a model that also sees or hears: the language model's own keys are one level down.

@@ -52,7 +52,7 @@ def made(*typed: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("typed", "do"),
     [
-        ("rtx6000-qwen", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
+        ("rtx6000-qwen-eagle", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
         ("dmeo", "do: make demo (make help shows them all)"),
         ("qqqqqq", "do: make help"),
     ],

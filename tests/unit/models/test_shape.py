@@ -95,7 +95,7 @@ def test_an_unknown_mixture_of_layers_is_said() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "64", 0, True, -1, 1.5])
-def test_a_missing_number_is_refused_by_its_name(value: object) -> None:
+def test_a_missing_number_is_refused_by_its_name(value: Any) -> None:
     with pytest.raises(NoShape) as error:
         shape_of({**DENSE, "hidden_size": value}, "org/model")
     (problem,) = error.value.problems
