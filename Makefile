@@ -8,8 +8,9 @@ BIN := .venv/bin
 PROFILES := $(basename $(notdir $(wildcard profiles/*.yml)))
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-# Compiled once, and away from the sources: every start would compile some 400 files again.
-export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.drafthouse/cache/pycache
+# Bytecode is kept beside its source, whatever the shell says: every start would compile some 400 files again. Not in one
+# folder for all (PYTHONPYCACHEPREFIX): it would outlive an environment that is made anew in the same place.
+export PYTHONDONTWRITEBYTECODE :=
 # Ansible requires a UTF-8 locale. This one is part of the C library.
 ifneq ($(shell locale charmap 2>&1),UTF-8)
 export LC_ALL := C.UTF-8

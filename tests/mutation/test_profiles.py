@@ -75,8 +75,8 @@ CASES = [
         id="a word the option does not know",
     ),
     pytest.param(
-        put("profiles", f"{QWEN}/serve/max_model_len", "40k"), QWEN,
-        "serve.max_model_len", "'40k'", "a whole number", "correct the value",
+        put("profiles", f"{QWEN}/serve/max_num_seqs", "40k"), QWEN,
+        "serve.max_num_seqs", "'40k'", "a whole number", "correct the value",
         id="a number that is none",
     ),
     pytest.param(

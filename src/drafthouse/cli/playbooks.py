@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
     ours = {
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
-        "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX") or str(ROOT / ".drafthouse" / "cache" / "pycache"),
+        "PYTHONDONTWRITEBYTECODE": "",
         "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(ROOT / ".drafthouse" / "cache" / "pip"),
         "UV_CACHE_DIR": _uv_cache(),
     }
