@@ -113,7 +113,8 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     """Return the hardware for a profile, and why it was chosen.
 
     That of a profile with the same models where they leave room for a context there, else the smallest of the
-    catalogue that holds both models with the command's context; where the models are not known, the smallest with enough devices.
+    catalogue that holds both models with the command's context; where the models are not known, the smallest with
+    enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
