@@ -25,7 +25,8 @@ PROOFS = HERE / "proofs.json"
 NEWEST = "0.33.0"
 PIN = "0.32.0"
 OLDEST = "0.9.2"
-CHECKED = (NEWEST, PIN, "0.15.1", OLDEST)
+BETWEEN = "0.15.1"
+CHECKED = (NEWEST, PIN, BETWEEN, OLDEST)
 # Architectures whose module imports a vision processor, and that torchvision: the CPU environment is without it.
 NEED_TORCHVISION = ("Qwen3_5", "MuseGlimmer")
 Command = dict[str, Any]
@@ -162,7 +163,7 @@ def proof(version: str) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-@pytest.mark.parametrize("version", CHECKED)
+@pytest.mark.parametrize("version", [NEWEST, PIN, OLDEST, pytest.param(BETWEEN, marks=pytest.mark.soak)])
 def test_every_rendered_command_as_it_stands_in_the_proofs(version: str) -> None:
     """The table of docs/proof.md is made of this file; WRITE_PROOFS=1 writes it anew."""
     kept = json.loads(PROOFS.read_text("utf-8")) if PROOFS.is_file() else {}
