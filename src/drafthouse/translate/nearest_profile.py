@@ -117,7 +117,8 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
-        if house.hardware[name]["devices"] >= devices:
+        context = choose_context(house, wanted, name, ())
+        if house.hardware[name]["devices"] >= devices and (context is None or context[0] > 0):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
