@@ -84,8 +84,8 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
     """Yield methods with their drafts, best evidence first, and why each."""
     methods = engine["methods"]
     if wish.method is not None and wish.method not in methods:
-        found, needed = f"--method {wish.method}", f"a method of {engine['name']}"
-        raise DrafthouseError(Problem("method-unsupported", found, needed, did_you_mean(wish.method, methods)))
+        needed, do = f"a method of {engine['name']}", did_you_mean(wish.method, methods)
+        raise DrafthouseError(Problem("method-unsupported", f"--method {wish.method}", needed, do))
     found = False
     for kind, draft, why in drafts_for(house, wish.target):
         name = _method_for(engine, house.models[draft], kind)
