@@ -34,7 +34,7 @@ def sort_extras(
         else:
             words += flag
             warned = "".join(f"; {warning.partition(': ')[2]}" for warning in warnings if ": " in warning)
-            read.note(was, f"serve.extra: {given.flag}", f"{_PASSED}{warned}", "kept")
+            read.note(was, f"serve.extra: {flag[0]}", f"{_PASSED}{warned}", "kept")
     return words, _variables(read, engine, method)
 
 

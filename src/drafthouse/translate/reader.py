@@ -17,7 +17,7 @@ from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
 from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, last_of_each
+from .flags import OldFlags, apply_old, last_of_each, switched
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
@@ -88,7 +88,8 @@ class Reading:
                 )
             )
         self._program()
-        given = last_of_each(read_given(self.words.words, self.table), self.changes)
+        given = switched(read_given(self.words.words, self.table), self.table["switches"])
+        given = last_of_each(given, self.changes)
         given = self._config_file(given)
         before = frozenset(entry.name for entry in given)
         given = apply_old(given, self.table, self.changes)
