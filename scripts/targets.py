@@ -16,8 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from drafthouse.core.errors import Problem, nearest  # noqa: E402 (the path comes first)
-from drafthouse.core.exit_codes import DONE, FAILED  # noqa: E402 (the path comes first)
+from drafthouse.cli.parser import run  # noqa: E402 (the path comes first)
+from drafthouse.core.errors import DrafthouseError, Problem, nearest  # noqa: E402 (the path comes first)
+from drafthouse.core.exit_codes import DONE  # noqa: E402 (the path comes first)
 from drafthouse.core.table import table  # noqa: E402 (the path comes first)
 
 _GROUP = re.compile(r"# --- (.+)")
@@ -70,12 +71,11 @@ def refusal(word: str) -> Problem:
 
 def main() -> int:
     """Print the help, or the refusal of a word."""
-    if len(sys.argv) < 2:
-        print(help_text())
-        return DONE
-    print("\n".join(refusal(sys.argv[1]).lines()), file=sys.stderr)
-    return FAILED
+    if len(sys.argv) > 1:
+        raise DrafthouseError(refusal(sys.argv[1]))
+    print(help_text(), flush=True)
+    return DONE
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

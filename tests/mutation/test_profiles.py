@@ -75,8 +75,8 @@ CASES = [
         id="a word the option does not know",
     ),
     pytest.param(
-        put("profiles", f"{QWEN}/serve/max_num_seqs", "40k"), QWEN,
-        "serve.max_num_seqs", "'40k'", "a whole number", "correct the value",
+        put("profiles", f"{QWEN}/serve/max_model_len", "40 kilo"), QWEN,
+        "serve.max_model_len", "'40 kilo'", "tokens, as 8192 or 32k", "correct it",
         id="a number that is none",
     ),
     pytest.param(
@@ -89,7 +89,8 @@ CASES = [
         id="unknown engine",
     ),
     pytest.param(
-        put("profiles", f"{QWEN}/target", "qwen3-32"), QWEN, "target", "'qwen3-32'", "qwen3-32b", "write 'qwen3-32b'",
+        put("profiles", f"{QWEN}/target", "qwen3-32"), QWEN,
+        "target", "'qwen3-32'", "an entry of the catalogue", "write 'qwen3-32b'",
         id="unknown target",
     ),
     pytest.param(

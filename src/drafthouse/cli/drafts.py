@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if key is None:
         needed, do = unknown_model(given.model, house.models)
         raise DrafthouseError(Problem("unknown-value", f"'{given.model}'", needed, do, "MODEL"))
+    if house.models[key]["kind"] == "head":
+        found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
+        raise DrafthouseError(Problem("target-is-a-draft", found, "a model", do, "MODEL"))
     rows = drafts_for(house, key)
     if given.json:
         names = ("kind", "draft", "why")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
@@ -20,7 +21,7 @@ from ..core.table import table
 from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of, tokens_of
 from ..profiles.catalog import House, load_house
 from ..profiles.memory_fit import GB
-from ..profiles.model_names import find_model
+from ..profiles.model_names import find_model, unknown_model
 from ..profiles.workspace import ROOT
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
@@ -37,7 +38,7 @@ def options() -> Parser:
         "--gpu", help="hardware of the catalogue (rtx6000), or a card's memory (24GB); default: all of it"
     )
     parser.add_argument(
-        "--context", type=context, default=8192, metavar="TOKENS", help="tokens of a sequence (default: 8k)"
+        "--context", type=context, default=8192, metavar="TOKENS", help="tokens of a sequence, 1k is 1,024 (default 8k)"
     )
     parser.add_argument("--engine", help="plan with this engine (default: the one most profiles of the format use)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -70,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     rows = [fitting(model, engine, key, one, given.context) for key, one in chosen(given.gpu, house).items()]
     if given.json:
-        print_json("fits", {"model": model["name"], "engine": engine["name"], "context": given.context, "rows": rows})
+        told = {"model": model["name"], "engine": engine["name"], "context": given.context}
+        print_json("fits", {**told, "rows": [asdict(row) for row in rows]})
         return DONE
     print(
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
@@ -92,8 +94,7 @@ def model_of(word: str, house: House) -> ModelEntry:
     """Return the catalogue's entry of a model, or the one that its repository gives now."""
     key = find_model(word, house.models)
     if key is None and "/" not in word:
-        needed = "an entry of the catalogue, or a repository of the Hub (org/name)"
-        raise DrafthouseError(Problem("unknown-value", f"'{word}'", needed, did_you_mean(word, house.models), "MODEL"))
+        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, house.models), "MODEL"))
     return house.models[key] if key else read_entry(word, house).entry
 
 
@@ -106,7 +107,7 @@ def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
         return {gpu: gpus[gpu]}
     memory = memory_of(gpu)
     if memory is None:
-        needed = f"one of {', '.join(sorted(gpus))}, or a memory such as 24GB"
+        needed = "a GPU of the catalogue, or a memory such as 24GB"
         raise DrafthouseError(Problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, gpus), "--gpu"))
     card: HardwareEntry = {
         "name": "a card of that memory",

@@ -140,11 +140,18 @@ def _nothing(given: argparse.Namespace) -> str:
     """Return what to say where no box has a log."""
     there = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.is_dir())
     others = [name for name in there if name != given.inventory]
-    only = f" with '{given.only}' in its name" if given.only else ""
-    return (
-        f"no log{only} on {given.host or f'the boxes of {given.inventory}'}: nothing has been served there\n"
-        f"other boxes: drafthouse logs --inventory {others[0]} (one of: {', '.join(others)}, or a path); "
-        f"with make: INVENTORY={others[0]}"
+    where = given.host or f"the boxes of {given.inventory}"
+    if given.only:
+        return f"no log with '{given.only}' in its name on {where}; without --only (with make: ONLY=) all are shown"
+    return "\n".join(
+        [
+            f"no log on {where}: nothing has been served there",
+            *(
+                f"other boxes: drafthouse logs --inventory {name} (one of: {', '.join(others)}, or a path); "
+                f"with make: INVENTORY={name}"
+                for name in others[:1]
+            ),
+        ]
     )
 
 

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     if hardware not in house.hardware:
-        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
-        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", needed, do, "--gpu"))
+        do = did_you_mean(hardware, house.hardware)
+        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", "hardware of the catalogue", do, "--gpu"))
     draft = _entry("--draft", given.draft, house.models) if given.draft else None
     engine = engine_for(house, house.models[target], given.engine)
     engine_id = next(key for key, one in house.engines.items() if one is engine)
@@ -80,8 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _entry(option: str, word: str, models: Mapping[str, ModelEntry]) -> str:
     key = find_model(word, models)
     if key is None:
-        needed, do = unknown_model(word, models)
-        raise DrafthouseError(Problem("unknown-value", f"'{word}'", needed, do, option))
+        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, models), option))
     return key
 
 

@@ -15,8 +15,8 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE, INTERRUPTED, of_error
 from ..core.places import INSTALLED, ROOT
 
-#: What make has for a word that a verb asks for.
-_MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0"}
+#: What make has for a word that a verb asks for; for another one it has no target.
+_MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,8 +49,9 @@ class Parser(argparse.ArgumentParser):
         if missing == message:
             raise DrafthouseError(Problem("invalid-option", message.removeprefix("argument "), needed, "correct it"))
         do = "drafthouse profiles lists the profiles" if "profile" in missing else "add it"
-        if not INSTALLED:
-            do += "; with make: " + " ".join(_MAKE.get(word, f"{word.upper()}=...") for word in missing.split(", "))
+        by_make = [_MAKE[word] for word in missing.split(", ") if word in _MAKE]
+        if by_make and not INSTALLED:
+            do += f"; with make: {' '.join(by_make)}"
         raise DrafthouseError(Problem("missing-option", f"no {missing}", needed, do))
 
 

@@ -4,7 +4,7 @@ Example:
   drafthouse suite add spec-bench
 
 It is put below .drafthouse/suites/ and is not fetched again while its hash is right. The last line is the command that
-asks it.
+asks it; NAME is the served model.
 """
 
 from __future__ import annotations
@@ -40,5 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{path}: {'fetched' if fetched else 'there already'}, {wanted.size:,} bytes, sha256 as pinned")
     print(f"licence: {wanted.licence}")
     print(", ".join(f"{name} {len(kind['prompts'])}" for name, kind in kinds.items()))
-    print(shell_words(["drafthouse", "bench", "--suite", str(path), "--dataset-format", wanted.form]))
+    asked = ["--suite", str(path), "--dataset-format", wanted.form]
+    print(shell_words(["drafthouse", "bench", "--base-url", "http://127.0.0.1:8000", "--model", "NAME", *asked]))
     return DONE

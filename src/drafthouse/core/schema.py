@@ -204,7 +204,9 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
     if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
         right = True
     if not right:
-        findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], "correct the value")
+        is_word = shape.type is str and isinstance(data, (bool, int, float))
+        do = "put it in quotes" if is_word else "correct the value"
+        findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], do)
     elif shape.choices and data not in shape.choices:
         findings.add(
             "unknown-value", path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)

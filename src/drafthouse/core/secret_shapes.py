@@ -29,7 +29,7 @@ _SECRET_NAME = re.compile(rf"(?i)(?:{_LAST}){_MORE}$")
 # A tokenizer's, and what is counted or timed by them.
 _NO_SECRET_NAME = re.compile(
     r"(?i)(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|special|end|start|draft|output|input|prompt|next|first|last"
-    r"|per|each|think|every|one|added)[_ -]?token$"
+    r"|per|each|think|every|one|added|from)[_ -]?token$"
 )
 _NUMBER = re.compile(r"-?\d{1,5}(?:\.\d+)?(?:e-?\d+)? ?(?:[munµ]?s|%|[KMGT]?i?B|/s|tok/s)?$")
 # What such a name may have as a value and is no secret.

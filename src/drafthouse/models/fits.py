@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..profiles.memory_fit import GB, MIB, decode_limit, fit_arm, kv_bytes_per_token, read_for_a_token
+from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry
@@ -107,18 +109,13 @@ def _longest(
 
 def memory_of(text: str) -> int | None:
     """Return the MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
-    for unit, size in (("gib", 1024.0), ("gb", GB / MIB), ("g", GB / MIB)):
-        if text.lower().endswith(unit):
-            number = text[: -len(unit)].strip()
-            return round(float(number) * size) if number.replace(".", "", 1).isdigit() else None
-    return None
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(gib|gb|g)", text, re.IGNORECASE)
+    return round(float(found[1]) * (1024 if found[2].lower() == "gib" else GB / MIB)) if found else None
 
 
 def tokens_of(text: str) -> int | None:
-    """Return a context as people write it: ``32k`` (1,024 each), ``1M`` or ``40960``; None for anything else."""
-    factor = {"k": 1024, "m": 1024 * 1024}.get(text[-1:].lower(), 1)
-    number = text if factor == 1 else text[:-1]
-    return int(float(number) * factor) if number.replace(".", "", 1).isdigit() and float(number) > 0 else None
+    """Return a context as people write it: ``32k`` or ``1M`` (1,024 each), or ``40960``; None for anything else."""
+    return counted(text.upper()) or None
 
 
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:

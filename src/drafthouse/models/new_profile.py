@@ -58,7 +58,8 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
     engine = house.engines[wish.engine]
     refused: DrafthouseError | None = None
     for method, draft, reason in _choices(wish, house, engine):
-        for context in [size for size in CONTEXTS if size <= house.models[wish.target]["context"]]:
+        longest = house.models[wish.target]["context"]
+        for context in [size for size in CONTEXTS if size <= longest] or [longest]:
             made = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
             trial = replace(house, profiles={made.name: made.profile}, broken={})
             try:
@@ -69,16 +70,21 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
                     break
                 continue
             return made
-    assert refused  # there is a choice, and a context, for every wish
-    raise refused
+    raise refused or DrafthouseError(
+        Problem(
+            "method-unsupported",
+            f"--method {wish.method}, which needs a draft",
+            f"a draft for '{wish.target}' that {engine['name']} can use",
+            f"drafthouse drafts {wish.target} shows those in the catalogue",
+        )
+    )
 
 
 def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
     """Yield methods with their drafts, best evidence first, and why each."""
     methods = engine["methods"]
     if wish.method is not None and wish.method not in methods:
-        needed = f"one of: {', '.join(sorted(methods))}"
-        do = did_you_mean(wish.method, methods)
+        needed, do = f"a method of {engine['name']}", did_you_mean(wish.method, methods)
         raise DrafthouseError(Problem("method-unsupported", f"--method {wish.method}", needed, do))
     found = False
     for kind, draft, why in drafts_for(house, wish.target):

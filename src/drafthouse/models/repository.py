@@ -48,7 +48,8 @@ class Name:
     def of(cls, word: str) -> Name:
         """Take a word apart. Raises DrafthouseError where it is neither a repository's name nor a path."""
         if word.startswith(("/", "./", "../", "~")):
-            path = Path(word).expanduser().resolve()
+            # Another's home is the shell's to expand, which leaves a ~name that nobody has.
+            path = (Path(word).expanduser() if word.startswith("~/") or word == "~" else Path(word)).resolve()
             return cls(
                 str(path.parent if path.suffix == ".gguf" else path), "", path.name if path.suffix == ".gguf" else ""
             )
@@ -96,7 +97,10 @@ def _of_folder(name: Name, tell: Tell) -> Found:
         raise DrafthouseError(
             Problem("no-weights", "no such folder", "a model's folder, or one GGUF file", "correct the path", name.repo)
         )
-    sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
+    try:
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
+    except OSError as error:
+        raise DrafthouseError(_unreadable(str(error), name.repo)) from error
     found = _read(name, Files(name.repo, sizes, lambda one: (folder / one).open("rb")), tell)
     tokenizer = next((folder / one for one in _TOKENIZERS if one in sizes), None)
     if tokenizer and not found.tokenizer_hash:

@@ -33,5 +33,4 @@ def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str
     if _REPOSITORY.fullmatch(word) or word.startswith("/"):
         what = "repository" if not word.startswith("/") else "folder"
         return f"an entry of the catalogue for this {what}", f"drafthouse model add {word}"
-    needed = f"one of: {', '.join(sorted(models))}; or a repository of the Hub (org/name)"
-    return needed, did_you_mean(word, models)
+    return "an entry of the catalogue, or a repository of the Hub (org/name)", did_you_mean(word, models)

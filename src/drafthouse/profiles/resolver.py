@@ -74,8 +74,8 @@ def resolve(
             Problem(
                 "no-such-profile",
                 f"no profile '{name}'",
-                f"one of: {', '.join(sorted(house.profiles))}",
-                did_you_mean(name, house.profiles) + " (drafthouse profiles shows them all)",
+                "one that drafthouse profiles lists",
+                did_you_mean(name, house.profiles),
                 f"profiles/{name}.yml",
             )
         )

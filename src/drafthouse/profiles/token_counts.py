@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G"
 
 def counted(text: object) -> int | None:
     """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(text).strip())
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmgKMG]?)", str(text).strip())
     return int(float(found[1]) * _UNITS[found[2]]) if found else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.schema import Findings
+from ..core.secret_shapes import GONE
 from ..profiles.extra_flags import check_environment, check_extra
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .reader import Reading
 
 _PASSED = "as it is, in both arms"
+_NOT_TOLD = "it has a secret, which is not printed again"
 
 
 def sort_extras(
@@ -24,14 +26,15 @@ def sort_extras(
     for given, was, flag in read.kept:
         findings = Findings("")
         _, warnings = check_extra(findings, list(flag), engine, version, lists)
-        if findings.problems or "\n" in " ".join(flag):
-            why = _why(findings) if findings.problems else "its value has a line end"
-            read.left_out.append(" ".join(flag))
+        text = " ".join(flag)
+        if findings.problems or "\n" in text or GONE in text:
+            why = _why(findings) if findings.problems else _NOT_TOLD if GONE in text else "its value has a line end"
+            read.left_out.append(text)
             read.note(was, given.flag, f"in the command, and not in the profile: {why}", "kept")
         else:
             words += flag
             warned = "".join(f"; {warning.partition(': ')[2]}" for warning in warnings if ": " in warning)
-            read.note(was, f"serve.extra: {given.flag}", f"{_PASSED}{warned}", "kept")
+            read.note(was, f"serve.extra: {flag[0]}", f"{_PASSED}{warned}", "kept")
     return words, _variables(read, engine, method)
 
 
@@ -45,9 +48,10 @@ def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, s
         check_environment(findings, {name: value}, engine, required)
         if "$" in value:
             findings.add("unknown-value", "", "a value that a shell fills in", "what it is", "write it out")
-        if findings.problems:
+        if findings.problems or GONE in value:
+            why = _why(findings) if findings.problems else _NOT_TOLD
             read.left_out.append(f"{name}={value}")
-            read.note(name, name, f"in the command, and not in the profile: {_why(findings)}", "kept")
+            read.note(name, name, f"in the command, and not in the profile: {why}", "kept")
         else:
             found[name] = value
             read.note(name, f"environment: {name}", _PASSED, "kept")

@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +143,20 @@ def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
                     "correct the kind, or add or remove 'became'",
                 )
     return findings.problems
+
+
+def switched(found: list[Given], switches: Sequence[str]) -> list[Given]:
+    """Make a switch that is on or off of one with a word, as old parsers took it: ``--x False``, ``--x=false``."""
+    made: list[Given] = []
+    for given in found:
+        word = str(given.value).lower()
+        if word in ("true", "false") and given.name in switches:
+            made.append(replace(given, value=word == "true"))
+        elif word in ("true", "false") and not given.name and made and made[-1].value is True:
+            made[-1] = replace(made[-1], value=word == "true")
+        else:
+            made.append(given)
+    return made
 
 
 def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:

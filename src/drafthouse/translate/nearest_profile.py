@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..profiles.resolved_types import Fit, Hardware
 
 #: Tokens to draft where neither a command nor the catalogue's method names a number.
-#: Tokens: contexts are chosen in steps of so many, and no shorter one.
-_LEAST_CONTEXT = 1024
 _USUAL_TOKENS = 5
 
 
@@ -112,15 +110,15 @@ def differences(profile: Profile, other: Profile) -> list[str]:
 def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
     """Return the hardware for a profile, and why it was chosen.
 
-    That of a profile with the same models where they leave room for a context there, else the smallest of the
-    catalogue that holds both models with the command's context; where the models are not known, the smallest with
-    enough devices.
+    That of a profile with the same models, else the smallest of the catalogue that holds both models with the
+    command's context; where the models are not known, the smallest with enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
-        if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
+        context = choose_context(house, wanted, name, ())
+        if house.hardware[name]["devices"] >= devices and (context is None or context[0] > 0):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
@@ -135,13 +133,6 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
         if _fit(house, wanted, key)["left"] >= 0:
             return key, "the smallest of the catalogue that holds it; a command does not say what it runs on"
     return able[-1], "the largest of the catalogue, which is too small for it"
-
-
-def _has_room(house: House, wanted: Wanted, key: str) -> bool:
-    """Tell whether hardware ``key`` holds what the command asks for, or some context where it asks for none."""
-    fit = _fit(house, wanted, key)
-    asked = wanted.engine["context_option"] in wanted.serve
-    return fit["left"] >= 0 or (not asked and fit["longest_context"] >= _LEAST_CONTEXT)
 
 
 def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
@@ -159,7 +150,7 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
         tokens = (house.profiles[name].get("serve") or {}).get(option)
         if tokens and tokens <= longest:
             return int(tokens), f"{why}; as in the profile {name}"
-    return longest // _LEAST_CONTEXT * _LEAST_CONTEXT, f"{why}; this is what does, roughly"
+    return longest // 1024 * 1024, f"{why}; this is what does, roughly"
 
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.secret_shapes import is_secret_name
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .launchers import read_before
@@ -186,10 +187,10 @@ def _without_prose(words: list[str]) -> tuple[list[str], str]:
 
 
 def _expanded(word: str, settings: Mapping[str, list[str]], used: set[str]) -> str:
-    """Put the values of variables that the paste sets on lines of their own into a word; leave the others."""
+    """Put the values of variables that the paste sets on lines of their own into a word; leave others and secrets."""
 
     def value(match: re.Match[str]) -> str:
-        if match["name"] in settings:
+        if match["name"] in settings and not is_secret_name(match["name"]):
             used.add(match["name"])
             return " ".join(settings[match["name"]])
         return match["default"] or match.group()

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
 from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, last_of_each
+from .flags import OldFlags, apply_old, last_of_each, switched
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
-_SECRET = re.compile(r"(?:^|[-_])(?:key|token|secret|password)$", re.IGNORECASE)
 #: What stands for something that was left out.
 _LEFT_TO_FILL = re.compile(
     r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
 )
 #: What a shell, or a reader, puts a value for.
-_TO_FILL = re.compile(r"\$[\w({]|<[A-Za-z]")
+_TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
 _NOT_KNOWN = "passed on as it is: the catalogue does not know it"
 _OPEN_KEY = (
     "a key on the command line is seen by every user of the box, and is not printed again: "
@@ -88,7 +88,8 @@ class Reading:
                 )
             )
         self._program()
-        given = last_of_each(read_given(self.words.words, self.table), self.changes)
+        given = switched(read_given(self.words.words, self.table), self.table["switches"])
+        given = last_of_each(given, self.changes)
         given = self._config_file(given)
         before = frozenset(entry.name for entry in given)
         given = apply_old(given, self.table, self.changes)
@@ -140,7 +141,7 @@ class Reading:
             self.note(name if secret else f"{name}={value}", "", rule.get("note", ""), rule["kind"], rule["version"])
             if name == self.engine["launch"].get("key_environment"):
                 self.environment.append(f'{name}="$(cat {KEY_FILE})"')
-        elif _SECRET.search(name):
+        elif is_secret_name(name):
             self.environment.append(f'{name}="${name}"')
             self.note(name, f"${name}", "a secret is not printed again: it is taken from your environment", "kept")
         else:
@@ -176,17 +177,24 @@ class Reading:
         others = [other for other in given if other is not entry]
         if self.plug.flags_in_file:  # the command line wins
             self.note(typed_as, "", "its flags stand in the command now", "moved")
-            words = [word for key, value in data.items() for word in file_words(str(key), value)]
+            words = [without_shapes(word) for key, value in data.items() for word in file_words(str(key), value)]
             there = {other.name for other in given}
             return others + [new for new in read_given(words, self.table) if new.name not in there]
         self.config_name = entry.value.rsplit("/", 1)[-1]
         # Twice: a level that is gone may have hidden old keys.
         for _ in range(2):
             data = apply_keys(flat(data), self.table, self.changes, self.config_name)
-        self.config = data
+        self.config = {key: self._open(key, value) for key, value in data.items()}
         if entry.name != entry.spelled.lstrip("-").replace("-", "_"):
             self.note(entry.spelled, entry.flag, "two names of one option; every version reads this one", "renamed")
         return others
+
+    @staticmethod
+    def _open(key: str, value: Any) -> Any:
+        """Return a setting without what looks like a secret, by its name or by itself."""
+        if isinstance(value, str):
+            return GONE if is_secret_name(key) else without_shapes(value)
+        return value
 
     def _target(self, given: list[Given]) -> list[Given]:
         """Take the model out of the flags. Raises DrafthouseError where the command names none."""
@@ -195,11 +203,11 @@ class Reading:
         for entry in given:
             if entry.name == "" and entry not in bare:
                 self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
-        if not named and not bare:
+        chosen = named[-1] if named else bare[0] if bare else None
+        if chosen is None or not str(chosen.value).strip("/ "):
             raise DrafthouseError(
                 Problem("no-model", "no model", "the model that is served", "write it behind the program's name")
             )
-        chosen = named[-1] if named else bare[0]
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
         behind = self.table.get("model_behind")
@@ -217,7 +225,7 @@ class Reading:
         """Sort one flag: address, name and key are the site's, an option goes to `serve`, the rest is kept."""
         launch = self.engine["launch"]
         options = {option["flag"]: key for key, option in self.engine["options"].items() if "flag" in option}
-        if entry.name in self.table["secret"] or (_SECRET.search(entry.name) and entry.name != launch.get("key_file")):
+        if entry.name in self.table["secret"] or (is_secret_name(entry.name) and entry.name != launch.get("key_file")):
             self._secret(entry)
             return
         words = printed(entry)
@@ -265,7 +273,7 @@ class Reading:
         """Sort the settings of an engine's YAML: options go to `serve`, the rest is kept."""
         options = {option["yaml"]: key for key, option in self.engine["options"].items() if "yaml" in option}
         for name, value in self.config.items():
-            if name in options:
+            if name in options and GONE not in str(value):
                 self.serve[options[name]] = value
             else:
                 self.left_out.append(f"{name}: {value} (in {self.config_name})")

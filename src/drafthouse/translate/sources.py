@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.errors import DrafthouseError, Problem
+from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .launchers import taken_off
@@ -41,7 +42,19 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
     found += _python(plain_text(text))
     if not found:
         raise DrafthouseError(_nothing(text, waiting))
-    return sorted(found, key=lambda words: words.line), paste
+    return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
+
+
+def _without_secrets(words: Words) -> Words:
+    """Take out what looks like a secret; what the name of a flag or variable says of its value is told later."""
+    return replace(
+        words,
+        words=[without_shapes(word) for word in words.words],
+        assignments={name: without_shapes(value) for name, value in words.assignments.items()},
+        container=[(name, GONE if is_secret_name(name) else without_shapes(value)) for name, value in words.container],
+        launchers=[without_shapes(launcher) for launcher in words.launchers],
+        prose=without_shapes(words.prose),
+    )
 
 
 def _commands_in(text: str) -> tuple[list[Words], list[Words], Paste]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -36,14 +37,17 @@ def typed(given: Given, kind: str) -> Any:
             return sized
         if kind == "tokens" and text.isalpha():
             return text
-        if re.fullmatch(r"-?\d+", text):
+        if re.fullmatch(r"-[0-9]{1,18}", text):
             return int(text)
         raise _wrong(given, "a whole number")
     if kind == "float":
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
-            raise _wrong(given, "a number") from None
+            number = math.inf
+        if not math.isfinite(number):
+            raise _wrong(given, "a number")
+        return number
     return text
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.documents import BadDocument
+from ..core.secret_shapes import without_shapes
 from ..core.yaml_documents import yaml_of
 from .shell_text import split_on
 
@@ -142,6 +143,6 @@ def _variables(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _short(value: Any) -> str:
-    """Return a value in a few words."""
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """Return a value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
+    text = without_shapes(", ".join(map(str, value)) if isinstance(value, list) else str(value))
     return text if len(text) <= 60 else f"{text[:57]}..."

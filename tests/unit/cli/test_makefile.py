@@ -71,6 +71,16 @@ def test_a_bundle_that_is_not_there_is_no_target() -> None:
     assert "found: no file /nowhere/x.tar\n" in done.stderr
 
 
+def test_help_that_is_read_in_part_is_no_failure() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_has_every_target_in_a_group_and_every_profile_as_the_catalogue_knows_it() -> None:
     done = made("help")
     assert done.returncode == 0
@@ -102,3 +112,6 @@ def test_logs_of_a_box_without_any_name_the_other_inventories(tmp_path: Path) ->
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "nothing has been served there\n" in done.stderr
     assert "one of: local, vastai, workstation, or a path" in done.stderr
+    done = subprocess.run([*words, "--only", "gateway"], capture_output=True, text=True, check=False)
+    assert "no log with 'gateway' in its name" in done.stderr
+    assert "served" not in done.stderr  # for other names there may be some

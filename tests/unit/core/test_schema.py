@@ -33,6 +33,12 @@ def test_wrong_values(data: Any, shape: Shape, found: str) -> None:
     assert told == found
 
 
+def test_a_number_where_text_is_due_needs_quotes_alone() -> None:
+    findings = Findings("x.yml")
+    check({"NAME": 1}, Table(Value(str)), findings)
+    assert [problem.do for problem in findings.problems] == ["put it in quotes"]
+
+
 def test_a_whole_number_is_a_fine_number() -> None:
     assert said(1, Value(float)) == []
 

@@ -45,7 +45,17 @@ def test_several_devices_are_one_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mib"), [("24GB", 22888), ("24 GiB", 24576), ("24g", 22888), ("24", None), ("GB", None), ("-1GB", None)]
+    ("text", "mib"),
+    [
+        ("24GB", 22888),
+        ("24 GiB", 24576),
+        ("24g", 22888),
+        ("24", None),
+        ("GB", None),
+        ("-1GB", None),
+        ("²GB", None),
+        ("9" * 400 + "GB", None),
+    ],
 )
 def test_a_memory_as_people_write_it(text: str, mib: int | None) -> None:
     assert memory_of(text) == mib
@@ -53,7 +63,17 @@ def test_a_memory_as_people_write_it(text: str, mib: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("32k", 32768), ("1M", 1048576), ("40960", 40960), ("0", None), ("k", None), ("", None), ("-4k", None)],
+    [
+        ("32k", 32768),
+        ("1M", 1048576),
+        ("40960", 40960),
+        ("0", None),
+        ("k", None),
+        ("", None),
+        ("-4k", None),
+        ("²", None),
+        ("9" * 400, None),
+    ],
 )
 def test_a_context_as_people_write_it(text: str, tokens: int | None) -> None:
     assert tokens_of(text) == tokens
@@ -110,6 +130,7 @@ def test_a_new_profile_resolves_as_its_file_says(wish: Wish) -> None:
     [
         (Wish("qwen3-32b", "rtx4090", "vllm"), "gpu-memory-too-small"),
         (Wish("qwen3-32b", "h100", "vllm", method="eagle9"), "method-unsupported"),
+        (Wish("qwen3-32b", "h100", "vllm", method="medusa"), "method-unsupported"),  # no such head in the catalogue
         (Wish("qwen3-32b", "h100", "vllm", draft="llama3-8b"), "draft-of-another-target"),
     ],
 )

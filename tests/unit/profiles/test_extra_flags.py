@@ -33,9 +33,9 @@ def extra(*words: Any) -> dict[str, Any]:
 
 
 def test_flags_are_rendered_as_given_and_the_same_in_both_arms() -> None:
-    words = ["--disable-custom-all-reduce", "--stream_interval", 4, "-ep", "--compilation-config.mode=3"]
+    words = ["--no-enable-chunked-prefill", "--stream_interval", 4, "-ep", "--compilation-config.mode=3"]
     found = resolved(VLLM, serve=extra(*words, "--lora-modules", "a=/a", "b=/b"), environment={"VLLM_LOG": "a b"})
-    wanted = [["--disable-custom-all-reduce"], ["--stream_interval", "4"], ["-ep"], ["--compilation-config.mode=3"]]
+    wanted = [["--no-enable-chunked-prefill"], ["--stream_interval", "4"], ["-ep"], ["--compilation-config.mode=3"]]
     wanted.append(["--lora-modules", "a=/a", "b=/b"])
     for arm in ("baseline", "speculative"):
         flags = found["arms"][arm]["flags"]

@@ -251,6 +251,14 @@ def test_how_far_a_lookup_drafts(kind: str, flag: str) -> None:
     assert f"--spec-{kind}-size-m" in words(found)
 
 
+@pytest.mark.parametrize("typed", ["--enable-chunked-prefill False", "--enable-chunked-prefill=false"])
+def test_a_switch_with_a_word_is_off_as_old_parsers_took_it(typed: str) -> None:
+    found = one(f"vllm serve {typed} a/b --enforce-eager True")
+    assert words(found)[:3] == ["vllm", "serve", "a/b"]
+    assert found.profile["serve"] == {"enforce_eager": True, "extra": ["--no-enable-chunked-prefill"]}
+    assert not found.left_out
+
+
 # --- hardware, and what the profile cannot hold ---------------------------------------------------------
 
 

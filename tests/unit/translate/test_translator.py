@@ -154,6 +154,25 @@ def test_the_printed_profile_resolves_where_the_catalogue_knows_everything(name:
     assert resolved["engine"]["version"] == found.version
 
 
+#: Of one GPU: a command that splits nothing is for no more.
+TARGETS = {
+    one["target"]
+    for one in HOUSE.profiles.values()
+    if one["engine"] == "vllm"
+    and "hub" in HOUSE.models[one["target"]]["source"]
+    and HOUSE.models[one["target"]]["weight_bytes"] < 80e9
+}
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_bare_command_for_a_model_of_the_catalogue_becomes_a_profile_that_resolves(target: str) -> None:
+    found = one(f"vllm serve {HOUSE.models[target]['source']['hub']['repo']}")
+    house = House(HOUSE.hardware, HOUSE.models, HOUSE.engines, {"pasted": found.profile})
+    suites = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
+    site = site_of_inventory(HOUSE.hardware[found.profile["hardware"]]["inventory"])
+    assert resolve(house, "pasted", site, suites)["target"]["id"] == target
+
+
 def test_a_command_without_speculation_is_a_baseline() -> None:
     found = one(COMMANDS["000-baseline"])
     assert found.baseline
