@@ -69,7 +69,7 @@ class OptionCheck:
         """Check a number of tokens, or a word in its place, which this version must know."""
         means = cast("Option", option).get("means", {})  # a method's has none
         right = isinstance(value, (int, str)) and not isinstance(value, bool)
-        if not right or (str(value) not in means and counted(value) is None):
+        if not right or (str(value) not in means and not counted(value)):
             words = "".join(f", or {word}" for word in means)
             self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{words}", "correct it")
             return False

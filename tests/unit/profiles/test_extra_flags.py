@@ -33,9 +33,9 @@ def extra(*words: Any) -> dict[str, Any]:
 
 
 def test_flags_are_rendered_as_given_and_the_same_in_both_arms() -> None:
-    words = ["--no-enable-prefix-caching", "--stream_interval", 4, "-ep", "--compilation-config.mode=3"]
+    words = ["--no-enable-chunked-prefill", "--stream_interval", 4, "-ep", "--compilation-config.mode=3"]
     found = resolved(VLLM, serve=extra(*words, "--lora-modules", "a=/a", "b=/b"), environment={"VLLM_LOG": "a b"})
-    wanted = [["--no-enable-prefix-caching"], ["--stream_interval", "4"], ["-ep"], ["--compilation-config.mode=3"]]
+    wanted = [["--no-enable-chunked-prefill"], ["--stream_interval", "4"], ["-ep"], ["--compilation-config.mode=3"]]
     wanted.append(["--lora-modules", "a=/a", "b=/b"])
     for arm in ("baseline", "speculative"):
         flags = found["arms"][arm]["flags"]
@@ -74,6 +74,11 @@ def test_flags_are_rendered_as_given_and_the_same_in_both_arms() -> None:
 )
 def test_what_is_somebody_elses_or_nobodys_is_refused(profile: str, words: list[str], found: tuple[str, str]) -> None:
     assert codes(profile, serve=extra(*words)) == [found]
+
+
+@pytest.mark.parametrize("serve", [{"chat_template": "{% x %}"}, extra("--default-chat-template-kwargs", "{not json")])
+def test_a_value_that_begins_as_json_does_is_any_text(serve: dict[str, Any]) -> None:
+    assert resolved(VLLM, serve=serve)
 
 
 def test_the_nearest_flag_is_named() -> None:
@@ -134,7 +139,13 @@ def test_variables_that_are_somebody_elses_are_refused(profile: str, name: str) 
 def test_a_context_is_planned_as_the_engine_reads_it(given: object, tokens: int) -> None:
     found = resolved(VLLM, serve={"max_model_len": given})
     assert found["arms"]["baseline"]["fit"]["context"] == tokens
-    assert ["--max-model-len", str(given)] in found["arms"]["speculative"]["flags"]
+    assert ["--max-model-len", str(tokens)] in found["arms"]["speculative"]["flags"]
+
+
+def test_a_unit_is_written_out_for_an_engine_that_would_read_the_digits_alone() -> None:
+    found = resolved(LLAMA, serve={"context": "2K"})
+    assert found["arms"]["baseline"]["fit"]["context"] == 2048
+    assert ["--ctx-size", "2048"] in found["arms"]["speculative"]["flags"]
 
 
 @pytest.mark.parametrize("word", ["auto", -1])
@@ -153,7 +164,7 @@ def test_a_word_for_the_context_needs_a_version_that_knows_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", ["much", -2, 1.5, "32q", True, []])
+@pytest.mark.parametrize("given", ["much", -2, 1.5, "32q", True, [], 0, "1.5", "1.5K", "9" * 400])
 def test_what_is_no_number_of_tokens_is_refused(given: object) -> None:
     assert [code for code, _ in codes(VLLM, serve={"max_model_len": given})] == ["wrong-type"]
 
