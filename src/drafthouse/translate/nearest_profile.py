@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..profiles.catalog import House
+from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.sizes import Sizes
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Profile, Speculation
     from ..profiles.resolved_types import Fit, Hardware
-
-#: Tokens to draft where neither a command nor the catalogue's method names a number.
-_USUAL_TOKENS = 5
 
 
 def find_model(house: House, name: str) -> str | None:
@@ -168,7 +166,7 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
         if spec["method"] == method:
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
     entry = engine["methods"].get(method)
-    usual = entry.get("usual_tokens", _USUAL_TOKENS) if entry else _USUAL_TOKENS
+    usual = entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
     return usual, "the command names none; a usual number to begin with"
 
 
@@ -220,7 +218,7 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
     method = "ngram" if "ngram" in lookups else lookups[0] if lookups else "ngram"
     return {
         "method": method,
-        "num_speculative_tokens": _USUAL_TOKENS,
+        "num_speculative_tokens": USUAL_TOKENS,
     }, "the command has none; a lookup needs no draft model"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
+from ..profiles.draft_compat import most_tokens
 from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
 from ..profiles.overrides import changed, laid_over
 from ..profiles.resolver import resolve
@@ -138,8 +139,7 @@ class _Reach:
         entry = self.engine["methods"][method]
         kind = draft_kind(entry, self.house.models[draft] if draft else None)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
-        most = self.house.models[draft].get("max_speculative_tokens") if draft else None
-        most = builtin.get("max_tokens") if builtin else most
+        most = most_tokens(self.house.models[draft] if draft else None, builtin)
         mine = int(self.spec["num_speculative_tokens"])
         alike = self.resolved["method"]["kind"] == kind
         first = mine if own or alike else _FIRST_TOKENS[kind]
