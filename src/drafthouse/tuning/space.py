@@ -86,7 +86,7 @@ class _Reach:
 
     def _pairs(self) -> list[tuple[str, str | None]]:
         """Return method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
-        own = (self.spec["method"], self.spec.get("draft"))
+        own = self._own()
         wanted = self.tunable.get("methods")
         found = [
             (method, draft)
@@ -97,6 +97,11 @@ class _Reach:
         others = [pair for pair in found if pair != own]
         others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
         return [own, *others]
+
+    def _own(self) -> tuple[str, str | None]:
+        """Return the profile's own pair, in the catalogue's words: a profile may name a repository."""
+        draft = self.resolved["draft"]
+        return self.spec["method"], draft["id"] if draft else None
 
     def _drafts(self, method: str, entry: Method) -> list[str | None]:
         """Return the catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
@@ -116,7 +121,7 @@ class _Reach:
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
         """Return a family with every K that resolves; else None, and why the first one does not."""
-        own = (method, draft) == (self.spec["method"], self.spec.get("draft"))
+        own = (method, draft) == self._own()
         overrides = self.base
         if not own:
             # A null takes the key away: the profile's own draft and options are another method's.
