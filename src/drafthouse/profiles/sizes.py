@@ -11,6 +11,7 @@ from ..core.schema import Findings
 from .memory_fit import (
     GB,
     MIB,
+    context_that_fits,
     decode_limit,
     expected_speedup,
     fit_arm,
@@ -79,7 +80,6 @@ class Sizes:
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
         devices = max(1, self.devices)
-        sequences = int(self.served("sequences_option", 1))
         fit_with = partial(
             fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
@@ -92,16 +92,17 @@ class Sizes:
             builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=kv_value_bytes(engine, self.serve),
-            sequences=sequences,
+            sequences=int(self.served("sequences_option", 1)),
             drafted=self.tokens if arm == "speculative" else 0,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
         fit = fit_with(context=self.context)
-        if self._context_said != "fit" or fit["left"] >= 0 or not fit["longest_context"]:
+        if self._context_said != "fit" or fit["left"] >= 0:
             return fit
         # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
-        return fit_with(context=fit["longest_context"] // (1 if engine["context_is_shared"] else sequences))
+        less = context_that_fits(fit, shared=engine["context_is_shared"])
+        return fit_with(context=less) if less else fit
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add what does not fit to the findings."""
@@ -139,6 +140,7 @@ class Sizes:
         fit = fits[short]
         if fit["left"] < 0:
             draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
+            less = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
             findings.add(
                 "gpu-memory-too-small",
                 "target",
@@ -146,9 +148,7 @@ class Sizes:
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",
-                f"shorten {where} to {fit['longest_context']} or less"
-                if fit["longest_context"] > 0
-                else "choose smaller models or larger hardware",
+                f"shorten {where} to {less} or less" if less else "choose smaller models or larger hardware",
             )
 
         self._check_shared_memory(findings, fits)

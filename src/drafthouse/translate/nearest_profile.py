@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from ..profiles.catalog import House
 from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
+from ..profiles.memory_fit import context_that_fits
 from ..profiles.sizes import Sizes
+from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -141,12 +143,12 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
     if fit["left"] >= 0:
         return None
     option = wanted.engine["context_option"]
-    longest = fit["longest_context"] // max(1, int(wanted.serve.get(wanted.engine["sequences_option"], 1)))
+    longest = context_that_fits(fit, shared=wanted.engine["context_is_shared"])
     why = f"{fit['context']} tokens do not fit on {house.hardware[hardware]['name']}"
     for name in profiles:
-        tokens = (house.profiles[name].get("serve") or {}).get(option)
+        tokens = counted((house.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
-            return int(tokens), f"{why}; as in the profile {name}"
+            return tokens, f"{why}; as in the profile {name}"
     return longest // 1024 * 1024, f"{why}; this is what does, roughly"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,16 @@ def test_a_context_that_was_not_asked_for_and_does_not_fit_is_shortened() -> Non
     found = one(COMMANDS["004-short"])
     assert found.profile["serve"] == {"max_model_len": 8192}
     assert "--max-model-len 8192" in command_text(found)
+
+
+@pytest.mark.parametrize(("given", "context"), [("4k", 4000), ("auto", 10240)])
+def test_a_context_is_taken_from_a_profile_however_it_is_written(given: str, context: int) -> None:
+    like = {name: one for name, one in HOUSE.profiles.items() if one["target"] == LLAMA33[0]}
+    profiles: Any = {
+        name: {**one, "serve": {**one.get("serve", {}), "max_model_len": given}} for name, one in like.items()
+    }
+    found = translate(COMMANDS["004-short"], replace(HOUSE, profiles=profiles), FLAGS, {}.get)[0][0]
+    assert found.profile["serve"] == {"max_model_len": context}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("004")])
