@@ -17,6 +17,7 @@ from drafthouse.models.entry import Made, made_entry
 from drafthouse.models.repository import Name, read_model
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.heads import method_for_head
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
@@ -144,6 +145,18 @@ def test_a_head_of_speculators_names_its_target() -> None:
     assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
 
 
+@pytest.mark.parametrize("algorithm", ["eagle3", "peagle", "dflash"])
+def test_a_head_of_speculators_is_for_the_method_that_drafts_so(algorithm: str, tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "Qwen3-32B-speculator.eagle3.json").read_text("utf-8"))
+    config["speculators_config"]["algorithm"] = algorithm
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    weights = shard({"layers.0.mlp.up_proj.weight": tensor(1, 1)})
+    (tmp_path / "model.safetensors").write_bytes(weights.start + bytes(weights.size - len(weights.start)))
+    entry = made_entry(read_model(Name.of(str(tmp_path)), token=None), HOUSE.models).entry
+    method = method_for_head(HOUSE.engines["vllm"], str(entry.get("head_method")), "head")
+    assert method == algorithm
+
+
 @pytest.mark.parametrize(
     ("head_for", "hidden", "says"),
     [
@@ -193,6 +206,47 @@ def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
     here = made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
     assert here.entry["source"] == {"path": str(path)}
     assert (here.entry["layers"], here.entry["parameters"]) == (entry["layers"], entry["parameters"])
+
+
+def made_gguf(path: Path, **numbers: int) -> Made:
+    """Return the entry of a GGUF file with one tensor and these keys beside the usual ones."""
+    writer = gguf.GGUFWriter(str(path), "deepseek2")
+    usual = {
+        "block_count": 3,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "context_length": 4096,
+        "vocab_size": 9,
+    }
+    for key, number in usual.items():
+        writer.add_uint32(f"deepseek2.{key}", number)
+    for key, number in numbers.items():
+        writer.add_uint32(key if key.startswith("split.") else f"deepseek2.{key}", number)
+    writer.add_array("deepseek2.attention.head_count_kv", [0, 1, 1])
+    writer.add_tensor("token_embd.weight", np.zeros((9, 64), np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
+
+
+def test_a_latent_cache_is_counted_as_the_same_models_configuration_has_it(tmp_path: Path) -> None:
+    latent = {"attention.key_length": 576, "attention.kv_lora_rank": 512, "rope.dimension_count": 64}
+    old = made_gguf(tmp_path / "old.gguf", **latent).entry
+    new = made_gguf(tmp_path / "new.gguf", **latent, **{"attention.key_length_mla": 192}, nextn_predict_layers=1).entry
+    assert (old["kv_heads"], old["head_dim"], old["kv_layers"]) == (1, 576, 2)
+    assert (new["kv_heads"], new["head_dim"], new["kv_layers"], new["layers"]) == (1, 288, 1, 2)
+
+
+def test_a_file_of_several_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(DrafthouseError, match="one of the 3 files of a model"):
+        made_gguf(tmp_path / "m-00001-of-00003.gguf", **{"split.count": 3})
+
+
+def test_a_home_of_nobody_is_no_folder() -> None:
+    with pytest.raises(DrafthouseError, match="no such folder"):
+        read_model(Name.of("~nobody-is-called-so/model"), token=None)
 
 
 def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..profiles.catalog_types import ModelEntry, ModelSource
 
 #: The word for a method of speculators' configurations, and the end of an architecture's name, as profiles have it.
-_ALGORITHMS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dspark": "dspark"}
+_ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}
 _ARCHITECTURES = {"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash"}
 #: Draft heads that this command cannot read.
 _OTHER_HEADS = re.compile(r"Medusa|MLPSpeculator|ArcticLSTM|ArcticMLP|Hydra")

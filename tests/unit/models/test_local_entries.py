@@ -83,8 +83,10 @@ def test_a_name_of_the_catalogue_is_not_taken(clone: Path, made: Made) -> None:
     with pytest.raises(DrafthouseError) as error:
         write_entry(taken, load_house(clone), clone, "")
     assert error.value.problems[0].code == "duplicate-name"
+    write_entry(made, load_house(clone), clone, "")
+    with pytest.raises(DrafthouseError, match="little-1b"):
+        write_entry(replace(made, entry={**made.entry, "name": "another/Little-1B"}), load_house(clone), clone, "")
     path = clone / "profiles" / "catalog" / "local" / "mine.yml"
-    path.parent.mkdir()
     path.write_text((clone / "profiles/catalog/models.yml").read_text("utf-8"), "utf-8")
     with pytest.raises(DrafthouseError) as found:
         load_house(clone)

@@ -223,7 +223,7 @@ def test_a_context_is_taken_from_a_profile_however_it_is_written(given: str, con
     profiles: Any = {
         name: {**one, "serve": {**one.get("serve", {}), "max_model_len": given}} for name, one in like.items()
     }
-    found = translate(COMMANDS["004-short"], replace(HOUSE, profiles=profiles), FLAGS, {}.get)[0][0]
+    found = translate(COMMANDS["004-short"], replace(HOUSE, profiles=profiles), FLAGS, lambda _: None)[0][0]
     assert found.profile["serve"] == {"max_model_len": context}
 
 
