@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..profiles.draft_compat import may_draft
 from ..profiles.memory_fit import GB, MIB, decode_limit, kv_bytes_per_token, read_for_a_token
 from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
@@ -154,7 +155,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             others.append((0, ("head", key, f"made for it, {other.get('head_method')}")))
         elif other["kind"] == "head" and target in other.get("works_on", ()):
             others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
-        elif _may_draft(other, model):
+        elif may_draft(other, model):
             ratio = other["parameters"] / model["parameters"]
             seldom = ", and a third or more seldom pays" if ratio >= 1 / 3 else ""
             why = f"same vocabulary, {ratio:.1%} of its parameters{seldom}"
@@ -165,8 +166,3 @@ def drafts_for(house: House, target: str) -> list[Draft]:
 def _right(house: House) -> list[Profile]:
     """Return the profiles in whose files nothing is wrong."""
     return [profile for name, profile in house.profiles.items() if name not in house.broken]
-
-
-def _may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
-    alike = all(draft[key] == target[key] for key in ("tokenizer", "format", "vocab"))
-    return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]

@@ -91,6 +91,12 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
     return []
 
 
+def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
+    """Tell whether a model could draft for a target: a smaller one of its own format that splits text alike."""
+    alike = all(draft[key] == target[key] for key in ("format", "tokenizer"))
+    return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]
+
+
 def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | None:
     """Return how many tokens a draft of its own, or the head inside a target, drafts at most; None for any number."""
     if draft:

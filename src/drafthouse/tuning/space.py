@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
-from ..profiles.draft_compat import most_tokens
+from ..profiles.draft_compat import may_draft, most_tokens
 from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
 from ..profiles.overrides import changed, laid_over
 from ..profiles.resolver import resolve
@@ -21,9 +21,8 @@ from .types import Family, at_path
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, Method
-    from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Tunable, Unchecked
-    from ..profiles.resolved_types import Model, ResolvedProfile
+    from ..profiles.resolved_types import ResolvedProfile
 
 #: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
 MOST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 32, "model": 16, "head": 8, "builtin": 8}
@@ -116,7 +115,7 @@ class _Reach:
             key
             for key, model in self.house.models.items()
             if (wanted is None or key in wanted)
-            and (_draft_for(model, key, target) if kind == "model" else made_for(model, target["id"], heads))
+            and (may_draft(model, target) if kind == "model" else made_for(model, target["id"], heads))
         ]
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
@@ -218,14 +217,3 @@ class _Reach:
 
 def _label(method: str, draft: str | None) -> str:
     return f"{method} {draft}" if draft else method
-
-
-def _draft_for(model: ModelEntry, key: str, target: Model) -> bool:
-    """Tell whether a model can draft for the target: a smaller one of its own format that splits text alike."""
-    alike = model["format"] == target["format"] and model["tokenizer"] == target["tokenizer"]
-    return (
-        model["kind"] == "model"
-        and alike
-        and key != target["id"]
-        and int(model["parameters"]) < int(target["parameters"])
-    )
