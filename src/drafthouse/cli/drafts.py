@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for
 from ..profiles.catalog import load_house
-from ..profiles.model_names import find_model, unknown_model
+from ..profiles.model_names import model_named
 from ..profiles.workspace import ROOT
 from .parser import Parser, parser_of, print_json
 
@@ -32,10 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = options().parse_args(argv)
     house = load_house(ROOT)
-    key = find_model(given.model, house.models)
-    if key is None:
-        needed, do = unknown_model(given.model, house.models)
-        raise DrafthouseError(Problem("unknown-value", f"'{given.model}'", needed, do, "MODEL"))
+    key = model_named(given.model, house.models, "MODEL")
     rows = drafts_for(house, key)
     if given.json:
         names = ("kind", "draft", "why")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..profiles import model_names
 from ..profiles.catalog import House
 from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 def find_model(house: House, name: str) -> str | None:
     """Return the catalogue's id for a hub repository, a folder or a file, as a command writes it."""
+    if named := model_names.find_model(name.rstrip("/"), house.models):
+        return named
     plain = name.rstrip("/").lower()
     last = plain.rsplit("/", 1)[-1]
     for key, model in house.models.items():
         repo = _repo(model).lower()
-        if plain in (key.lower(), repo) and plain:
+        if plain == key.lower():
             return key
         if "file" in model:
             if last == model["file"].lower():
@@ -42,8 +45,8 @@ def find_model(house: House, name: str) -> str | None:
 
 
 def named_exactly(house: House, key: str, name: str) -> bool:
-    """Tell whether ``name`` is a model's own id or repository, and not just a folder or a file called like it."""
-    return name.lower() in (key.lower(), _repo(house.models[key]).lower())
+    """Tell whether ``name`` is a model's own id, repository or path, and not just something called like it."""
+    return name.lower() == key.lower() or model_names.find_model(name.rstrip("/"), house.models) == key
 
 
 def _repo(model: ModelEntry) -> str:

@@ -21,6 +21,7 @@ from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags
+from drafthouse.translate.nearest_profile import find_model, named_exactly
 from drafthouse.translate.sources import commands_of, engine_of_words
 from drafthouse.translate.text import command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
@@ -209,6 +210,15 @@ def test_old_minimum_of_the_n_gram_lookup() -> None:
     assert spec_of(one(COMMANDS["004-ngram"])) == {
         "method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1,
     }  # fmt: skip
+
+
+def test_a_model_of_ones_own_is_found_by_its_folder_and_one_of_the_hub_by_its_revision() -> None:
+    mine: Any = {**HOUSE.models["qwen3-32b"], "folder": "else", "source": {"path": "/models/mine"}}
+    house = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
+    hub = HOUSE.models["llama33-70b-fp8"]["source"]["hub"]
+    for word, key in (("/models/mine/", "my-own"), (f"{hub['repo']}@{hub['revision']}", "llama33-70b-fp8")):
+        assert find_model(house, word) == key
+        assert named_exactly(house, key, word)
 
 
 def test_a_context_that_was_not_asked_for_and_does_not_fit_is_shortened() -> None:
