@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.models.entry import Made, made_entry
+from drafthouse.models.entry import Found, Made, made_entry
 from drafthouse.models.repository import Name, read_model
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.heads import method_for_head
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
@@ -145,16 +144,27 @@ def test_a_head_of_speculators_names_its_target() -> None:
     assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
 
 
-@pytest.mark.parametrize("algorithm", ["eagle3", "peagle", "dflash"])
-def test_a_head_of_speculators_is_for_the_method_that_drafts_so(algorithm: str, tmp_path: Path) -> None:
-    config = json.loads((CONFIGS / "Qwen3-32B-speculator.eagle3.json").read_text("utf-8"))
-    config["speculators_config"]["algorithm"] = algorithm
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    weights = shard({"layers.0.mlp.up_proj.weight": tensor(1, 1)})
-    (tmp_path / "model.safetensors").write_bytes(weights.start + bytes(weights.size - len(weights.start)))
-    entry = made_entry(read_model(Name.of(str(tmp_path)), token=None), HOUSE.models).entry
-    method = method_for_head(HOUSE.engines["vllm"], str(entry.get("head_method")), "head")
-    assert method == algorithm
+#: Heads for which there is no configuration here, or that the command does not read.
+NOT_READ = ("medusa", "mlp_speculator", "arctic")
+CONFIG_OF = {key: CONFIGS / f"{model['name'].rpartition('/')[2]}.json" for key, model in HOUSE.models.items()}
+HEADS = [
+    key
+    for key, model in HOUSE.models.items()
+    if "head_method" in model and model["head_method"] not in NOT_READ and CONFIG_OF[key].is_file()
+]
+
+
+@pytest.mark.parametrize("key", HEADS)
+def test_a_head_is_for_the_method_and_the_target_that_the_catalogue_says(key: str) -> None:
+    head = HOUSE.models[key]
+    config = json.loads(CONFIG_OF[key].read_text("utf-8"))
+    found = Found(head["name"], COMMIT, config, {"model.safetensors": 2}, {"fc.weight": TensorKind("BF16", (1, 1), 2)})
+    entry = made_entry(found, HOUSE.models, head_for=head["head_for"]).entry
+    assert (entry["head_method"], entry["head_for"]) == (head["head_method"], head["head_for"])
+
+
+def test_heads_of_every_kind_are_read() -> None:
+    assert {HOUSE.models[key]["head_method"] for key in HEADS} == {"eagle3", "peagle", "dflash", "dspark", "mtp"}
 
 
 @pytest.mark.parametrize(
