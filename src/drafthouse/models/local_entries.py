@@ -10,7 +10,7 @@ import yaml
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.places import own_models
-from ..core.schema import Findings, check
+from ..core.schema import Findings, check, check_text
 from ..profiles.catalog import House
 from ..profiles.schemas import MODELS
 from .entry import Made
@@ -40,7 +40,9 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
             )
         )
     findings = Findings(str(path))
-    check({made.id: dict(made.entry)}, MODELS, findings)
+    entry = {made.id: dict(made.entry)}
+    check(entry, MODELS, findings)
+    check_text(entry, findings)
     if findings.problems:
         raise DrafthouseError(findings.problems)
     text = entry_text(made, command)
