@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
-from .token_counts import meaning
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogEngine, CatalogMethod, MethodOption, Option, OptionChoice, Options
@@ -177,13 +176,7 @@ def _switches(parts: Parts, arm: str) -> dict[str, str]:
 
 
 def _word(parts: Parts, option: Option | MethodOption, value: Any) -> Any:
-    """Return an option's value as this version spells it (parser names change).
-
-    A number of tokens is written out: not every engine's parser stumbles over a unit that it does not know.
-    """
-    if option["type"] == "tokens":
-        number = meaning(value, option)
-        return number if isinstance(number, int) else value
+    """Return an option's value as this version spells it (parser names change)."""
     choices: dict[str, OptionChoice] = option.get("choices", {})
     choice = choices.get(value) if isinstance(value, str) else None
     return spelled(parts.version, value, choice.get("spelled", ())) if choice else value

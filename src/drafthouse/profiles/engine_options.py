@@ -62,7 +62,9 @@ class OptionCheck:
                 reason = option["reason"] if "reason" in option else ""  # noqa: SIM401 (a union, of which one has it)
                 self.version_has(where, f"'{key}'", option, reason)
                 self._word(where, value, option)
-                right[key] = value
+                # Written out: not every engine's parser stumbles over a unit that it does not know.
+                number = counted(value) if option["type"] == "tokens" else None
+                right[key] = number or value
         return right
 
     def _tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:

@@ -142,6 +142,7 @@ def test_a_context_is_planned_as_the_engine_reads_it(given: object, tokens: int)
     found = resolved(VLLM, serve={"max_model_len": given})
     assert found["arms"]["baseline"]["fit"]["context"] == tokens
     assert ["--max-model-len", str(tokens)] in found["arms"]["speculative"]["flags"]
+    assert found["offline"]["max_model_len"] == tokens
 
 
 def test_a_unit_is_written_out_for_an_engine_that_would_read_the_digits_alone() -> None:
