@@ -47,7 +47,8 @@ def check_extra(
     words = [str(word) for word in given]
     known = lists.get(version)
     table: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
-    table = with_list(table, known)
+    # Where there is none of this version the newest still tells short spellings, or `-md` would be nobody's.
+    table = with_list(table, known or lists.get(newest(lists)))
     flags: list[Flag] = []
     for word in words:
         if not flags or re.match(r"-{1,2}[A-Za-z]", word):
@@ -56,7 +57,7 @@ def check_extra(
     warnings: list[str] = []
     for one in read_given(words, table):
         rule = _rule(engine, one, exact=known is not None)
-        if one.name == "":
+        if one.name == "" and (known is not None or one.value == words[0]):
             findings.add(
                 "unknown-flag", WHERE, f"'{one.value}' where no value is due", "flags, each with its own", _REMOVE
             )

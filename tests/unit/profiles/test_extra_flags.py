@@ -100,6 +100,25 @@ def test_without_a_list_a_flag_passes_with_a_warning(profile: str, version: str 
     assert any("no list of the flags" in warning for warning in found["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("profile", "version", "words"),
+    [
+        (VLLM, "0.31.0", ["-sc", "{}"]),
+        (VLLM, "0.31.0", ["-tp", "2"]),
+        (LLAMA, "2026.8.10566", ["-md", "x"]),
+        (LLAMA, "2026.8.10566", ["-c", "4096"]),
+        (LLAMA, "2026.8.10566", ["-np", "8"]),
+    ],
+)
+def test_without_a_list_a_short_spelling_is_still_somebodys(profile: str, version: str, words: list[str]) -> None:
+    assert codes(profile, engine_version=version, serve=extra(*words)) == [("reserved-flag", words[0])]
+
+
+def test_without_a_list_several_values_of_a_flag_pass() -> None:
+    words = ["--of-tomorrow", "a", "b"]
+    assert words in resolved(VLLM, serve=extra(*words), engine_version="0.31.0")["arms"]["baseline"]["flags"]
+
+
 def test_without_a_list_the_beginning_of_a_refused_flag_is_refused() -> None:
     assert codes(VLLM, engine_version="0.31.0", serve=extra("--speculative-conf", "{}")) == [
         ("reserved-flag", "--speculative-conf")
