@@ -113,14 +113,15 @@ def differences(profile: Profile, other: Profile) -> list[str]:
 def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
     """Return the hardware for a profile, and why it was chosen.
 
-    That of a profile with the same models, else the smallest of the catalogue that holds both models with the
-    command's context; where the models are not known, the smallest with enough devices.
+    That of a profile with the same models, where they have room for any context with the command's own settings; else
+    the smallest of the catalogue that holds both models with the command's context; where the models are not known,
+    the smallest with enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
-        if house.hardware[name]["devices"] >= devices:
+        if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
@@ -162,6 +163,13 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
     tokens = usual_tokens(house, wanted.engine, wanted.method, ())[0]
     return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}, tokens).fit("speculative")
+
+
+def _has_room(house: House, wanted: Wanted, key: str) -> bool:
+    if wanted.target is None:
+        return True
+    fit = _fit(house, wanted, key)
+    return fit["left"] >= 0 or context_that_fits(fit, shared=wanted.engine["context_is_shared"]) > 0
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
