@@ -156,19 +156,27 @@ class Sizes:
     def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
         system = self.hardware.get("system_mib", 0) * MIB
-        fit = max(fits.values(), key=lambda one: one["reserved"])
-        room = fit["memory"] - system
-        if not system or fit["left"] < 0 or fit["reserved"] <= room:
+        fit = max(fits.values(), key=self._taken)
+        room, taken = fit["memory"] - system, self._taken(fit)
+        if not system or fit["left"] < 0 or taken <= room:
             return
+        # Of what the share is one: of all, or of what weights and overhead leave.
+        beside = _held(fit) if self.engine["reserves"] == "share_of_free" else 0
+        most = int(100 * (room - beside) / (fit["memory"] - beside)) / 100
         share = self.engine.get("share_option") if self.engine["reserves"] != "needed" else None
         findings.add(
             "gpu-memory-too-small",
             f"serve.{share or self.engine['context_option']}",
-            f"{fit['reserved'] / GB:.1f} GB of the memory that processor and GPU share",
+            f"{taken / GB:.1f} GB of the memory that processor and GPU share",
             f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
             f" {system / GB:.1f} GB",
-            f"set it to {int(100 * room / fit['memory']) / 100:.2f} or less" if share else "make it smaller",
+            f"set it to {most:.2f} or less" if share else "make it smaller",
         )
+
+    def _taken(self, fit: Fit) -> int:
+        """Return the bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
+        free = self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu"
+        return _held(fit) + fit["left"] + fit["kv_needed"] if free else fit["reserved"]
 
     def check_devices(self, findings: Findings) -> None:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
@@ -216,3 +224,8 @@ class Sizes:
             "acceptance_source": expect["source"] if expect else None,
             "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
         }
+
+
+def _held(fit: Fit) -> int:
+    """Return the bytes of an arm beside its KV cache."""
+    return fit["weights"] + fit["draft"] + fit["overhead"]
