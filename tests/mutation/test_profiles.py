@@ -75,8 +75,8 @@ CASES = [
         id="a word the option does not know",
     ),
     pytest.param(
-        put("profiles", f"{QWEN}/serve/max_model_len", "40 kilo"), QWEN,
-        "serve.max_model_len", "'40 kilo'", "tokens, as 8192 or 32k", "correct it",
+        put("profiles", f"{QWEN}/serve/max_model_len", "40q"), QWEN,
+        "serve.max_model_len", "'40q'", "tokens, as 8192 or 32k, or auto", "correct it",
         id="a number that is none",
     ),
     pytest.param(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.models.entry import Made, made_entry
+from drafthouse.models.entry import Found, Made, made_entry
 from drafthouse.models.repository import Name, read_model
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import load_house
@@ -144,6 +144,29 @@ def test_a_head_of_speculators_names_its_target() -> None:
     assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
 
 
+#: Heads for which there is no configuration here, or that the command does not read.
+NOT_READ = ("medusa", "mlp_speculator", "arctic")
+CONFIG_OF = {key: CONFIGS / f"{model['name'].rpartition('/')[2]}.json" for key, model in HOUSE.models.items()}
+HEADS = [
+    key
+    for key, model in HOUSE.models.items()
+    if "head_method" in model and model["head_method"] not in NOT_READ and CONFIG_OF[key].is_file()
+]
+
+
+@pytest.mark.parametrize("key", HEADS)
+def test_a_head_is_for_the_method_and_the_target_that_the_catalogue_says(key: str) -> None:
+    head = HOUSE.models[key]
+    config = json.loads(CONFIG_OF[key].read_text("utf-8"))
+    found = Found(head["name"], COMMIT, config, {"model.safetensors": 2}, {"fc.weight": TensorKind("BF16", (1, 1), 2)})
+    entry = made_entry(found, HOUSE.models, head_for=head["head_for"]).entry
+    assert (entry["head_method"], entry["head_for"]) == (head["head_method"], head["head_for"])
+
+
+def test_heads_of_every_kind_are_read() -> None:
+    assert {HOUSE.models[key]["head_method"] for key in HEADS} == {"eagle3", "peagle", "dflash", "dspark", "mtp"}
+
+
 @pytest.mark.parametrize(
     ("head_for", "hidden", "says"),
     [
@@ -193,6 +216,47 @@ def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
     here = made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
     assert here.entry["source"] == {"path": str(path)}
     assert (here.entry["layers"], here.entry["parameters"]) == (entry["layers"], entry["parameters"])
+
+
+def made_gguf(path: Path, **numbers: int) -> Made:
+    """Return the entry of a GGUF file with one tensor and these keys beside the usual ones."""
+    writer = gguf.GGUFWriter(str(path), "deepseek2")
+    usual = {
+        "block_count": 3,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "context_length": 4096,
+        "vocab_size": 9,
+    }
+    for key, number in usual.items():
+        writer.add_uint32(f"deepseek2.{key}", number)
+    for key, number in numbers.items():
+        writer.add_uint32(key if key.startswith("split.") else f"deepseek2.{key}", number)
+    writer.add_array("deepseek2.attention.head_count_kv", [0, 1, 1])
+    writer.add_tensor("token_embd.weight", np.zeros((9, 64), np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
+
+
+def test_a_latent_cache_is_counted_as_the_same_models_configuration_has_it(tmp_path: Path) -> None:
+    latent = {"attention.key_length": 576, "attention.kv_lora_rank": 512, "rope.dimension_count": 64}
+    old = made_gguf(tmp_path / "old.gguf", **latent).entry
+    new = made_gguf(tmp_path / "new.gguf", **latent, **{"attention.key_length_mla": 192}, nextn_predict_layers=1).entry
+    assert (old["kv_heads"], old["head_dim"], old["kv_layers"]) == (1, 576, 2)
+    assert (new["kv_heads"], new["head_dim"], new["kv_layers"], new["layers"]) == (1, 288, 1, 2)
+
+
+def test_a_file_of_several_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(DrafthouseError, match="one of the 3 files of a model"):
+        made_gguf(tmp_path / "m-00001-of-00003.gguf", **{"split.count": 3})
+
+
+def test_a_home_of_nobody_is_no_folder() -> None:
+    with pytest.raises(DrafthouseError, match="no such folder"):
+        read_model(Name.of("~nobody-is-called-so/model"), token=None)
 
 
 def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:

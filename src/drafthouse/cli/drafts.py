@@ -15,7 +15,7 @@ from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for
 from ..profiles.catalog import load_house
-from ..profiles.model_names import find_model, unknown_model
+from ..profiles.model_names import model_named
 from ..profiles.workspace import ROOT
 from .parser import Parser, parser_of, print_json
 
@@ -32,10 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = options().parse_args(argv)
     house = load_house(ROOT)
-    key = find_model(given.model, house.models)
-    if key is None:
-        needed, do = unknown_model(given.model, house.models)
-        raise DrafthouseError(Problem("unknown-value", f"'{given.model}'", needed, do, "MODEL"))
+    key = model_named(given.model, house.models, "MODEL")
     if house.models[key]["kind"] == "head":
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
         raise DrafthouseError(Problem("target-is-a-draft", found, "a model", do, "MODEL"))

@@ -11,9 +11,8 @@ profiles/ of the clone, or to ~/.config/drafthouse/profiles/. A file that is the
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE
@@ -23,12 +22,9 @@ from ..models.fits import engine_for
 from ..models.new_profile import Wish, new_profile
 from ..profiles.catalog import load_house
 from ..profiles.forms import PROFILE_NAME
-from ..profiles.model_names import find_model, unknown_model
+from ..profiles.model_names import model_named
 from ..profiles.workspace import ROOT, load_suites, site_of_inventory
 from .parser import Parser, parser_of
-
-if TYPE_CHECKING:
-    from ..profiles.catalog_types import ModelEntry
 
 
 def options() -> Parser:
@@ -48,14 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Choose, resolve, write."""
     given = options().parse_args(argv)
     house = load_house(ROOT)
-    target = _entry(
-        "--target", given.target or _asked("--target", "target (drafthouse model add adds one)"), house.models
-    )
+    word = given.target or _asked("--target", "target (drafthouse model add adds one)")
+    target = model_named(word, house.models, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     if hardware not in house.hardware:
-        do = did_you_mean(hardware, house.hardware)
-        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", "hardware of the catalogue", do, "--gpu"))
-    draft = _entry("--draft", given.draft, house.models) if given.draft else None
+        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
+        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", needed, do, "--gpu"))
+    draft = model_named(given.draft, house.models, "--draft") if given.draft else None
     engine = engine_for(house, house.models[target], given.engine)
     engine_id = next(key for key, one in house.engines.items() if one is engine)
     site = site_of_inventory(house.hardware[hardware]["inventory"])
@@ -75,13 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_file(path, made.text(), mode=0o644)
     print(f"wrote: {path}\nnext: drafthouse plan {made.name}")
     return DONE
-
-
-def _entry(option: str, word: str, models: Mapping[str, ModelEntry]) -> str:
-    key = find_model(word, models)
-    if key is None:
-        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, models), option))
-    return key
 
 
 def _asked(option: str, question: str) -> str:

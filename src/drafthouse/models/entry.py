@@ -15,9 +15,12 @@ from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
 if TYPE_CHECKING:
     from ..profiles.catalog_types import ModelEntry, ModelSource
 
-#: The word for a method of speculators' configurations, and the end of an architecture's name, as profiles have it.
-_ALGORITHMS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dspark": "dspark"}
-_ARCHITECTURES = {"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash"}
+#: The word for a method of speculators' configurations, and a part of an architecture's name, as profiles have it.
+_ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}
+_ARCHITECTURES = {
+    **{"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "DSparkModel": "dspark"},
+    **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash"},
+}
 #: Draft heads that this command cannot read.
 _OTHER_HEADS = re.compile(r"Medusa|MLPSpeculator|ArcticLSTM|ArcticMLP|Hydra")
 #: Weights that engines load are these; the same ones may lie there again in other formats.
@@ -116,6 +119,8 @@ def entry_id(repo: str) -> str:
 
 def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
     entry["served_name"] = found.repo.rpartition("/")[2]
+    if shape.traits:
+        entry["traits"] = list(shape.traits)
     if totals.read < 0.97 * entry["weight_bytes"]:
         entry["read_bytes"] = totals.read
     if shape.cached_layers != shape.layers:
@@ -188,13 +193,13 @@ def _head_method(found: Found) -> str | None:
         return _ALGORITHMS[algorithm]
     for end, method in _ARCHITECTURES.items():
         if end in architectures:
-            return method
+            return "peagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
     if (algorithm and algorithm not in _ALGORITHMS) or _OTHER_HEADS.search(architectures):
         raise DrafthouseError(
             Problem(
                 "model-shape-unknown",
                 f"a head of the kind {algorithm or architectures}",
-                f"a model, or a head for {', '.join(sorted(set(_ALGORITHMS.values())))}",
+                f"a model, or a head for {', '.join(sorted({*_ALGORITHMS.values(), *_ARCHITECTURES.values()}))}",
                 "write the entry by hand: docs/models.md shows one",
                 found.repo,
             )
@@ -230,7 +235,8 @@ def _target_of(found: Found, models: Mapping[str, ModelEntry], head_for: str | N
                 found.repo,
             )
         )
-    hidden = text_part(found.config).get("target_hidden_size") or _head_shape(found).hidden
+    says = (text_part(found.config).get("target_hidden_size"), found.config.get("backbone_hidden_size"))
+    hidden = next(filter(None, says), _head_shape(found).hidden)
     if head_for is None or hidden == models[target]["hidden"]:
         return target
     raise DrafthouseError(

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..profiles.memory_fit import GB, MIB, decode_limit, fit_arm, kv_bytes_per_token, read_for_a_token
-from ..profiles.token_counts import counted
+from ..profiles.draft_compat import may_draft
+from ..profiles.memory_fit import GB, MIB, decode_limit, kv_bytes_per_token, read_for_a_token
+from ..profiles.model_names import find_model
+from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry
     from ..profiles.catalog import House
     from ..profiles.catalog_types import HardwareEntry, ModelEntry
+    from ..profiles.profile_types import Profile
 
 #: Bits a weight in the precisions that people publish: the dtype itself, FP8, and 4 bits with their scales.
 PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}
@@ -50,23 +53,21 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
                 "--engine",
             )
         )
-    used = Counter(str(profile.get("engine")) for profile in house.profiles.values())
+    used = Counter(profile["engine"] for profile in _right(house))
     return reads[asked or max(sorted(reads), key=lambda name: used[name])]
 
 
-def fitting(
-    model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int, sequences: int = 1
-) -> Fitting:
-    """Return how ``model`` fits on ``hardware``, split over all of its devices, with ``context`` tokens a sequence."""
-    devices = max(n for n in range(1, hardware["devices"] + 1) if hardware["devices"] % n == 0 and _splits(model, n))
-    longest = _longest(model, engine, hardware, devices, context, sequences)
+def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> Fitting:
+    """Return how ``model`` fits on ``hardware``, as the plan would have it for one sequence of ``context`` tokens."""
+    devices = split_over(model, engine, hardware)
+    longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
     bandwidth = hardware["bandwidth_gb_s"] * GB * devices
     smaller = []
     for name, bits in PRECISIONS.items():
         size = round(model["parameters"] * bits / 8)
         other: ModelEntry = {**model, "weight_bytes": size}
-        if size < model["weight_bytes"] and _longest(other, engine, hardware, devices, context, sequences) >= context:
+        if size < model["weight_bytes"] and _longest(other, engine, key, hardware, context) >= context:
             smaller.append(name)
     return Fitting(
         hardware=key,
@@ -79,43 +80,45 @@ def fitting(
     )
 
 
-def _splits(model: ModelEntry, devices: int) -> bool:
-    return model["heads"] % devices == 0
+def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> int:
+    """Return over how many devices a model is split: all, or the most that leave no head over and no group apart."""
+    if "devices_option" not in engine:
+        return 1
+    counts = [n for n in range(1, hardware["devices"] + 1) if hardware["devices"] % n == 0]
+    return max(n for n in counts if model["heads"] % n == 0)
 
 
-def _longest(
-    model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry, devices: int, context: int, sequences: int
-) -> int:
-    share = engine.get("share_default", 1.0) if hardware["kind"] == "gpu" else 1.0
-    fit = fit_arm(
-        memory=hardware["memory_mib"] * MIB,
-        utilization=share if engine["reserves"] == "share" else 1.0,
-        cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
-        devices=devices,
-        draft_devices=devices,
+def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> int:
+    serve = {engine["context_option"]: context, engine["sequences_option"]: 1}
+    if "devices_option" in engine:
+        serve[engine["devices_option"]] = split_over(model, engine, hardware)
+    sizes = Sizes(
+        engine=engine,
+        hardware={"id": key, **hardware},
         target=model,
         draft=None,
         builtin=None,
-        drafted=0,
-        overhead=engine["overhead_mib"] * MIB,
-        bytes_per_value=engine["kv_bytes_per_value"],
-        context=context,
-        sequences=sequences,
-        context_is_shared=engine["context_is_shared"],
-        reserves_share=False,
+        serve=serve,
+        method_options={},
+        tokens=0,
     )
-    return fit["longest_context"] // sequences
+    return sizes.fit("baseline")["longest_context"]
+
+
+_AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
 
 
 def memory_of(text: str) -> int | None:
     """Return the MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(gib|gb|g)", text, re.IGNORECASE)
+    found = re.fullmatch(_AMOUNT + r" *(g|gb|gib)", text, re.IGNORECASE)
     return round(float(found[1]) * (1024 if found[2].lower() == "gib" else GB / MIB)) if found else None
 
 
 def tokens_of(text: str) -> int | None:
-    """Return a context as people write it: ``32k`` or ``1M`` (1,024 each), or ``40960``; None for anything else."""
-    return counted(text.upper()) or None
+    """Return a context as people write it: ``32k`` (1,024 each), ``1M`` or ``40960``; None for anything else."""
+    found = re.fullmatch(_AMOUNT + r"([km]?)", text, re.IGNORECASE)
+    tokens = int(float(found[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[found[2].lower()]) if found else 0
+    return tokens or None
 
 
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
@@ -135,10 +138,10 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     """
     model = house.models[target]
     shown: dict[str, Draft] = {}
-    for profile in house.profiles.values():
-        draft = (profile.get("speculation") or {}).get("draft")
+    for profile in _right(house):
+        draft = find_model(profile["speculation"].get("draft", ""), house.models)
         expect = profile.get("expect")
-        if profile.get("target") == target and draft in house.models and expect:
+        if draft and expect and find_model(profile["target"], house.models) == target:
             kind = house.models[draft]["kind"]
             shown[draft] = (kind, draft, f"acceptance {expect['acceptance']:.2f}: {expect['source']}")
     rows = [*shown.values()]
@@ -152,7 +155,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             others.append((0, ("head", key, f"made for it, {other.get('head_method')}")))
         elif other["kind"] == "head" and target in other.get("works_on", ()):
             others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
-        elif _may_draft(other, model):
+        elif may_draft(other, model):
             ratio = other["parameters"] / model["parameters"]
             seldom = ", and a third or more seldom pays" if ratio >= 1 / 3 else ""
             why = f"same vocabulary, {ratio:.1%} of its parameters{seldom}"
@@ -160,6 +163,6 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     return rows + [row for _, row in sorted(others)]
 
 
-def _may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
-    alike = all(draft[key] == target[key] for key in ("tokenizer", "format", "vocab"))
-    return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]
+def _right(house: House) -> list[Profile]:
+    """Return the profiles in whose files nothing is wrong."""
+    return [profile for name, profile in house.profiles.items() if name not in house.broken]

@@ -42,7 +42,12 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     inside = config.get("num_nextn_predict_layers")
     if isinstance(inside, int) and isinstance(config.get("num_hidden_layers"), int):
         # block_count counts the head's own blocks too.
-        config["num_hidden_layers"] = int(keys[f"{family}.block_count"]) - inside
+        layers = config["num_hidden_layers"] = int(keys[f"{family}.block_count"]) - inside
+        if isinstance(kinds := config.get("layer_types"), list):
+            config["layer_types"] = kinds[:layers]
+    if f"{family}.attention.key_length_mla" in keys:
+        # One latent vector a token is cached; what the head count and length say is how attention runs over it.
+        config["qk_rope_head_dim"] = int(keys.get(f"{family}.rope.dimension_count", 0))
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         return config, None

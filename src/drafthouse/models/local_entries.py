@@ -10,7 +10,7 @@ import yaml
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.places import own_models
-from ..core.schema import Findings, check
+from ..core.schema import Findings, check, check_text
 from ..profiles.catalog import House
 from ..profiles.schemas import MODELS
 from .entry import Made
@@ -26,10 +26,10 @@ def entry_text(made: Made, command: str) -> str:
 def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Path, bool]:
     """Write an entry where the catalogue finds it; return its file and whether that changed.
 
-    Raises DrafthouseError where the catalogue itself has a model of that name, or where the entry is none.
+    Raises DrafthouseError where another model has that name, or where the entry is none.
     """
     path = own_models(root) / f"{made.id}.yml"
-    if made.id in house.models and not path.exists():
+    if (taken := house.models.get(made.id)) and (not path.exists() or taken["name"] != made.entry["name"]):
         raise DrafthouseError(
             Problem(
                 "duplicate-name",
@@ -40,7 +40,9 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
             )
         )
     findings = Findings(str(path))
-    check({made.id: dict(made.entry)}, MODELS, findings)
+    entry = {made.id: dict(made.entry)}
+    check(entry, MODELS, findings)
+    check_text(entry, findings)
     if findings.problems:
         raise DrafthouseError(findings.problems)
     text = entry_text(made, command)

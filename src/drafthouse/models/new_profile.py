@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..profiles.heads import method_for_head
+from ..profiles.draft_compat import usual_tokens
+from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.resolver import resolve
-from .fits import drafts_for
+from .fits import drafts_for, split_over
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Contexts that are tried, the longest that fits is taken; a longer one is seldom needed and takes memory from nobody.
 CONTEXTS = (32768, 16384, 8192, 4096, 2048)
-#: Drafted tokens where neither the engine's entry nor the head says a number: what most recipes publish.
-USUAL_TOKENS = 3
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,10 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
     """Return the first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
     engine = house.engines[wish.engine]
     refused: DrafthouseError | None = None
+    own = house.models[wish.target]["context"]
+    contexts = [size for size in CONTEXTS if size <= own] or [own]
     for method, draft, reason in _choices(wish, house, engine):
-        longest = house.models[wish.target]["context"]
-        for context in [size for size in CONTEXTS if size <= longest] or [longest]:
+        for context in contexts:
             made = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
             trial = replace(house, profiles={made.name: made.profile}, broken={})
             try:
@@ -70,14 +70,8 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
                     break
                 continue
             return made
-    raise refused or DrafthouseError(
-        Problem(
-            "method-unsupported",
-            f"--method {wish.method}, which needs a draft",
-            f"a draft for '{wish.target}' that {engine['name']} can use",
-            f"drafthouse drafts {wish.target} shows those in the catalogue",
-        )
-    )
+    assert refused  # there is a choice, and a context, for every wish
+    raise refused
 
 
 def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
@@ -100,6 +94,8 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
     lookups = [key for key, one in methods.items() if one["draft"] == "lookup" and wish.method in (None, key)]
     if not wish.draft:
         yield from ((name, None, "a lookup in the text: no draft is needed") for name in lookups)
+    if not (found or lookups):  # the plan says what it lacks
+        yield wish.method or next(iter(methods)), None, "the catalogue has no draft for it"
 
 
 def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str | None:
@@ -115,12 +111,12 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
     target, hardware = house.models[wish.target], house.hardware[wish.hardware]
     method = engine["methods"][str(wish.method)]
     draft = house.models[wish.draft] if wish.draft else None
-    most = draft.get("max_speculative_tokens") if draft else None
-    tokens = min(method.get("usual_tokens", USUAL_TOKENS), most or USUAL_TOKENS * 100)
+    builtin = None if draft else builtin_head(target, str(wish.method), method)
+    tokens = usual_tokens(method, draft, builtin)
     serve = {engine["context_option"]: context}
     option = engine.get("devices_option")
     if option and hardware["devices"] > 1:
-        serve[option] = max(n for n in range(1, hardware["devices"] + 1) if target["heads"] % n == 0)
+        serve[option] = split_over(target, engine, hardware)
     name = wish.name or _name(wish)
     profile = {
         "title": f"{target['name']} with {wish.method} in {engine['name']} on {hardware['name']}",

@@ -6,6 +6,7 @@ Of 65 GB some 2 MB are read: config.json, generation_config.json, the index, and
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,11 +49,8 @@ class Name:
     def of(cls, word: str) -> Name:
         """Take a word apart. Raises DrafthouseError where it is neither a repository's name nor a path."""
         if word.startswith(("/", "./", "../", "~")):
-            # Another's home is the shell's to expand, which leaves a ~name that nobody has.
-            path = (Path(word).expanduser() if word.startswith("~/") or word == "~" else Path(word)).resolve()
-            return cls(
-                str(path.parent if path.suffix == ".gguf" else path), "", path.name if path.suffix == ".gguf" else ""
-            )
+            path = Path(os.path.expanduser(word)).resolve()  # noqa: PTH111 (Path's own raises where nobody is called so)
+            return cls(str(path.parent), "", path.name) if path.suffix == ".gguf" else cls(str(path), "", "")
         rest, _, file = word.partition(":")
         repo, _, revision = rest.partition("@")
         if len(repo.split("/")) != 2 or not all(repo.split("/")):
@@ -68,7 +66,12 @@ class Name:
 
 def read_model(name: Name, *, token: str | None, endpoint: str | None = None, tell: Tell = lambda line: None) -> Found:
     """Read what there is to know. Raises DrafthouseError: no such repository, gated, no network, broken files."""
-    return _of_folder(name, tell) if name.is_path else _of_hub(name, token, endpoint, tell)
+    if not name.is_path:
+        return _of_hub(name, token, endpoint, tell)
+    try:
+        return _of_folder(name, tell)
+    except OSError as error:
+        raise DrafthouseError(_unreadable(str(error), name.repo)) from error
 
 
 def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell) -> Found:
@@ -136,6 +139,8 @@ def _gguf(name: Name, files: Files) -> Found:
         )
     with files.opened(name.file) as stream:
         head = gguf_head(stream, files.sizes[name.file])
+    if (parts := head.keys.get("split.count", 1)) != 1:
+        raise DrafthouseError(_unreadable(f"one of the {parts} files of a model", files.where))
     config, tokenizer = config_of_gguf(head)
     return Found(
         name.repo,

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..core.documents import Json
 from ..core.errors import DrafthouseError, Problem
+
+if TYPE_CHECKING:
+    from ..profiles.catalog_types import Trait
 
 Config = Mapping[str, Json]
 """A config.json, whose keys are its family's own."""
@@ -26,6 +30,11 @@ _NAMES = {
 }
 #: Layers that keep a state of one size instead of a cache that grows (Gated DeltaNet, Mamba, and their like).
 _STATE_LAYERS = ("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning")
+#: What only configurations with such layers have.
+_STATE_KEYS = (
+    *("hybrid_override_pattern", "full_attention_interval", "attn_layer_period"),
+    *("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads"),
+)
 #: Layers that keep the last tokens alone.
 _SLIDING = "sliding_attention"
 _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
@@ -56,7 +65,7 @@ class Shape:
     mtp_layers: int = 0
     bits: int | None = None
     tied: bool = False
-    vision: bool = False
+    traits: tuple[Trait, ...] = ()
     unsure: tuple[str, ...] = field(default=())
 
 
@@ -106,9 +115,26 @@ def shape_of(config: Config, where: str) -> Shape:
         mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
         bits=_bits(config) or _bits(part),
         tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
-        vision=any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
+        traits=_traits(config, part),
         unsure=tuple(unsure),
     )
+
+
+def _traits(config: Config, part: Config) -> tuple[Trait, ...]:
+    """Return what decides how an engine runs the model, as the catalogue calls it."""
+    found: dict[Trait, bool] = {
+        "hybrid": any(kind in _STATE_LAYERS for kind in _kinds(part)) or any(part.get(name) for name in _STATE_KEYS),
+        "moe": _experts(part) is not None,
+        "multimodal": any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
+        "sliding-window": _SLIDING in _kinds(part),
+    }
+    return tuple(trait for trait in found if found[trait])
+
+
+def _kinds(part: Config) -> list[str]:
+    """Return the kind of each layer, where the configuration lists them."""
+    kinds = part.get("layer_types") or part.get("layers_block_type")
+    return [str(kind) for kind in kinds] if isinstance(kinds, list) else []
 
 
 def _first(config: Config, names: Iterable[str]) -> int | None:
@@ -136,10 +162,9 @@ def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None) -> tu
 
 def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
     """Return how many layers keep keys and values of every token."""
-    kinds = part.get("layer_types") or part.get("layers_block_type")
-    if isinstance(kinds, list) and kinds:
+    if kinds := _kinds(part):
         bounded = (*_STATE_LAYERS, "moe", "mlp", *([_SLIDING] if _window(part) else []))
-        return sum(str(kind) not in bounded for kind in kinds)
+        return sum(kind not in bounded for kind in kinds)
     pattern = part.get("hybrid_override_pattern")  # Nemotron-H: M Mamba, * attention, - feed-forward, E experts
     if isinstance(pattern, str):
         return pattern.count("*")
@@ -153,7 +178,7 @@ def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
         unsure.append(
             "it has a sliding window, but not in which layers: all of them are counted whole, which is too much"
         )
-    if any(name in part for name in ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")):
+    if any(name in part for name in _STATE_KEYS[3:]):
         unsure.append(
             "it has layers without a growing cache, but not which: all of them are counted, which is too many"
         )
@@ -166,12 +191,12 @@ def _window(part: Config) -> int | None:
 
 def _window_bytes(part: Config, kv_heads: int, head_dim: int) -> int:
     """Return the bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
-    kinds, window = part.get("layer_types"), _window(part)
-    if not isinstance(kinds, list) or not window:
+    window = _window(part)
+    if not window:
         return 0
     heads = _first(part, _NAMES["kv_heads"]) or kv_heads
     size = _first(part, ("head_dim",)) or head_dim
-    return kinds.count(_SLIDING) * window * 2 * heads * size * 2
+    return _kinds(part).count(_SLIDING) * window * 2 * heads * size * 2
 
 
 def _experts(part: Config) -> tuple[int, int] | None:

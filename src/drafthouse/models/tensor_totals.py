@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from ..weights.headers import DTYPE_BITS
 from .shape import Shape
 
-#: Bits of a value by the dtype in a safetensors header.
-_BITS = {"F64": 64, "I64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16}
 #: What a quantised checkpoint keeps beside its weights: no parameters of the model.
 _SCALES = re.compile(
     r"[._](?:scales?|scale_inv|weight_scale(?:_2|_inv)?|input_scale|[kv]_scale|weight_global_scale|input_global_scale"
@@ -86,5 +85,5 @@ def _values(name: str, tensor: TensorKind, bits: int | None) -> int:
     """Return how many weights a tensor holds; several are packed into one value where they are quantised."""
     count = prod(tensor.shape)
     if bits and (_PACKED.search(name) or (tensor.dtype == "U8" and bits < 8)):
-        return count * _BITS.get(tensor.dtype, 8) // bits
+        return count * DTYPE_BITS.get(tensor.dtype, 8) // bits
     return count

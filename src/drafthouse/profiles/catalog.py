@@ -110,9 +110,10 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
     problems += found
     published, found = _read(root, PUBLISHED_FILE, PUBLISHED)
     problems += found
-    flags, found = _flags(root, engines)
+    lists, found = _flag_lists(root)
     problems += found
     if not problems:
+        flags = _flags(lists, engines)
         house = House(hardware, models, engines, {}, hashes, issues["issues"], published, flags)
         problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
@@ -158,7 +159,7 @@ def _add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEn
     for path in files:
         where = str(path.relative_to(root) if path.is_relative_to(root) else path)
         own, found = _read(root, where, MODELS)
-        for name in own.keys() & models.keys():
+        for name in sorted(own.keys() & models.keys()):
             taken = f"the entry '{name}', which the catalogue has already"
             found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
         problems += found
@@ -191,14 +192,21 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     return engines, found
 
 
-def _flags(root: Path, engines: Mapping[str, EngineEntry]) -> tuple[dict[str, dict[str, FlagList]], list[Problem]]:
-    """Return the flags of each engine by version; an engine without a file has those of the one it is like."""
-    own: dict[str, dict[str, FlagList]] = {}
+def _flag_lists(root: Path) -> tuple[dict[str, dict[str, FlagList]], list[Problem]]:
+    """Read and check the flags of every engine: `profiles/catalog/flags/<name>.yml`."""
+    lists: dict[str, dict[str, FlagList]] = {}
     problems: list[Problem] = []
     for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
         read, wrong = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
-        own[path.stem] = read.get("versions", {})
+        lists[path.stem] = read.get("versions", {})
         problems += wrong
+    return lists, problems
+
+
+def _flags(
+    own: Mapping[str, dict[str, FlagList]], engines: Mapping[str, EngineEntry]
+) -> dict[str, dict[str, FlagList]]:
+    """Return the flags of each engine by version; an engine without a file has those of the one it is like."""
     found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
     for name, engine in engines.items():
         plugin = engine.get("plugin")
@@ -208,7 +216,7 @@ def _flags(root: Path, engines: Mapping[str, EngineEntry]) -> tuple[dict[str, di
                 version: {**flags, "none": [*flags["none"], *more["none"]], "one": [*flags["one"], *more["one"]]}
                 for version, flags in found[name].items()
             }
-    return found, problems
+    return found
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:

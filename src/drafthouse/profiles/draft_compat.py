@@ -9,8 +9,11 @@ from ..core.schema import Findings
 from .heads import head_kind
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod
+    from ..engines.entry_types import CatalogMethod, Method
     from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
+
+#: Tokens to draft where neither the engine's entry nor the head names a number.
+USUAL_TOKENS = 5
 
 _PATH = "speculation.draft"
 
@@ -88,6 +91,32 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
     return []
 
 
+def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
+    """Tell whether a model could draft for a target: a smaller one of its own format that splits text alike."""
+    alike = all(draft[key] == target[key] for key in ("format", "tokenizer"))
+    return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]
+
+
+def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | None:
+    """Return how many tokens a draft of its own, or the head inside a target, drafts at most; None for any number."""
+    if draft:
+        return draft.get("max_speculative_tokens")
+    return builtin.get("max_tokens") if builtin else None
+
+
+def usual_tokens(method: Method, draft: ModelEntry | None, builtin: BuiltinHead | None) -> int:
+    """Return a number of tokens to begin with, which `check_tokens` lets through."""
+    most, usual = most_tokens(draft, builtin), method.get("usual_tokens", USUAL_TOKENS)
+    if most is not None:
+        usual = most if method.get("all_heads") else min(usual, most)
+    passes = _in_a_pass(method, builtin)
+    return usual - usual % passes if usual > passes else usual
+
+
+def _in_a_pass(method: Method, builtin: BuiltinHead | None) -> int:
+    return builtin.get("n_predict", 1) if builtin and method.get("whole_passes") else 1
+
+
 def check_tokens(
     findings: Findings,
     tokens: int,
@@ -100,9 +129,8 @@ def check_tokens(
 
     ``builtin`` is the head inside the target, where the method drafts with that.
     """
-    most = draft.get("max_speculative_tokens") if draft else builtin.get("max_tokens") if builtin else None
+    most, passes = most_tokens(draft, builtin), _in_a_pass(method, builtin)
     drafting = f"'{draft['id']}'" if draft else f"the head inside '{target['id']}'"
-    passes = builtin.get("n_predict", 1) if builtin and method.get("whole_passes") else 1
     needed = set_to = ""
     if most is not None and method.get("all_heads") and tokens != most:
         needed, set_to = f"{most}: '{method['id']}' drafts a token with every head of {drafting}", f"{most}"

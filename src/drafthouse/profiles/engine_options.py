@@ -62,14 +62,16 @@ class OptionCheck:
                 reason = option["reason"] if "reason" in option else ""  # noqa: SIM401 (a union, of which one has it)
                 self.version_has(where, f"'{key}'", option, reason)
                 self._word(where, value, option)
-                right[key] = value
+                # Written out: not every engine's parser stumbles over a unit that it does not know.
+                number = counted(value) if option["type"] == "tokens" else None
+                right[key] = number or value
         return right
 
     def _tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:
         """Check a number of tokens, or a word in its place, which this version must know."""
         means = cast("Option", option).get("means", {})  # a method's has none
         right = isinstance(value, (int, str)) and not isinstance(value, bool)
-        if not right or (str(value) not in means and counted(value) is None):
+        if not right or (str(value) not in means and not counted(value)):
             words = "".join(f", or {word}" for word in means)
             self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{words}", "correct it")
             return False

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..core.errors import nearest
+from ..core.format import count
 from ..core.secret_shapes import is_secret_name
 from ..engines.read_flags import read_given, with_list
 from .flag_lists import newest
@@ -38,14 +39,16 @@ def check_extra(
     warning.
     """
     if not isinstance(given, list) or not all(_is_word(word) for word in given):
-        findings.add(
-            "wrong-type", WHERE, repr(given), "a list of words: [--flag, value, --switch]", "put each word into quotes"
-        )
+        # Not as it stands there: a key may be among the words.
+        found = "a list with something else in it" if isinstance(given, list) else "no list"
+        needed = "a list of words: [--flag, value, --switch]"
+        findings.add("wrong-type", WHERE, found, needed, "put each word into quotes")
         return [], []
     words = [str(word) for word in given]
     known = lists.get(version)
     table: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
-    table = with_list(table, known)
+    # Where there is none of this version the newest still tells short spellings, or `-md` would be nobody's.
+    table = with_list(table, known or lists.get(newest(lists)))
     flags: list[Flag] = []
     for word in words:
         if not flags or re.match(r"-{1,2}[A-Za-z]", word):
@@ -54,7 +57,7 @@ def check_extra(
     warnings: list[str] = []
     for one in read_given(words, table):
         rule = _rule(engine, one, exact=known is not None)
-        if one.name == "":
+        if one.name == "" and (known is not None or one.value == words[0]):
             findings.add(
                 "unknown-flag", WHERE, f"'{one.value}' where no value is due", "flags, each with its own", _REMOVE
             )
@@ -152,4 +155,10 @@ def _check_known(findings: Findings, one: Given, known: FlagList, table: FlagWor
     has = 0 if isinstance(one.value, bool) else len(one.value) if isinstance(one.value, list) else 1
     if (wanted == "none") != (has == 0) and wanted != "maybe" and "." not in one.name:
         needed = "no value: it is a switch" if wanted == "none" else "a value behind it"
-        findings.add("wrong-type", WHERE, f"{one.spelled} with {has or 'no'} value", needed, "correct it")
+        findings.add(
+            "wrong-type",
+            WHERE,
+            f"{one.spelled} with {count(has, 'value') if has else 'no value'}",
+            needed,
+            "correct it",
+        )

@@ -11,6 +11,7 @@ from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..core.versions import known, releases
 from .heads import draft_kind
+from .model_names import names_of
 from .started import settings_of
 
 if TYPE_CHECKING:
@@ -117,12 +118,6 @@ def _is_model(wanted: ModelNamed, model: CatalogModel | None) -> bool:
     if "traits" in wanted and not set(wanted["traits"]) & set(model.get("traits", ())):
         return False
     return "named" not in wanted or any(re.search(wanted["named"], name) for name in names_of(model))
-
-
-def names_of(model: CatalogModel) -> list[str]:
-    """Return all names of a model: here, to people, and on the hub."""
-    hub = model["source"].get("hub")
-    return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
 
 def _is_hardware(wanted: HardwareNamed, hardware: Hardware) -> bool:

@@ -106,7 +106,7 @@ def fit_arm(
     if draft:
         fixed += sequences * bytes_per_sequence(draft, bytes_per_value, 0) // draft_devices
     kv_needed = tokens * per_token + fixed
-    longest = max(0, (room - fixed) // per_token)
+    longest = max(0, (room - fixed) // max(1, per_token))
     return {
         "memory": memory,
         "utilization": utilization,
@@ -122,6 +122,12 @@ def fit_arm(
         "longest_context": min(longest, int(target["context"])),
         "reserved": usable if reserves_share else weights + draft_weights + overhead + kv_needed,
     }
+
+
+def context_that_fits(fit: Fit, *, shared: bool) -> int:
+    """Return the setting of the context with which an arm that does not fit would, with all its sequences; else 0."""
+    among = 1 if shared else max(1, fit["sequences"])
+    return max(0, (fit["context"] * among + fit["left"] // max(1, fit["kv_per_token"])) // among)
 
 
 def decode_limit(bytes_per_token: int, bandwidth: float) -> float:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..core.errors import did_you_mean
+from ..core.errors import DrafthouseError, Problem, did_you_mean
 
 if TYPE_CHECKING:
-    from .catalog_types import ModelEntry
+    from .catalog_types import CatalogModel, ModelEntry
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?")
 
@@ -26,6 +26,20 @@ def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
         if model["source"].get("path") == word:
             return key
     return None
+
+
+def model_named(word: str, models: Mapping[str, ModelEntry], where: str) -> str:
+    """Return the same for a word that stands at ``where``. Raises DrafthouseError."""
+    key = find_model(word, models)
+    if key is None:
+        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, models), where))
+    return key
+
+
+def names_of(model: CatalogModel) -> list[str]:
+    """Return all names of a model: here, to people, and on the hub."""
+    hub = model["source"].get("hub")
+    return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
 
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:

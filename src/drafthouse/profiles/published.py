@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
-from .known_issues import names_of
+from .model_names import names_of
 
 if TYPE_CHECKING:
     from .catalog_types import CatalogModel

@@ -11,6 +11,7 @@ from ..core.schema import Findings
 from .memory_fit import (
     GB,
     MIB,
+    context_that_fits,
     decode_limit,
     expected_speedup,
     fit_arm,
@@ -79,7 +80,6 @@ class Sizes:
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
         devices = max(1, self.devices)
-        sequences = int(self.served("sequences_option", 1))
         fit_with = partial(
             fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
@@ -92,16 +92,17 @@ class Sizes:
             builtin=self.builtin if arm == "speculative" else None,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=kv_value_bytes(engine, self.serve),
-            sequences=sequences,
+            sequences=int(self.served("sequences_option", 1)),
             drafted=self.tokens if arm == "speculative" else 0,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
         fit = fit_with(context=self.context)
-        if self._context_said != "fit" or fit["left"] >= 0 or not fit["longest_context"]:
+        if self._context_said != "fit" or fit["left"] >= 0:
             return fit
         # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
-        return fit_with(context=fit["longest_context"] // (1 if engine["context_is_shared"] else sequences))
+        less = context_that_fits(fit, shared=engine["context_is_shared"])
+        return fit_with(context=less) if less else fit
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add what does not fit to the findings."""
@@ -139,6 +140,7 @@ class Sizes:
         fit = fits[short]
         if fit["left"] < 0:
             draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
+            less = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
             findings.add(
                 "gpu-memory-too-small",
                 "target",
@@ -146,9 +148,7 @@ class Sizes:
                 f" + overhead {fit['overhead'] / GB:.1f} GB",
                 f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
                 f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",
-                f"shorten {where} to {fit['longest_context']} or less"
-                if fit["longest_context"] > 0
-                else "choose smaller models or larger hardware",
+                f"shorten {where} to {less} or less" if less else "choose smaller models or larger hardware",
             )
 
         self._check_shared_memory(findings, fits)
@@ -156,19 +156,27 @@ class Sizes:
     def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
         system = self.hardware.get("system_mib", 0) * MIB
-        fit = max(fits.values(), key=lambda one: one["reserved"])
-        room = fit["memory"] - system
-        if not system or fit["left"] < 0 or fit["reserved"] <= room:
+        fit = max(fits.values(), key=self._taken)
+        room, taken = fit["memory"] - system, self._taken(fit)
+        if not system or fit["left"] < 0 or taken <= room:
             return
+        # Of what the share is one: of all, or of what weights and overhead leave.
+        beside = _held(fit) if self.engine["reserves"] == "share_of_free" else 0
+        most = int(100 * (room - beside) / (fit["memory"] - beside)) / 100
         share = self.engine.get("share_option") if self.engine["reserves"] != "needed" else None
         findings.add(
             "gpu-memory-too-small",
             f"serve.{share or self.engine['context_option']}",
-            f"{fit['reserved'] / GB:.1f} GB of the memory that processor and GPU share",
+            f"{taken / GB:.1f} GB of the memory that processor and GPU share",
             f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
             f" {system / GB:.1f} GB",
-            f"set it to {int(100 * room / fit['memory']) / 100:.2f} or less" if share else "make it smaller",
+            f"set it to {most:.2f} or less" if share else "make it smaller",
         )
+
+    def _taken(self, fit: Fit) -> int:
+        """Return the bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
+        free = self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu"
+        return _held(fit) + fit["left"] + fit["kv_needed"] if free else fit["reserved"]
 
     def check_devices(self, findings: Findings) -> None:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
@@ -216,3 +224,8 @@ class Sizes:
             "acceptance_source": expect["source"] if expect else None,
             "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
         }
+
+
+def _held(fit: Fit) -> int:
+    """Return the bytes of an arm beside its KV cache."""
+    return fit["weights"] + fit["draft"] + fit["overhead"]

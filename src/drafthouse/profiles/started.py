@@ -21,17 +21,28 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
     """
     told: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:
-        name, values = str(words[0]), [str(word) for word in words[1:]]
+        name, equals, value = str(words[0]).partition("=")
+        values = [value] if equals else [str(word) for word in words[1:]]
         if not name.startswith("-"):
-            told["model"] = name
-        elif values and values[0].startswith("{"):
-            told |= {f"{name} {key}": json.dumps(value) for key, value in json.loads(values[0]).items()}
+            told["model"] = str(words[0])
+        elif (keys := _object(values)) is not None:
+            told |= {f"{name} {key}": json.dumps(value) for key, value in keys.items()}
         else:
             told[name] = shell_words(values) if values else "on"
     told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
     if config := arm["config"]:
         told |= {f"{config['file']} {name}": value for name, value in _flat(config["data"])}
     return told
+
+
+def _object(values: list[str]) -> Options | None:
+    """Return the JSON object that a flag's value is; None for any other, such as a template, which begins like one."""
+    if not (values and values[0].startswith("{")):
+        return None
+    try:
+        return dict(json.loads(values[0]))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _flat(data: Options, above: str = "") -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Numbers of tokens as an engine reads them: 8192, 32k, and words that leave the number to the engine. Pure."""
+"""Numbers of tokens as people write them: 8192, 32k, and words that leave the number to the engine. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from ..engines.entry_types import Option
 
-#: A small letter counts in tens, a capital in twos (vllm/utils/argparse_utils.py).
+#: A small letter counts in tens, a capital in twos, of which there are no fractions (vllm/utils/argparse_utils.py).
+_FORM = re.compile(r"(\d{1,15})([KMG]?)|(\d{1,15}(?:\.\d{1,15})?)([kmg])")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def counted(text: object) -> int | None:
     """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none."""
-    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([kmgKMG]?)", str(text).strip())
-    return int(float(found[1]) * _UNITS[found[2]]) if found else None
+    found = _FORM.fullmatch(str(text).strip())
+    if found is None:
+        return None
+    return int(found[1]) * _UNITS[found[2]] if found[1] else int(float(found[3]) * _UNITS[found[4]])
 
 
 def meaning(value: object, option: Option) -> int | Literal["fit", "model"] | None:

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..profiles import model_names
 from ..profiles.catalog import House
+from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
+from ..profiles.memory_fit import context_that_fits
 from ..profiles.sizes import Sizes
+from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry, Options
@@ -18,17 +22,16 @@ if TYPE_CHECKING:
     from ..profiles.profile_types import Profile, Speculation
     from ..profiles.resolved_types import Fit, Hardware
 
-#: Tokens to draft where neither a command nor the catalogue's method names a number.
-_USUAL_TOKENS = 5
-
 
 def find_model(house: House, name: str) -> str | None:
     """Return the catalogue's id for a hub repository, a folder or a file, as a command writes it."""
+    if named := model_names.find_model(name.rstrip("/"), house.models):
+        return named
     plain = name.rstrip("/").lower()
     last = plain.rsplit("/", 1)[-1]
     for key, model in house.models.items():
         repo = _repo(model).lower()
-        if plain in (key.lower(), repo) and plain:
+        if plain == key.lower():
             return key
         if "file" in model:
             if last == model["file"].lower():
@@ -42,8 +45,8 @@ def find_model(house: House, name: str) -> str | None:
 
 
 def named_exactly(house: House, key: str, name: str) -> bool:
-    """Tell whether ``name`` is a model's own id or repository, and not just a folder or a file called like it."""
-    return name.lower() in (key.lower(), _repo(house.models[key]).lower())
+    """Tell whether ``name`` is a model's own id, repository or path, and not just something called like it."""
+    return name.lower() == key.lower() or model_names.find_model(name.rstrip("/"), house.models) == key
 
 
 def _repo(model: ModelEntry) -> str:
@@ -110,15 +113,15 @@ def differences(profile: Profile, other: Profile) -> list[str]:
 def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
     """Return the hardware for a profile, and why it was chosen.
 
-    That of a profile with the same models, else the smallest of the catalogue that holds both models with the
-    command's context; where the models are not known, the smallest with enough devices.
+    That of a profile with the same models, where they have room for any context with the command's own settings; else
+    the smallest of the catalogue that holds both models with the command's context; where the models are not known,
+    the smallest with enough devices.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
     for profile in profiles:
         name = house.profiles[profile]["hardware"]
-        context = choose_context(house, wanted, name, ())
-        if house.hardware[name]["devices"] >= devices and (context is None or context[0] > 0):
+        if house.hardware[name]["devices"] >= devices and _has_room(house, wanted, name):
             return name, f"as in the profile {profile}; a command does not say what it runs on"
     sizes = sorted(house.hardware, key=lambda key: house.hardware[key]["memory_mib"] * house.hardware[key]["devices"])
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
@@ -144,12 +147,12 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
     if fit["left"] >= 0:
         return None
     option = wanted.engine["context_option"]
-    longest = fit["longest_context"] // max(1, int(wanted.serve.get(wanted.engine["sequences_option"], 1)))
+    longest = context_that_fits(fit, shared=wanted.engine["context_is_shared"])
     why = f"{fit['context']} tokens do not fit on {house.hardware[hardware]['name']}"
     for name in profiles:
-        tokens = (house.profiles[name].get("serve") or {}).get(option)
+        tokens = counted((house.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
-            return int(tokens), f"{why}; as in the profile {name}"
+            return tokens, f"{why}; as in the profile {name}"
     return longest // 1024 * 1024, f"{why}; this is what does, roughly"
 
 
@@ -162,6 +165,13 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
     return Sizes(wanted.engine, hardware, target, draft, builtin, wanted.serve, {}, tokens).fit("speculative")
 
 
+def _has_room(house: House, wanted: Wanted, key: str) -> bool:
+    if wanted.target is None:
+        return True
+    fit = _fit(house, wanted, key)
+    return fit["left"] >= 0 or context_that_fits(fit, shared=wanted.engine["context_is_shared"]) > 0
+
+
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
     """Return how many tokens to draft where the command does not say, and why so many."""
     for name in profiles:
@@ -169,7 +179,7 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
         if spec["method"] == method:
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
     entry = engine["methods"].get(method)
-    usual = entry.get("usual_tokens", _USUAL_TOKENS) if entry else _USUAL_TOKENS
+    usual = entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
     return usual, "the command names none; a usual number to begin with"
 
 
@@ -221,7 +231,7 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
     method = "ngram" if "ngram" in lookups else lookups[0] if lookups else "ngram"
     return {
         "method": method,
-        "num_speculative_tokens": _USUAL_TOKENS,
+        "num_speculative_tokens": USUAL_TOKENS,
     }, "the command has none; a lookup needs no draft model"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..core.errors import DrafthouseError, did_you_mean
 from ..core.schema import Findings
 from ..profiles.catalog import House
+from ..profiles.draft_compat import may_draft, most_tokens
 from ..profiles.heads import builtin_head, draft_kind, head_kind, made_for
 from ..profiles.overrides import changed, laid_over
 from ..profiles.resolver import resolve
@@ -20,9 +21,8 @@ from .types import Family, at_path
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, Method
-    from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Tunable, Unchecked
-    from ..profiles.resolved_types import Model, ResolvedProfile
+    from ..profiles.resolved_types import ResolvedProfile
 
 #: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
 MOST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 32, "model": 16, "head": 8, "builtin": 8}
@@ -85,7 +85,7 @@ class _Reach:
 
     def _pairs(self) -> list[tuple[str, str | None]]:
         """Return method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
-        own = (self.spec["method"], self.spec.get("draft"))
+        own = self._own()
         wanted = self.tunable.get("methods")
         found = [
             (method, draft)
@@ -96,6 +96,11 @@ class _Reach:
         others = [pair for pair in found if pair != own]
         others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
         return [own, *others]
+
+    def _own(self) -> tuple[str, str | None]:
+        """Return the profile's own pair, in the catalogue's words: a profile may name a repository."""
+        draft = self.resolved["draft"]
+        return self.spec["method"], draft["id"] if draft else None
 
     def _drafts(self, method: str, entry: Method) -> list[str | None]:
         """Return the catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
@@ -110,12 +115,12 @@ class _Reach:
             key
             for key, model in self.house.models.items()
             if (wanted is None or key in wanted)
-            and (_draft_for(model, key, target) if kind == "model" else made_for(model, target["id"], heads))
+            and (may_draft(model, target) if kind == "model" else made_for(model, target["id"], heads))
         ]
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
         """Return a family with every K that resolves; else None, and why the first one does not."""
-        own = (method, draft) == (self.spec["method"], self.spec.get("draft"))
+        own = (method, draft) == self._own()
         overrides = self.base
         if not own:
             # A null takes the key away: the profile's own draft and options are another method's.
@@ -138,8 +143,7 @@ class _Reach:
         entry = self.engine["methods"][method]
         kind = draft_kind(entry, self.house.models[draft] if draft else None)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
-        most = self.house.models[draft].get("max_speculative_tokens") if draft else None
-        most = builtin.get("max_tokens") if builtin else most
+        most = most_tokens(self.house.models[draft] if draft else None, builtin)
         mine = int(self.spec["num_speculative_tokens"])
         alike = self.resolved["method"]["kind"] == kind
         first = mine if own or alike else _FIRST_TOKENS[kind]
@@ -213,14 +217,3 @@ class _Reach:
 
 def _label(method: str, draft: str | None) -> str:
     return f"{method} {draft}" if draft else method
-
-
-def _draft_for(model: ModelEntry, key: str, target: Model) -> bool:
-    """Tell whether a model can draft for the target: a smaller one of its own format that splits text alike."""
-    alike = model["format"] == target["format"] and model["tokenizer"] == target["tokenizer"]
-    return (
-        model["kind"] == "model"
-        and alike
-        and key != target["id"]
-        and int(model["parameters"]) < int(target["parameters"])
-    )

@@ -61,8 +61,8 @@ class Files:
 def check_place(head: LiveHead, path: Path) -> list[Problem]:
     """Return what is wrong with the head in the weights that lie at ``path``."""
     folder = path if path.is_dir() else path.parent
-    sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
     try:
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
         return check_head(head, Files(str(path), sizes, lambda name: (folder / name).open("rb")))
     except (OSError, ValueError, struct.error) as error:
         return [Problem("weights-damaged", str(error), "headers that can be read", AGAIN, str(path))]

@@ -78,13 +78,22 @@ def test_an_unknown_model_is_refused_with_the_command_that_adds_it(clone: Path, 
     assert [problem.do for problem in error.value.problems] == [do]
 
 
+def test_what_would_stop_the_catalogue_is_not_written(clone: Path, made: Made) -> None:
+    odd = replace(made, entry={**made.entry, "license": "one\ntwo"})
+    with pytest.raises(DrafthouseError, match="control-character"):
+        write_entry(odd, load_house(clone), clone, "")
+    assert not (clone / "profiles/catalog/local").exists()
+
+
 def test_a_name_of_the_catalogue_is_not_taken(clone: Path, made: Made) -> None:
     taken = replace(made, id="qwen3-32b")
     with pytest.raises(DrafthouseError) as error:
         write_entry(taken, load_house(clone), clone, "")
     assert error.value.problems[0].code == "duplicate-name"
+    write_entry(made, load_house(clone), clone, "")
+    with pytest.raises(DrafthouseError, match="little-1b"):
+        write_entry(replace(made, entry={**made.entry, "name": "another/Little-1B"}), load_house(clone), clone, "")
     path = clone / "profiles" / "catalog" / "local" / "mine.yml"
-    path.parent.mkdir()
     path.write_text((clone / "profiles/catalog/models.yml").read_text("utf-8"), "utf-8")
     with pytest.raises(DrafthouseError) as found:
         load_house(clone)

@@ -42,6 +42,8 @@ def test_the_catalogues_own_shapes_are_what_their_configurations_say(key: str) -
     if key not in (*COUNTED_WHOLE, *NOT_SAID):
         assert shape.cached_layers == model.get("kv_layers", model["layers"])
         assert shape.window_bytes == model.get("window_bytes", 0)
+    if key not in NOT_SAID:  # the configurations are those of the language models alone
+        assert set(shape.traits) == {*model.get("traits", ())} - {"multimodal"}
     assert bool(shape.unsure) == (key in NOT_SAID)
 
 
@@ -52,14 +54,17 @@ def test_twelve_targets_or_more_are_compared() -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({}, {"kv_heads": 4, "head_dim": 16, "cached_layers": 8}),
+        ({}, {"kv_heads": 4, "head_dim": 16, "cached_layers": 8, "traits": ()}),
         ({"num_key_value_heads": 2}, {"kv_heads": 2}),
         ({"multi_query": True}, {"kv_heads": 1}),
         ({"head_dim": 32}, {"head_dim": 32}),
         # DeepSeek-V3: 512 + 64 values a layer and token, whatever the number of heads
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_key_value_heads": 4}, {"kv_heads": 1, "head_dim": 288}),
         # Qwen3-Next: three layers of Gated DeltaNet, then one of attention
-        ({"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, {"cached_layers": 1}),
+        (
+            {"layer_types": ["linear_attention"] * 3 + ["full_attention"]},
+            {"cached_layers": 1, "traits": ("hybrid",)},
+        ),
         # a window of 128 tokens in 4 layers, 2 x 4 heads x 16 values of 2 bytes each
         (
             {"layer_types": ["sliding_attention", "full_attention"] * 4, "sliding_window": 128},
@@ -67,7 +72,7 @@ def test_twelve_targets_or_more_are_compared() -> None:
         ),
         ({"layer_types": ["sliding_attention", "full_attention"] * 4}, {"cached_layers": 8, "window_bytes": 0}),
         ({"full_attention_interval": 4}, {"cached_layers": 2}),
-        ({"hybrid_override_pattern": "M-M*-ME*"}, {"cached_layers": 2}),
+        ({"hybrid_override_pattern": "M-M*-ME*"}, {"cached_layers": 2, "traits": ("hybrid",)}),
         ({"attn_layer_period": 4, "attn_layer_offset": 1}, {"cached_layers": 2}),
         ({"num_local_experts": 8, "num_experts_per_tok": 2}, {"experts": (8, 2)}),
         ({"num_nextn_predict_layers": 1}, {"mtp_layers": 1}),
@@ -85,7 +90,7 @@ def test_what_families_say_in_their_own_way(more: dict[str, Any], expected: dict
 
 def test_of_a_model_that_sees_the_language_part_is_read() -> None:
     shape = shape_of({"text_config": DENSE, "vision_config": {"hidden_size": 9}, "model_type": "vl"}, "org/model")
-    assert (shape.hidden, shape.vision) == (64, True)
+    assert (shape.hidden, shape.traits) == (64, ("multimodal",))
 
 
 def test_an_unknown_mixture_of_layers_is_said() -> None:

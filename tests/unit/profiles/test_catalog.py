@@ -60,6 +60,17 @@ def test_no_engine_at_all(clone: Path) -> None:
         load_house(clone)
 
 
+@pytest.mark.parametrize(
+    "text", ["- a\n", "a\n", "versions: [1]\n", "versions: {1.0: {none: a}}\n", "plugin: {flags: 1}\n"]
+)
+@pytest.mark.parametrize("file", ["flags/vllm.yml", "engines/vllm.yml", "engines/vllm-arctic.yml", "known-issues.yml"])
+def test_a_file_that_is_something_else_is_refused_by_its_name(clone: Path, file: str, text: str) -> None:
+    (clone / "profiles/catalog" / file).write_text(text)
+    with pytest.raises(DrafthouseError) as caught:
+        load_house(clone)
+    assert any(f"profiles/catalog/{file}" in problem.where for problem in caught.value.problems)
+
+
 def test_an_engines_file_with_a_name_that_is_none(clone: Path) -> None:
     folder = clone / "profiles/catalog/engines"
     (folder / "llamacpp.yml").rename(folder / "llama cpp.yml")

@@ -76,6 +76,11 @@ def test_what_is_somebody_elses_or_nobodys_is_refused(profile: str, words: list[
     assert codes(profile, serve=extra(*words)) == [found]
 
 
+@pytest.mark.parametrize("serve", [{"chat_template": "{% x %}"}, extra("--default-chat-template-kwargs", "{not json")])
+def test_a_value_that_begins_as_json_does_is_any_text(serve: dict[str, Any]) -> None:
+    assert resolved(VLLM, serve=serve)
+
+
 def test_the_nearest_flag_is_named() -> None:
     with pytest.raises(DrafthouseError, match="write --stream-interval"):
         resolved(VLLM, serve=extra("--stream-intervall", 4))
@@ -95,6 +100,25 @@ def test_without_a_list_a_flag_passes_with_a_warning(profile: str, version: str 
     assert any("no list of the flags" in warning for warning in found["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("profile", "version", "words"),
+    [
+        (VLLM, "0.31.0", ["-sc", "{}"]),
+        (VLLM, "0.31.0", ["-tp", "2"]),
+        (LLAMA, "2026.8.10566", ["-md", "x"]),
+        (LLAMA, "2026.8.10566", ["-c", "4096"]),
+        (LLAMA, "2026.8.10566", ["-np", "8"]),
+    ],
+)
+def test_without_a_list_a_short_spelling_is_still_somebodys(profile: str, version: str, words: list[str]) -> None:
+    assert codes(profile, engine_version=version, serve=extra(*words)) == [("reserved-flag", words[0])]
+
+
+def test_without_a_list_several_values_of_a_flag_pass() -> None:
+    words = ["--of-tomorrow", "a", "b"]
+    assert words in resolved(VLLM, serve=extra(*words), engine_version="0.31.0")["arms"]["baseline"]["flags"]
+
+
 def test_without_a_list_the_beginning_of_a_refused_flag_is_refused() -> None:
     assert codes(VLLM, engine_version="0.31.0", serve=extra("--speculative-conf", "{}")) == [
         ("reserved-flag", "--speculative-conf")
@@ -107,8 +131,10 @@ def test_what_the_plan_cannot_count_is_said() -> None:
 
 
 @pytest.mark.parametrize("given", ["--seed 1", [["--seed", "1"]], [True], {"--seed": 1}])
-def test_what_is_no_list_of_words_is_refused(given: object) -> None:
-    assert [code for code, _ in codes(VLLM, serve={"extra": given})] == ["wrong-type"]
+def test_what_is_no_list_of_words_is_refused_and_not_repeated(given: object) -> None:
+    ((code, found),) = codes(VLLM, serve={"extra": given})
+    assert code == "wrong-type"
+    assert "seed" not in found
 
 
 @pytest.mark.parametrize(
@@ -134,7 +160,14 @@ def test_variables_that_are_somebody_elses_are_refused(profile: str, name: str) 
 def test_a_context_is_planned_as_the_engine_reads_it(given: object, tokens: int) -> None:
     found = resolved(VLLM, serve={"max_model_len": given})
     assert found["arms"]["baseline"]["fit"]["context"] == tokens
-    assert ["--max-model-len", str(given)] in found["arms"]["speculative"]["flags"]
+    assert ["--max-model-len", str(tokens)] in found["arms"]["speculative"]["flags"]
+    assert found["offline"]["max_model_len"] == tokens
+
+
+def test_a_unit_is_written_out_for_an_engine_that_would_read_the_digits_alone() -> None:
+    found = resolved(LLAMA, serve={"context": "2K"})
+    assert found["arms"]["baseline"]["fit"]["context"] == 2048
+    assert ["--ctx-size", "2048"] in found["arms"]["speculative"]["flags"]
 
 
 @pytest.mark.parametrize("word", ["auto", -1])
@@ -153,7 +186,7 @@ def test_a_word_for_the_context_needs_a_version_that_knows_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("given", ["much", -2, 1.5, "32q", True, []])
+@pytest.mark.parametrize("given", ["much", -2, 1.5, "32q", True, [], 0, "1.5", "1.5K", "9" * 400])
 def test_what_is_no_number_of_tokens_is_refused(given: object) -> None:
     assert [code for code, _ in codes(VLLM, serve={"max_model_len": given})] == ["wrong-type"]
 

@@ -57,6 +57,16 @@ def test_of_memory_that_is_shared_the_system_keeps_its_part() -> None:
     assert resolved(SPARK, {"serve": {"gpu_memory_utilization": 0.93}})
 
 
+def test_an_engine_that_takes_a_share_of_what_is_free_leaves_the_system_its_part_too() -> None:
+    name, on = "rtx6000-gptoss-trtllm-eagle3", {"hardware": "dgx-spark"}
+    assert resolved(name, {**on, "serve": {"kv_cache_free_gpu_memory_fraction": 0.8}})
+    problem = refusal(name, {**on, "serve": {"kv_cache_free_gpu_memory_fraction": 0.97}})
+    assert problem.where.endswith(": serve.kv_cache_free_gpu_memory_fraction")
+    most = float(problem.do.split()[3])
+    assert 0.8 < most < 0.97
+    assert resolved(name, {**on, "serve": {"kv_cache_free_gpu_memory_fraction": most}})
+
+
 def test_a_gpu_of_amd_is_refused_by_every_engine() -> None:
     for name in ("rtx3090-qwen38-llamacpp-mtp", "rtx6000-qwen38-mtp", "rtx6000-gptoss-trtllm-eagle3"):
         problem = refusal(name, {"hardware": "strix-halo"})

@@ -17,6 +17,7 @@ from drafthouse.operate.checks.known_issues import not_run_into
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.known_issues import REFUSED, Setup, check_issues, issue_changes, matches
 from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.started import settings_of
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.catalogue import table
 
@@ -354,6 +355,21 @@ def test_preflight_refuses_wrong_answers_and_crashes_unless_they_are_accepted_by
 @pytest.mark.parametrize("name", [name for name in WHOLE if house().issues[name]["effect"] not in REFUSED])
 def test_preflight_lets_other_effects_run(name: str) -> None:
     assert name not in refusals(resolved_of(CASES[name][0]))
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--a", "b"], "--a", "b"),
+        (["--a=b"], "--a", "b"),
+        (["--a"], "--a", "on"),
+        (['--a={"c": 1}'], "--a c", "1"),
+        (["--a", "{% c %}"], "--a", "'{% c %}'"),
+    ],
+)
+def test_a_setting_is_read_however_its_flag_is_written(words: list[str], name: str, value: str) -> None:
+    arm: Any = {"command": ["x"], "flags": [["model"], words], "environment": {}, "config": None}
+    assert settings_of(arm) == {"command": "x", "model": "model", name: value}
 
 
 def test_an_acceptance_of_nothing_is_named_with_what_is_near() -> None:

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from drafthouse.profiles.memory_fit import GB, decode_limit, expected_speedup, fit_arm, kv_bytes_per_token
+from drafthouse.profiles.memory_fit import (
+    GB,
+    context_that_fits,
+    decode_limit,
+    expected_speedup,
+    fit_arm,
+    kv_bytes_per_token,
+)
 
 QWEN: Any = {"weight_bytes": 65_524_000_000, "layers": 64, "kv_heads": 8, "head_dim": 128, "context": 40960}
 HEAD = {"weight_bytes": 3_120_000_000, "layers": 1, "kv_heads": 8, "head_dim": 128, "context": 40960}
@@ -49,6 +56,19 @@ def test_too_large_is_negative_and_no_context_fits() -> None:
     assert isinstance(fit["left"], int)
     assert fit["left"] < 0
     assert fit["longest_context"] == 0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_context_that_fits_does_with_all_sequences_and_one_token_more_does_not(shared: bool) -> None:
+    # Of 18.4 GB that 68,945 tokens fill, each of four sequences gets a fourth: more than a fourth of its longest.
+    given: dict[str, object] = {"sequences": 4, "context": 200_000, "context_is_shared": shared}
+    less = context_that_fits(arm(**given), shared=shared)
+    assert less == (68_945 if shared else 17_236)
+    assert arm(**{**given, "context": less})["left"] >= 0 > arm(**{**given, "context": less + 1})["left"]
+
+
+def test_a_model_without_a_growing_cache_has_its_own_context() -> None:
+    assert arm(target={**QWEN, "kv_layers": 0}, draft=None)["longest_context"] == QWEN["context"]
 
 
 def test_the_decode_limit_is_bandwidth_over_bytes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags
+from drafthouse.translate.nearest_profile import find_model, named_exactly
 from drafthouse.translate.sources import commands_of, engine_of_words
 from drafthouse.translate.text import command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
@@ -229,10 +231,29 @@ def test_old_minimum_of_the_n_gram_lookup() -> None:
     }  # fmt: skip
 
 
+def test_a_model_of_ones_own_is_found_by_its_folder_and_one_of_the_hub_by_its_revision() -> None:
+    mine: Any = {**HOUSE.models["qwen3-32b"], "folder": "else", "source": {"path": "/models/mine"}}
+    house = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
+    hub = HOUSE.models["llama33-70b-fp8"]["source"]["hub"]
+    for word, key in (("/models/mine/", "my-own"), (f"{hub['repo']}@{hub['revision']}", "llama33-70b-fp8")):
+        assert find_model(house, word) == key
+        assert named_exactly(house, key, word)
+
+
 def test_a_context_that_was_not_asked_for_and_does_not_fit_is_shortened() -> None:
     found = one(COMMANDS["004-short"])
     assert found.profile["serve"] == {"max_model_len": 8192}
     assert "--max-model-len 8192" in command_text(found)
+
+
+@pytest.mark.parametrize(("given", "context"), [("4k", 4000), ("auto", 10240)])
+def test_a_context_is_taken_from_a_profile_however_it_is_written(given: str, context: int) -> None:
+    like = {name: one for name, one in HOUSE.profiles.items() if one["target"] == LLAMA33[0]}
+    profiles: Any = {
+        name: {**one, "serve": {**one.get("serve", {}), "max_model_len": given}} for name, one in like.items()
+    }
+    found = translate(COMMANDS["004-short"], replace(HOUSE, profiles=profiles), FLAGS, lambda _: None)[0][0]
+    assert found.profile["serve"] == {"max_model_len": context}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name.startswith("004")])

@@ -50,6 +50,15 @@ def test_every_profile_can_be_tuned_and_begins_with_itself(house: House, name: s
     assert len({family.id for family in found.families}) == len(found.families)
 
 
+def test_a_profile_that_names_repositories_has_the_same_families(house: House) -> None:
+    name = "rtx6000-qwen-eagle3"
+    wanted = [family.id for family in reached(house, name).families]
+    spec, models = house.profiles[name]["speculation"], house.models
+    spec["draft"] = models[spec["draft"]]["source"]["hub"]["repo"]
+    house.profiles[name]["target"] = models[house.profiles[name]["target"]]["source"]["hub"]["repo"]
+    assert [family.id for family in reached(house, name).families] == wanted
+
+
 def test_another_method_leaves_the_own_draft_and_options_behind(house: House) -> None:
     found = reached(house, "cpu-smollm2-draft")
     families = {family.id: family for family in found.families}
