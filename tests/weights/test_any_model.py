@@ -90,6 +90,16 @@ def test_a_head_inside_is_told_by_its_tensors_and_not_by_the_configuration(mtp: 
     assert any("cannot speculate by itself" in note for note in made.notes) == (claims == 1 and not mtp)
 
 
+@pytest.mark.parametrize("name", ["mtp.fc.weight", "mtp.fc.weight_packed", "mtp.fc.qweight"])
+def test_a_head_that_an_export_packed_is_none(name: str) -> None:
+    tensors = {key: one for key, one in llama_like(LITTLE, mtp=True).items() if not key.startswith("mtp.fc")}
+    packed = {name: tensor(8, 8, dtype="I32" if "qweight" in name else "U8")}
+    with hub_server(Hub(files_of(LITTLE, {**tensors, **packed}))) as hub:
+        made = added(hub)
+    assert "builtin_head" not in made.entry
+    assert any(f"{name} of its MTP head is in 4 bits" in note for note in made.notes)
+
+
 def test_a_mixture_of_experts_reads_a_share() -> None:
     config = {**LITTLE, "num_experts": 8, "num_experts_per_tok": 2}
     routed = {f"model.layers.0.mlp.experts.{n}.up_proj.weight": tensor(100, 100) for n in range(8)}

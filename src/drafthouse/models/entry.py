@@ -21,6 +21,9 @@ _ARCHITECTURES = {
     **{"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "DSparkModel": "dspark"},
     **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash"},
 }
+#: The matrix that joins a target's state with the next token, by its name, and dtypes that hold several values in one.
+_JOINING = re.compile(r"(?:^|\.)(?:fc|eh_proj)\.")
+_PACKED_DTYPES = ("U8", "I32")
 #: Draft heads that this command cannot read.
 _OTHER_HEADS = re.compile(r"Medusa|MLPSpeculator|ArcticLSTM|ArcticMLP|Hydra")
 #: Weights that engines load are these; the same ones may lie there again in other formats.
@@ -133,11 +136,16 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:
         entry["temperature"] = float(temperature)
     inside = head_tensors(found.tensors, shape)
-    if inside:
-        layers = shape.mtp_layers or 1
+    packed = [name for name in inside if _JOINING.search(name) and found.tensors[name].dtype in _PACKED_DTYPES]
+    if packed:
+        notes.append(
+            f"{packed[0]} of its MTP head is in 4 bits, and such a head accepts next to no token: take an export that"
+            " left it as it was trained"
+        )
+    elif inside:
         entry["builtin_head"] = {
             "kind": "mtp",
-            "layers": layers,
+            "layers": shape.mtp_layers or 1,
             "tensors": _globs(inside),
             "weight_bytes": totals.head,
         }
@@ -148,7 +156,7 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
         )
     if isinstance(found.config.get("speculators_config"), Mapping):
         notes.append(
-            "it has a speculators_config: vLLM would speculate with it unasked, so profiles name it as a draft"
+            "it has a speculators_config: an engine may speculate with it unasked, so profiles name it as a draft"
         )
 
 
