@@ -90,6 +90,21 @@ def test_a_head_inside_is_told_by_its_tensors_and_not_by_the_configuration(mtp: 
     assert any("cannot speculate by itself" in note for note in made.notes) == (claims == 1 and not mtp)
 
 
+@pytest.mark.parametrize(
+    ("more", "chats"),
+    [
+        ({}, False),
+        ({"tokenizer_config.json": b"{}"}, False),
+        ({"tokenizer_config.json": b'{"chat_template": "{{ messages }}"}'}, True),
+        ({"chat_template.jinja": b"x"}, True),
+    ],
+)
+def test_a_base_model_is_told_by_its_missing_template(more: dict[str, bytes], chats: bool) -> None:
+    with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE), **more))) as hub:
+        made = added(hub)
+    assert any("no chat template" in note for note in made.notes) != chats
+
+
 @pytest.mark.parametrize("name", ["mtp.fc.weight", "mtp.fc.weight_packed", "mtp.fc.qweight"])
 def test_a_head_that_an_export_packed_is_none(name: str) -> None:
     tensors = {key: one for key, one in llama_like(LITTLE, mtp=True).items() if not key.startswith("mtp.fc")}

@@ -46,6 +46,8 @@ class Found:
     path: str | None = None
     file: str = ""
     """The GGUF file, where the model is one."""
+    chats: bool = True
+    """Whether it has a chat template; base models have none."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ def entry_id(repo: str) -> str:
 
 
 def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
+    if not found.chats:
+        notes.append(
+            "it has no chat template, as base models have none: a server answers chat requests with one only, so take the"
+            " instruct model, or name a template in the profile"
+        )
     entry["served_name"] = found.repo.rpartition("/")[2]
     if shape.traits:
         entry["traits"] = list(shape.traits)

@@ -117,6 +117,8 @@ def _read(name: Name, files: Files, tell: Tell) -> Found:
             return _gguf(name, files)
         config = _json(files, "config.json", needed=True)
         generation = _json(files, "generation_config.json")
+        in_its_file = "chat_template.jinja" in files.sizes or "chat_template.json" in files.sizes
+        chats = in_its_file or bool(_json(files, "tokenizer_config.json").get("chat_template"))
         tensors: dict[str, TensorKind] = {}
         shards = sorted(one for one in files.sizes if one.endswith(".safetensors") and "/" not in one)
         for number, shard in enumerate(shards, 1):
@@ -128,7 +130,7 @@ def _read(name: Name, files: Files, tell: Tell) -> Found:
             tensors |= {key: TensorKind(one.dtype, one.shape, one.size) for key, one in header.tensors.items()}
     except (OSError, ValueError, struct.error) as error:
         raise DrafthouseError(_unreadable(str(error), files.where)) from error
-    return Found(name.repo, "", config, files.sizes, tensors, generation)
+    return Found(name.repo, "", config, files.sizes, tensors, generation, chats=chats)
 
 
 def _gguf(name: Name, files: Files) -> Found:
@@ -153,6 +155,7 @@ def _gguf(name: Name, files: Files) -> Found:
         },
         tokenizer_hash=tokenizer,
         file=name.file,
+        chats=bool(head.keys.get("tokenizer.chat_template")),
     )
 
 
