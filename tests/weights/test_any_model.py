@@ -99,7 +99,7 @@ def test_a_head_inside_is_told_by_its_tensors_and_not_by_the_configuration(mtp: 
         ({"chat_template.jinja": b"x"}, True),
     ],
 )
-def test_a_base_model_is_told_by_its_missing_template(more: dict[str, bytes], chats: bool) -> None:
+def test_a_base_model_is_told_by_its_missing_template(more: dict[str, Any], chats: bool) -> None:
     with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE), **more))) as hub:
         made = added(hub)
     assert any("no chat template" in note for note in made.notes) != chats

@@ -125,8 +125,8 @@ def entry_id(repo: str) -> str:
 def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
     if not found.chats:
         notes.append(
-            "it has no chat template, as base models have none: a server answers chat requests with one only, so take the"
-            " instruct model, or name a template in the profile"
+            "it has no chat template, as base models have none: a server answers chat requests with one only, so take"
+            " the instruct model, or name a template in the profile"
         )
     entry["served_name"] = found.repo.rpartition("/")[2]
     if shape.traits:
