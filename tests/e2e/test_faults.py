@@ -20,7 +20,7 @@ PROFILE = "cpu-smollm2-ngram"
     [
         ("inventory/workstation", {"profile": "rtx6000-qwen-eagle3"}, "no NVIDIA GPU", "RTX PRO 6000"),
         ("vastai", {}, "an inventory without hosts", "at least one box"),
-        ("inventory/local", {"profile": "cpu-smollm2-ngrm"}, "no profile 'cpu-smollm2-ngrm'", "cpu-smollm2-ngram"),
+        ("inventory/local", {"profile": "cpu-smollm2-ngrm"}, "no profile 'cpu-smollm2-ngrm'", "drafthouse profiles"),
         (
             "inventory/local",
             {"profile": PROFILE, "overrides": {"experiment": {"suites": ["/nowhere/mine.jsonl"]}}},
