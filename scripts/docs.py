@@ -235,12 +235,16 @@ def proof_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+#: Served by the real engine in tests/real_engines/test_random_heads.py; no A/B of them was seen to its end yet.
+_NO_WHOLE_RUN = ("cpu-smollm2-vllm-dflash", "cpu-smollm2-vllm-mtp")
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
 def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was proven of a profile and how, and what was not."""
     name = resolved["profile"]
+    if name in _NO_WHOLE_RUN:
+        return "the head, by the real engine: equal text, drafted and refused", "the A/B through `site.yml`"
     if resolved["hardware"]["kind"] == "cpu":
         return "served: real A/B, both arms, report", "the gain on a GPU"
     if proof:
