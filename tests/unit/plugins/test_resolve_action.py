@@ -50,7 +50,8 @@ def test_the_facts_of_every_profile_are_small(profile: str) -> None:
     resolvable = 0
     for inventory in INVENTORIES:
         # A home of its own: how long the clone's path is says nothing about a profile.
-        site = {**site_of_inventory(inventory), "home": "/opt/drafthouse", "models_dir": "/opt/drafthouse/models"}
+        site = site_of_inventory(inventory)
+        site["home"], site["models_dir"] = "/opt/drafthouse", "/opt/drafthouse/models"
         try:
             resolved_profile(profile, site)
         except DrafthouseError:
