@@ -156,7 +156,7 @@ class Box:
 
     def fires(self, name: str, seconds: float = SOON_S) -> Mapping[str, Any]:
         told: Mapping[str, Any] = awaited(lambda: self.firing().get(name), seconds, f"alert {name}")
-        assert told["found"] and told["do"] and "<no value>" not in str(told)
+        assert told["summary"] and told["description"] and "<no value>" not in str(told)
         return told
 
     def ends(self, name: str, seconds: float = SOON_S) -> None:
@@ -299,14 +299,14 @@ def test_a_second_run_changes_nothing(box: Box) -> None:
 def test_an_engine_that_stands_still(box: Box) -> None:
     with box.stopped(ENGINE):
         told = box.fires("EngineDown")
-        assert PROFILE in told["found"]
+        assert PROFILE in told["summary"]
     box.ends("EngineDown")
 
 
 def test_an_exporter_that_ended(box: Box) -> None:
     with box.stopped("blackbox-exporter" if not box.is_workstation else "node-exporter"):
         told = box.fires("TargetUnreadable")
-        assert "nothing can be read from" in told["found"]
+        assert "nothing can be read from" in told["summary"]
     box.ends("TargetUnreadable")
 
 
@@ -340,7 +340,7 @@ def test_a_queue_that_grows(box: Box) -> None:
 def test_drafts_of_which_hardly_any_is_accepted(box: Box, figure: Callable[[str], None]) -> None:
     with box.traffic("digits", tokens=24):
         told = box.fires("AcceptanceLow")
-    figure(f"monitoring, a text of dice: {told['found']}")
+    figure(f"monitoring, a text of dice: {told['summary']}")
     with box.traffic("copy"):
         box.ends("AcceptanceLow")
 
@@ -363,7 +363,7 @@ def test_a_gateway_that_stands_still(box: Box) -> None:
 def test_a_certificate_near_its_end_and_what_to_do_about_it(box: Box) -> None:
     needs_gateway(box)
     told = box.fires("CertificateEnds")
-    assert "remove gateway/tls on the box, then ansible-playbook site.yml --tags gateway" in told["do"]
+    assert "remove gateway/tls on the box, then ansible-playbook site.yml --tags gateway" in told["description"]
     box.host.exec("rm", "-r", f"{box.home}/gateway/tls")
     done = box.play("site.yml --tags gateway", gateway_certificate_days=3650)
     assert done.status == 0, done.output[-3000:]
