@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = options().parse_args(argv)
     house = load_house(ROOT)
-    key = model_named(given.model, house.models, "MODEL")
+    key = model_named(given.model, house, "MODEL")
     if house.models[key]["kind"] == "head":
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
         raise DrafthouseError(Problem("target-is-a-draft", found, "a model", do, "MODEL"))

@@ -21,7 +21,7 @@ from ..core.table import table
 from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of, tokens_of
 from ..profiles.catalog import House, load_house
 from ..profiles.memory_fit import GB
-from ..profiles.model_names import find_model, unknown_model
+from ..profiles.model_names import find_model, model_named
 from ..profiles.workspace import ROOT
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
@@ -92,10 +92,9 @@ def _cells(row: Fitting, wanted: int) -> list[str]:
 
 def model_of(word: str, house: House) -> ModelEntry:
     """Return the catalogue's entry of a model, or the one that its repository gives now."""
-    key = find_model(word, house.models)
-    if key is None and "/" not in word:
-        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, house.models), "MODEL"))
-    return house.models[key] if key else read_entry(word, house).entry
+    if find_model(word, house.models) is None and "/" in word:
+        return read_entry(word, house).entry
+    return house.models[model_named(word, house, "MODEL")]
 
 
 def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:

@@ -45,12 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     house = load_house(ROOT)
     word = given.target or _asked("--target", "target (drafthouse model add adds one)")
-    target = model_named(word, house.models, "--target")
+    target = model_named(word, house, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     if hardware not in house.hardware:
         needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
         raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", needed, do, "--gpu"))
-    draft = model_named(given.draft, house.models, "--draft") if given.draft else None
+    draft = model_named(given.draft, house, "--draft") if given.draft else None
     engine = engine_for(house, house.models[target], given.engine)
     engine_id = next(key for key, one in house.engines.items() if one is engine)
     site = site_of_inventory(house.hardware[hardware]["inventory"])

@@ -7,12 +7,14 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ..core.errors import Problem
 from ..core.exit_codes import DONE, FAILED
 from ..core.table import table
 from ..profiles.catalog import House, load_house
+from ..profiles.model_names import find_model
 from ..profiles.workspace import ROOT
 from .parser import Parser, parser_of, print_json
 from .profile_arguments import inventory_of
@@ -35,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     house = load_house(ROOT)
     rows = [_row(house, name) for name in sorted(house.profiles)]
     if given.json:
-        broken = {name: [problem.as_dict() for problem in problems] for name, problems in house.broken.items()}
-        print_json("profiles", {"profiles": rows, "broken": broken})
-        return FAILED if broken else DONE
+        print_json(
+            "profiles", {"profiles": rows, "broken": _told(house.broken), "broken_models": _told(house.broken_models)}
+        )
+        return FAILED if house.broken else DONE
     head = ["profile", "hardware", "target", "draft", "engine and method"]
     cells = [
         [
@@ -51,7 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\n{name} cannot be used:")
         for problem in problems:
             print("\n".join(problem.lines()))
+    for problem in dict.fromkeys(one for problems in house.broken_models.values() for one in problems):
+        print("\nan entry of your own cannot be used, the others can:\n" + "\n".join(problem.lines()))
     return FAILED if house.broken else DONE
+
+
+def _told(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, str]]]:
+    return {name: [problem.as_dict() for problem in problems] for name, problems in broken.items()}
 
 
 def _without(house: House, row: _Row) -> str:
@@ -78,7 +87,8 @@ def _row(house: House, name: str) -> _Row:
     profile: Any = house.profiles[name]
     speculation: Any = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
     hardware = house.hardware.get(str(profile.get("hardware")))
-    target, draft = (house.models.get(str(word)) for word in (profile.get("target"), speculation.get("draft")))
+    words = (str(profile.get("target")), str(speculation.get("draft")))
+    target, draft = (house.models.get(find_model(word, house.models) or "") for word in words)
     return {
         "profile": name,
         "hardware": hardware["name"] if hardware else None,

@@ -42,8 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"no weights yet: {models_dir} is not there")
         return DONE
     house = load_house(ROOT)
-    if house.broken:  # what such a profile needs is not known, and it must not be removed
-        raise DrafthouseError([problem for problems in house.broken.values() for problem in problems])
+    # What such a profile needs is not known, nor of a broken entry what it names, and it must not be removed.
+    if broken := [*house.broken.values(), *house.broken_models.values()]:
+        raise DrafthouseError(list(dict.fromkeys(problem for problems in broken for problem in problems)))
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
     entries = look(models_dir, used)
     if given.json:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.documents import json_of, short
 from ..core.errors import DrafthouseError, Problem
+from ..profiles.model_names import find_model
 from ..serving.releases import damaged_releases, weights_kept
 from ..weights.integrity import NOTE_SUFFIX, note_file
 
@@ -55,8 +56,9 @@ def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, Model
         names = [profile.get("target"), speculation.get("draft") if isinstance(speculation, Mapping) else None]
         while names:
             name = names.pop()
-            model = models.get(name) if name else None
-            if model is not None:
+            key = find_model(str(name), models) if name else None
+            if key is not None:
+                model = models[key]
                 used.add("/".join(part for part in (model["folder"], model.get("file")) if part))
                 derived = model["source"].get("derived")
                 names.append(derived["from"] if derived else None)

@@ -14,16 +14,16 @@ from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.parsed_files import parsed_once
 from ..core.places import own_models, own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
-from ..core.schema import Findings, Shape, check, check_text
-from ..core.versions import is_version
-from ..core.yaml_documents import read_yaml
+from ..core.schema import Findings
+from .catalog_files import checked, document, read_table
 from .flag_lists import FLAG_LISTS
 from .flag_lists import FOLDER as FLAG_FOLDER
 from .forms import NAME, PROFILE_NAME, PROGRAM
-from .heads import builtin_kinds, check_entry
+from .heads import builtin_kinds
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
+from .own_models import add_own_models, dangling
 from .profile_schema import PROFILE
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
@@ -48,12 +48,11 @@ if TYPE_CHECKING:
         PublishedFile,
         dict[str, dict[str, FlagList]],
         dict[str, list[Problem]],
+        dict[str, list[Problem]],
     ]
 
 HARDWARE_FILE, MODELS_FILE = "profiles/catalog/hardware.yml", "profiles/catalog/models.yml"
 HASHES_FILE, ENGINE_FOLDER = "profiles/catalog/packages.txt", "profiles/catalog/engines"
-
-_VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
 
 
 @dataclass
@@ -73,6 +72,8 @@ class House:
     flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
+    # The same of the user's own entries, by all names that they have, in small letters.
+    broken_models: dict[str, list[Problem]] = field(default_factory=dict)
 
 
 def profile_files(root: Path) -> dict[str, Path]:
@@ -85,8 +86,8 @@ def profile_files(root: Path) -> dict[str, Path]:
 def load_house(root: Path) -> House:
     """Read and check the catalogue and the profiles of the clone at ``root``.
 
-    Raises DrafthouseError with every problem of the catalogue. A profile with problems is kept in
-    ``broken``: it must not stop another one.
+    Raises DrafthouseError with every problem of the catalogue. What is wrong with a profile is kept in ``broken``,
+    with an entry of the user's own in ``broken_models``: it must not stop another one.
     """
     _require_clone(root)
     profiles = profile_files(root)
@@ -99,16 +100,16 @@ def load_house(root: Path) -> House:
 
 def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> _Parts:
     """Return the fields of a `House`, in order."""
-    hardware, problems = _read(root, HARDWARE_FILE, HARDWARE)
-    models, found = _read(root, MODELS_FILE, MODELS)
-    problems += found + _add_own_models(root, own, models)
+    hardware, problems = read_table(root, HARDWARE_FILE, HARDWARE)
+    models, found = read_table(root, MODELS_FILE, MODELS, versions=True)
+    problems += found
     engines, found = _engines(root)
     problems += found
     hashes, found = _hashes(root)
     problems += found
-    issues, found = _read(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
+    issues, found = read_table(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
     problems += found
-    published, found = _read(root, PUBLISHED_FILE, PUBLISHED)
+    published, found = read_table(root, PUBLISHED_FILE, PUBLISHED)
     problems += found
     lists, found = _flag_lists(root)
     problems += found
@@ -118,9 +119,10 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
         problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
         raise DrafthouseError(problems)
+    house.broken_models = add_own_models(root, own, house.models, builtin_kinds(engines))
     for name, path in files.items():
         where = str(path.relative_to(root) if path.is_relative_to(root) else path)
-        profile, found = _read(root, where, PROFILE)
+        profile, found = read_table(root, where, PROFILE)
         if not PROFILE_NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", where))
         if found:
@@ -136,6 +138,7 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
         house.published,
         house.flags,
         house.broken,
+        house.broken_models,
     )
 
 
@@ -153,20 +156,6 @@ def _require_clone(root: Path) -> None:
         )
 
 
-def _add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEntry]) -> list[Problem]:
-    """Add the entries that `drafthouse model add` wrote to ``models``; return what is wrong with their files."""
-    problems: list[Problem] = []
-    for path in files:
-        where = str(path.relative_to(root) if path.is_relative_to(root) else path)
-        own, found = _read(root, where, MODELS)
-        for name in sorted(own.keys() & models.keys()):
-            taken = f"the entry '{name}', which the catalogue has already"
-            found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
-        problems += found
-        models.update(own)
-    return problems
-
-
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
     files = {path.stem: f"{ENGINE_FOLDER}/{path.name}" for path in sorted((root / ENGINE_FOLDER).glob("*.yml"))}
@@ -180,13 +169,13 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
                 ENGINE_FOLDER,
             )
         ]
-    read = {name: _document(root, file) for name, file in files.items()}
+    read = {name: document(root, file) for name, file in files.items()}
     entries = {name: data for name, (data, problems) in read.items() if not problems}
     found = [problem for _, problems in read.values() for problem in problems]
     engines: dict[str, EngineEntry] = {}
     for name, entry in entries.items():
         engines[name] = _like(entry, entries)
-        found += _checked(engines[name], ENGINE, files[name], versions=True)
+        found += checked(engines[name], ENGINE, files[name], versions=True)
         if not NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
     return engines, found
@@ -197,7 +186,7 @@ def _flag_lists(root: Path) -> tuple[dict[str, dict[str, FlagList]], list[Proble
     lists: dict[str, dict[str, FlagList]] = {}
     problems: list[Problem] = []
     for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
-        read, wrong = _read(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
+        read, wrong = read_table(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
         lists[path.stem] = read.get("versions", {})
         problems += wrong
     return lists, problems
@@ -246,15 +235,6 @@ def _dangling(house: House) -> list[Problem]:
             )
             findings.append(one)
 
-    for key, model in house.models.items():
-        if "derived" in model["source"]:
-            look("models", f"{key}.source.derived.from", model["source"]["derived"]["from"], house.models)
-    kinds = builtin_kinds(house.engines)
-    for key, model in house.models.items():
-        if head := model.get("builtin_head"):
-            look("models", f"{key}.builtin_head.kind", head["kind"], kinds)
-            findings.append(Findings("profiles/catalog/models.yml"))
-            check_entry(findings[-1], key, model, head)
     for key, engine in house.engines.items():
         program = next(iter(engine["launch"]["command"]), "")
         if not PROGRAM.fits(program):
@@ -268,14 +248,15 @@ def _dangling(house: House) -> list[Problem]:
             required = method.get("requires")
             for option in (required.get("serve") if required else None) or {}:
                 look(f"engines/{key}", f"methods.{name}.requires.serve", option, engine["options"])
-    return [problem for one in findings for problem in one.problems]
+    models = dangling(house.models, house.models, builtin_kinds(house.engines), MODELS_FILE)
+    return models + [problem for one in findings for problem in one.problems]
 
 
 def load_gpus(root: Path) -> Gpus:
     """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
     _require_clone(root)
     relative = "profiles/catalog/gpus.yml"
-    read, problems = _read(root, relative, GPUS)
+    read, problems = read_table(root, relative, GPUS)
     gpus: Gpus = read
     if not problems:
         findings = Findings(relative)
@@ -291,65 +272,6 @@ def load_gpus(root: Path) -> Gpus:
     if problems:
         raise DrafthouseError(problems)
     return gpus
-
-
-def _read(root: Path, relative: str, shape: Shape) -> tuple[Any, list[Problem]]:
-    data, problems = _document(root, relative)
-    if not problems:
-        problems = _checked(data, shape, relative, versions=shape is MODELS)
-    return (data if isinstance(data, dict) else {}), problems
-
-
-def _document(root: Path, relative: str) -> tuple[Any, list[Problem]]:
-    """Return what a YAML file of the clone holds, and why it cannot be read."""
-    findings = Findings(relative)
-    needed, do = (
-        "a YAML mapping, as git has it",
-        "correct it" if Path(relative).is_absolute() else f"correct it, or restore it: git checkout -- {relative}",
-    )
-    if not (root / relative).is_file():
-        findings.add("no-such-file", "", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
-        return {}, findings.problems
-    try:
-        return _without_ends(read_yaml(root / relative, needed, do, where=relative)), []
-    except DrafthouseError as error:
-        return {}, error.problems
-
-
-def _checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
-    findings = Findings(relative)
-    if check(data, shape, findings) and versions:
-        _check_versions(data, findings)
-    check_text(data, findings)
-    return findings.problems
-
-
-def _without_ends(data: Any) -> Any:
-    """Return the data without the newline that YAML's ``>`` and ``|`` put behind a text."""
-    if isinstance(data, dict):
-        return {key: _without_ends(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_without_ends(item) for item in data]
-    return data.rstrip("\n") if isinstance(data, str) else data
-
-
-def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
-    """Add a problem for everything that stands in the place of a version and is none that could be compared."""
-    if isinstance(data, list):
-        for place, item in enumerate(data):
-            _check_versions(item, findings, f"{path}[{place}]")
-    if not isinstance(data, dict):
-        return
-    for key, value in data.items():
-        below = f"{path}.{key}" if path else str(key)
-        asked = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
-        asked += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
-        # Of a model it is a version for each engine.
-        asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
-        for version in asked:
-            if not is_version(str(version)):
-                findings.add("wrong-format", below, repr(version), "a version, like 0.33.0", "correct it")
-        _check_versions(value, findings, below)
 
 
 def _like(entry: Any, engines: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 
 if TYPE_CHECKING:
+    from .catalog import House
     from .catalog_types import CatalogModel, ModelEntry
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?")
@@ -28,12 +29,24 @@ def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
     return None
 
 
-def model_named(word: str, models: Mapping[str, ModelEntry], where: str) -> str:
+def model_named(word: str, house: House, where: str) -> str:
     """Return the same for a word that stands at ``where``. Raises DrafthouseError."""
-    key = find_model(word, models)
-    if key is None:
-        raise DrafthouseError(Problem("unknown-value", f"'{word}'", *unknown_model(word, models), where))
-    return key
+    problems = broken_model(word, house.broken_models)
+    key = find_model(word, house.models)
+    if key and not problems:
+        return key
+    raise DrafthouseError(problems or Problem("unknown-value", f"'{word}'", *unknown_model(word, house.models), where))
+
+
+def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
+    """Return what is wrong with the user's own entry of that name, if there is such a one."""
+    low = word.lower()
+    return broken.get(low) or broken.get(low.partition("@")[0], [])
+
+
+def is_outside(word: str) -> bool:
+    """Tell whether a word can be a model that has no entry: a repository of the Hub, or a folder of this machine."""
+    return word.startswith("/") or _REPOSITORY.fullmatch(word) is not None
 
 
 def names_of(model: CatalogModel) -> list[str]:
@@ -44,7 +57,7 @@ def names_of(model: CatalogModel) -> list[str]:
 
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:
     """Return what is needed and what to do where no entry is called ``word``."""
-    if _REPOSITORY.fullmatch(word) or word.startswith("/"):
+    if is_outside(word):
         what = "repository" if not word.startswith("/") else "folder"
         return f"an entry of the catalogue for this {what}", f"drafthouse model add {word}"
     return "an entry of the catalogue, or a repository of the Hub (org/name)", did_you_mean(word, models)

@@ -32,7 +32,7 @@ from .heads import builtin_head, draft_kind
 from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
 from .model_check import check_models
-from .model_names import find_model, unknown_model
+from .model_names import model_named
 from .overrides import changed
 from .profile_schema import PROFILE
 from .published import published_of
@@ -197,10 +197,11 @@ class _Join:
 
     def _look_up_model(self, path: str, word: str) -> str:
         """Return the catalogue's name of a model that the profile names so, by its repository, or by its folder."""
-        key = find_model(word, self.house.models)
-        if key is None:
-            self.findings.add("unknown-value", path, f"'{word}'", *unknown_model(word, self.house.models))
-        return key or word
+        try:
+            return model_named(word, self.house, f"{self.findings.file}: {path}")
+        except DrafthouseError as error:
+            self.findings.problems += error.problems
+            return word
 
     def _model(self, key: str) -> CatalogModel:
         return {"id": key, **self.house.models[key]}

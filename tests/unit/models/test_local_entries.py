@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from drafthouse.cli import profiles
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.models.entry import Found, Made, made_entry
 from drafthouse.models.local_entries import write_entry
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import House, load_house
+from drafthouse.profiles.heads import builtin_kinds
 from drafthouse.profiles.model_names import find_model
+from drafthouse.profiles.own_models import add_own_models
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.support.checkpoints import llama_like
+from tests.support.refusals import refuses
 
 KINDS = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
+HOUSE = load_house(ROOT)
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 4096,
@@ -93,9 +99,81 @@ def test_a_name_of_the_catalogue_is_not_taken(clone: Path, made: Made) -> None:
     write_entry(made, load_house(clone), clone, "")
     with pytest.raises(DrafthouseError, match="little-1b"):
         write_entry(replace(made, entry={**made.entry, "name": "another/Little-1B"}), load_house(clone), clone, "")
-    path = clone / "profiles" / "catalog" / "local" / "mine.yml"
-    path.write_text((clone / "profiles/catalog/models.yml").read_text("utf-8"), "utf-8")
-    with pytest.raises(DrafthouseError) as found:
-        load_house(clone)
-    assert {problem.code for problem in found.value.problems} == {"duplicate-name"}
-    assert {problem.where for problem in found.value.problems} == {"profiles/catalog/local/mine.yml"}
+
+
+def _own(folder: Path, name: str, text: str) -> Path:
+    path = folder / "profiles" / "catalog" / "local" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def _with_own(root: Path, *files: Path) -> House:
+    """Return the catalogue with these entries, without reading the rest of it again."""
+    models = {**HOUSE.models}
+    broken = add_own_models(root, files, models, builtin_kinds(HOUSE.engines))
+    return replace(HOUSE, models=models, broken_models=broken)
+
+
+def _target_of(house: House, target: str) -> str:
+    """Return the model that a profile is for whose ``target`` is this word."""
+    profile: Any = {**house.profiles["h100-llama33-ngram"], "target": target, "serve": {"max_model_len": 4096}}
+    return resolve(replace(house, profiles={"one": profile}), "one", site_of_inventory("vastai"), KINDS)["target"]["id"]
+
+
+def _text(entry: Any, **more: object) -> str:
+    return yaml.safe_dump({"little-1b": {**entry, **more}})
+
+
+LITTLE: Any = {**HOUSE.models["qwen3-32b"], "name": "org/Little-1B",
+               "source": {"hub": {"repo": "org/Little-1B", "revision": COMMIT}}}  # fmt: skip
+BY_REPOSITORY = ("little-1b", "org/little-1B@main")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("little-1b: {\n", "file-malformed", ("little-1b",)),
+        ("- 1\n", "wrong-type", ("little-1b",)),
+        (_text(LITTLE, layers="many"), "wrong-type", BY_REPOSITORY),
+        (_text(LITTLE, source={"hub": {"repo": "org/Little-1B"}}), "missing-key", BY_REPOSITORY),
+        (_text(LITTLE, builtin_head={"kind": "x", "layers": 1, "tensors": ["y"]}), "unknown-value", BY_REPOSITORY),
+        (yaml.safe_dump({"qwen3-32b": LITTLE}), "duplicate-name", ("little-1b", "qwen3-32b")),
+    ],
+)
+def test_a_broken_entry_stops_nobody_but_the_profiles_that_name_it(
+    tmp_path: Path, text: str, code: str, words: tuple[str, ...]
+) -> None:
+    broken = _own(tmp_path, "little-1b.yml", text)
+    other = _own(tmp_path, "other.yml", yaml.safe_dump({"other-1b": {**LITTLE, "source": {"path": "/models/other"}}}))
+    house = _with_own(tmp_path, broken, other)
+    assert _target_of(house, "other-1b") == "other-1b"
+    assert _target_of(house, "llama33-70b-fp8") == "llama33-70b-fp8"
+    for word in words:
+        with refuses(code) as refused:
+            _target_of(house, word)
+        assert refused.value.problems[0].where.startswith("profiles/catalog/local/little-1b.yml")
+
+
+def test_what_is_made_from_a_broken_entry_is_broken_too(tmp_path: Path) -> None:
+    made: list[Path] = []
+    for name, start in (("a", "b"), ("b", "gone")):
+        source = {"derived": {"from": start, "recipe": "gguf_to_hf"}}
+        made.append(_own(tmp_path, f"{name}.yml", yaml.safe_dump({name: {**LITTLE, "source": source}})))
+    house = _with_own(tmp_path, *made)
+    assert house.models == HOUSE.models
+    assert {name: problems[0].where for name, problems in house.broken_models.items()} == {
+        name: f"profiles/catalog/local/{name}.yml: {name}.source.derived.from" for name in ("a", "b")
+    }
+
+
+def test_a_clone_with_a_broken_entry_loads_and_the_entry_is_written_anew(
+    clone: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _own(clone, "little-1b.yml", "little-1b: {\n")
+    house = load_house(clone)
+    monkeypatch.setattr(profiles, "load_house", lambda root: house)
+    assert profiles.main([]) == 0
+    assert "profiles/catalog/local/little-1b.yml" in capsys.readouterr().out
+    assert write_entry(made, house, clone, "")[1]
+    assert load_house(clone).broken_models == {}

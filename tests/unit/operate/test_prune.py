@@ -153,6 +153,8 @@ def test_what_profiles_use() -> None:
     assert {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"} <= used
     fewer = used_by_profiles({"one": house.profiles["rtx6000-qwen-eagle3"]}, house.models)
     assert fewer == {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"}
+    by_repository: Any = {"mine": {"target": "Qwen/Qwen3-32B", "speculation": {"method": "ngram"}}}
+    assert used_by_profiles(by_repository, house.models) == {"Qwen-Qwen3-32B"}
     broken: Any = {"broken": {"target": "no-such", "speculation": 1}}
     assert used_by_profiles(broken, house.models) == set()
 

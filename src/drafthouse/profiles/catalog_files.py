@@ -1,0 +1,75 @@
+"""One YAML file of the catalogue: read, and held against its shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.schema import Findings, Shape, check, check_text
+from ..core.versions import is_version
+from ..core.yaml_documents import read_yaml
+
+_VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
+
+
+def read_table(
+    root: Path, relative: str, shape: Shape, *, versions: bool = False, do: str | None = None
+) -> tuple[Any, list[Problem]]:
+    """Return a file's table, and what is wrong with it; ``versions``: what stands for a version must be one."""
+    data, problems = document(root, relative, do)
+    if not problems:
+        problems = checked(data, shape, relative, versions=versions)
+    return (data if isinstance(data, dict) else {}), problems
+
+
+def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
+    """Return what a YAML file of the clone holds, and why it cannot be read; ``do`` where git cannot restore it."""
+    findings = Findings(relative)
+    needed = "a YAML mapping" if do else "a YAML mapping, as git has it"
+    restore = f"correct it, or restore it: git checkout -- {relative}"
+    do = do or ("correct it" if Path(relative).is_absolute() else restore)
+    if not (root / relative).is_file():
+        findings.add("no-such-file", "", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
+        return {}, findings.problems
+    try:
+        return _without_ends(read_yaml(root / relative, needed, do, where=relative)), []
+    except DrafthouseError as error:
+        return {}, error.problems
+
+
+def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
+    """Return what is wrong with data that were read from ``relative``."""
+    findings = Findings(relative)
+    if check(data, shape, findings) and versions:
+        _check_versions(data, findings)
+    check_text(data, findings)
+    return findings.problems
+
+
+def _without_ends(data: Any) -> Any:
+    """Return the data without the newline that YAML's ``>`` and ``|`` put behind a text."""
+    if isinstance(data, dict):
+        return {key: _without_ends(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_ends(item) for item in data]
+    return data.rstrip("\n") if isinstance(data, str) else data
+
+
+def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
+    """Add a problem for everything that stands in the place of a version and is none that could be compared."""
+    if isinstance(data, list):
+        for place, item in enumerate(data):
+            _check_versions(item, findings, f"{path}[{place}]")
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        below = f"{path}.{key}" if path else str(key)
+        asked = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
+        asked += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
+        # Of a model it is a version for each engine.
+        asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
+        for version in asked:
+            if not is_version(str(version)):
+                findings.add("wrong-format", below, repr(version), "a version, like 0.33.0", "correct it")
+        _check_versions(value, findings, below)
