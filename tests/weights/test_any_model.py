@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.models.entry import Found, Made, made_entry
+from drafthouse.models.entry import Made, made_entry
 from drafthouse.models.repository import Name, read_model
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.model_names import find_model
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.weights.inspect import check_model
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 from tests.support.checkpoints import llama_like, tensor
+from tests.support.refusals import refuses
 
 CONFIGS = ROOT / "tests" / "real_engines" / "model_configs"
 HOUSE = load_house(ROOT)
@@ -146,7 +149,7 @@ def test_a_gated_repository_without_the_licence_is_refused_and_with_it_read() ->
         ({"config.json": b"[]"}, "model-shape-unknown", "no JSON object"),
         ({"config.json": json.dumps(LITTLE).encode(), "pytorch_model.bin": b"x"}, "no-weights", "safetensors"),
         ({"config.json": json.dumps(LITTLE).encode(), "model.safetensors": b"\1"}, "weights-damaged", "1 bytes"),
-        (files_of({"architectures": ["MedusaModel"]}, llama_like(LITTLE)), "model-shape-unknown", "MedusaModel"),
+        (files_of({"architectures": ["HydraModel"]}, llama_like(LITTLE)), "model-shape-unknown", "HydraModel"),
         (files_of({}, llama_like(LITTLE)), "model-shape-unknown", "hidden_size"),
     ],
 )
@@ -167,29 +170,6 @@ def test_a_head_of_speculators_names_its_target() -> None:
     same = ("kind", "head_for", "head_method", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context",
             "tokenizer")  # fmt: skip
     assert {key: entry[key] for key in same} == {key: ours[key] for key in same}
-
-
-#: Heads for which there is no configuration here, or that the command does not read.
-NOT_READ = ("medusa", "mlp_speculator", "arctic")
-CONFIG_OF = {key: CONFIGS / f"{model['name'].rpartition('/')[2]}.json" for key, model in HOUSE.models.items()}
-HEADS = [
-    key
-    for key, model in HOUSE.models.items()
-    if "head_method" in model and model["head_method"] not in NOT_READ and CONFIG_OF[key].is_file()
-]
-
-
-@pytest.mark.parametrize("key", HEADS)
-def test_a_head_is_for_the_method_and_the_target_that_the_catalogue_says(key: str) -> None:
-    head = HOUSE.models[key]
-    config = json.loads(CONFIG_OF[key].read_text("utf-8"))
-    found = Found(head["name"], COMMIT, config, {"model.safetensors": 2}, {"fc.weight": TensorKind("BF16", (1, 1), 2)})
-    entry = made_entry(found, HOUSE.models, head_for=head["head_for"]).entry
-    assert (entry["head_method"], entry["head_for"]) == (head["head_method"], head["head_for"])
-
-
-def test_heads_of_every_kind_are_read() -> None:
-    assert {HOUSE.models[key]["head_method"] for key in HEADS} == {"eagle3", "peagle", "dflash", "dspark", "mtp"}
 
 
 @pytest.mark.parametrize(
@@ -274,9 +254,46 @@ def test_a_latent_cache_is_counted_as_the_same_models_configuration_has_it(tmp_p
     assert (new["kv_heads"], new["head_dim"], new["kv_layers"], new["layers"]) == (1, 288, 1, 2)
 
 
-def test_a_file_of_several_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(DrafthouseError, match="one of the 3 files of a model"):
-        made_gguf(tmp_path / "m-00001-of-00003.gguf", **{"split.count": 3})
+def test_a_model_of_several_files_is_their_sum_and_wants_them_all(tmp_path: Path) -> None:
+    parts = [f"m-Q8_0-{number:05}-of-00002.gguf" for number in (1, 2)]
+    with refuses("no-weights", match=f"no {parts[1]}"):
+        made_gguf(tmp_path / parts[0], **{"split.count": 2})
+    made_gguf(tmp_path / "second.gguf")
+    (tmp_path / "second.gguf").rename(tmp_path / parts[1])
+    files: dict[str, Content | bytes] = {part: (tmp_path / part).read_bytes() for part in parts}
+    with hub_server(Hub({**files, f"UD/{parts[0]}": b"x"}, repo="org/m-GGUF")) as hub:
+        made = added(hub, f"org/m-GGUF:{parts[0]}")
+        with refuses("no-weights", match=f"name {parts[0]}"):
+            added(hub, f"org/m-GGUF:{parts[1]}")
+        with refuses("no-weights", match="in a folder"):
+            added(hub, f"org/m-GGUF:UD/{parts[0]}")
+    entry: Any = made.entry
+    assert (made.id, entry["file"], entry["source"]["hub"]["allow"]) == ("m-q8_0", parts[0], parts)
+    assert entry["weight_bytes"] == sum(map(len, files.values()))  # type: ignore[arg-type]
+    models = {**HOUSE.models, made.id: entry}
+    for word in ("org/m-GGUF", f"org/m-GGUF:{parts[0]}", f"org/m-GGUF@{COMMIT}:{parts[0]}"):
+        assert find_model(word, models) == made.id
+    other: Any = {**entry, "file": "m-Q4_0.gguf"}
+    assert find_model("org/m-GGUF", {**models, "m-q4_0": other}) is None
+    assert find_model("org/m-GGUF:m-Q4_0.gguf", {**models, "m-q4_0": other}) == "m-q4_0"
+    # Once it lies there, every part is looked into.
+    assert check_model(tmp_path / parts[0]) == []
+    (tmp_path / parts[1]).write_bytes(b"GGUF")
+    assert [problem.where for problem in check_model(tmp_path / parts[0])] == [str(tmp_path / parts[1])]
+
+
+def test_a_file_that_was_renamed_is_no_whole_model(tmp_path: Path) -> None:
+    with refuses("model-shape-unknown", match="one of the 3 files of a model"):
+        made_gguf(tmp_path / "m.gguf", **{"split.count": 3})
+
+
+def test_a_branch_is_pinned_and_still_found_by_its_name() -> None:
+    with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)))) as hub:
+        made = added(hub, f"{hub.repo}@main")
+    entry: Any = made.entry
+    assert (entry["source"]["hub"]["revision"], entry["source"]["hub"]["branch"]) == (COMMIT, "main")
+    models = {**HOUSE.models, made.id: entry}
+    assert [find_model(f"{hub.repo}{end}", models) for end in ("", "@main", "@next")] == [made.id, made.id, None]
 
 
 def test_a_home_of_nobody_is_no_folder() -> None:

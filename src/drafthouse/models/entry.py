@@ -9,23 +9,16 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.model_names import find_model
-from .shape import Config, Shape, shape_of, text_part
+from .heads import head_method, head_shape, most_tokens, speculators_of, target_of, verifier_of
+from .shape import Config, Shape, shape_of
 from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
 
 if TYPE_CHECKING:
     from ..profiles.catalog_types import ModelEntry, ModelSource
 
-#: The word for a method of speculators' configurations, and a part of an architecture's name, as profiles have it.
-_ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}
-_ARCHITECTURES = {
-    **{"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "DSparkModel": "dspark"},
-    **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash"},
-}
 #: The matrix that joins a target's state with the next token, by its name, and dtypes that hold several values in one.
 _JOINING = re.compile(r"(?:^|\.)(?:fc|eh_proj)\.")
 _PACKED_DTYPES = ("U8", "I32")
-#: Draft heads that this command cannot read.
-_OTHER_HEADS = re.compile(r"Medusa|MLPSpeculator|ArcticLSTM|ArcticMLP|Hydra")
 #: Weights that engines load are these; the same ones may lie there again in other formats.
 _AGAIN = ("original/*", "metal/*", "*.bin", "*.pth", "*.pt", "*.onnx", "*.msgpack", "*.h5", "onnx/*")
 
@@ -44,8 +37,10 @@ class Found:
     gated: bool = False
     tokenizer_hash: str | None = None
     path: str | None = None
+    branch: str = ""
+    """What it was asked for by, where that is no commit."""
     file: str = ""
-    """The GGUF file, where the model is one."""
+    """The GGUF file, where the model is one; of several the first, and ``files`` are all of them."""
     chats: bool = True
     """Whether it has a chat template; base models have none."""
 
@@ -74,11 +69,14 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
                 found.repo,
             )
         )
-    method = _head_method(found)
+    method = head_method(found.config, found.repo)
     notes: list[str] = []
     if method:
-        shape = _head_shape(found)
-        target = _target_of(found, models, head_for)
+        shape = head_shape(found.config, method, found.repo)
+        target = target_of(found.config, shape, models, head_for, found.repo)
+        named = verifier_of(found.config)
+        if named and find_model(named, models) != target:
+            notes.append(f"its configuration names {named} as its target")
         tokenizer = models[target]["tokenizer"]
     else:
         shape = shape_of(found.config, found.repo)
@@ -111,9 +109,14 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
         entry["gated"] = True
     if method and target:
         entry["head_method"], entry["head_for"] = method, target
+        if most := most_tokens(found.config, method):
+            entry["max_speculative_tokens"] = most
+        if config := speculators_of(found.config):
+            entry["speculators"] = config
     else:
         _add_target_keys(entry, found, shape, totals, notes)
-    return Made(entry_id(found.file.removesuffix(".gguf") or found.repo), entry, tuple(notes))
+    file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)
+    return Made(entry_id(file or found.repo), entry, tuple(notes))
 
 
 def entry_id(repo: str) -> str:
@@ -129,6 +132,8 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
             " the instruct model, or name a template in the profile"
         )
     entry["served_name"] = found.repo.rpartition("/")[2]
+    if shape.quantization:
+        entry["quantization"] = shape.quantization
     if shape.traits:
         entry["traits"] = list(shape.traits)
     if totals.read < 0.97 * entry["weight_bytes"]:
@@ -177,8 +182,10 @@ def _source(found: Found) -> ModelSource:
         return {"path": found.path}
     again = [pattern for pattern in _AGAIN if any(_fits(name, pattern) for name in found.files)]
     source: ModelSource = {"hub": {"repo": found.repo, "revision": found.commit}}
+    if found.branch:
+        source["hub"]["branch"] = found.branch
     if found.file:
-        source["hub"]["allow"] = [found.file]
+        source["hub"]["allow"] = sorted(found.files)
     elif again:
         source["hub"]["ignore"] = again
     return source
@@ -192,77 +199,6 @@ def _weight_files(files: Mapping[str, int]) -> dict[str, int]:
 def _fits(name: str, pattern: str) -> bool:
     folder, _, end = pattern.rpartition("*")
     return name.startswith(folder) and name.endswith(end)
-
-
-# --- heads ------------------------------------------------------------------------------------------------
-
-
-def _head_method(found: Found) -> str | None:
-    """Return the method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
-    config = found.config
-    speculators = config.get("speculators_config")
-    algorithm = str(speculators.get("algorithm") if isinstance(speculators, Mapping) else "")
-    names = config.get("architectures")
-    architectures = " ".join(map(str, names)) if isinstance(names, list) else ""
-    if algorithm in _ALGORITHMS and "transformer_layer_config" in config:
-        return _ALGORITHMS[algorithm]
-    for end, method in _ARCHITECTURES.items():
-        if end in architectures:
-            return "peagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
-    if (algorithm and algorithm not in _ALGORITHMS) or _OTHER_HEADS.search(architectures):
-        raise DrafthouseError(
-            Problem(
-                "model-shape-unknown",
-                f"a head of the kind {algorithm or architectures}",
-                f"a model, or a head for {', '.join(sorted({*_ALGORITHMS.values(), *_ARCHITECTURES.values()}))}",
-                "write the entry by hand: docs/models.md shows one",
-                found.repo,
-            )
-        )
-    return None
-
-
-def _head_shape(found: Found) -> Shape:
-    layer = found.config.get("transformer_layer_config")
-    config = {**found.config, **(layer if isinstance(layer, Mapping) else {})}
-    if type(found.config.get("draft_vocab_size")) is int:
-        config["vocab_size"] = found.config["draft_vocab_size"]
-    return shape_of(config, found.repo)
-
-
-def _target_of(found: Found, models: Mapping[str, ModelEntry], head_for: str | None) -> str:
-    """Return the catalogue's name of the model whose hidden states a head reads."""
-    speculators = found.config.get("speculators_config")
-    verifier = speculators.get("verifier") if isinstance(speculators, Mapping) else None
-    named = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
-    asked = head_for or (str(named) if named else None)
-    target = find_model(asked, models) if asked else None
-    if target is None:
-        do = f"drafthouse model add {asked}, then this again" if asked else "add --for MODEL"
-        raise DrafthouseError(
-            Problem(
-                "draft-of-another-target",
-                f"a head for {asked}, which the catalogue does not have"
-                if asked
-                else "a head whose target is not said",
-                "the target's entry in the catalogue",
-                do,
-                found.repo,
-            )
-        )
-    says = (text_part(found.config).get("target_hidden_size"), found.config.get("backbone_hidden_size"))
-    hidden = next(filter(None, says), _head_shape(found).hidden)
-    if head_for is None or hidden == models[target]["hidden"]:
-        return target
-    raise DrafthouseError(
-        Problem(
-            "draft-of-another-target",
-            f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
-            "the model that the head was made for",
-            "name that one with --for",
-            found.repo,
-        )
-    )
 
 
 # --- the vocabulary ---------------------------------------------------------------------------------------

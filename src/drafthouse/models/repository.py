@@ -17,7 +17,7 @@ from ..core.documents import BadDocument, json_of, text_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.retry import Patience
 from ..weights.download import Limits
-from ..weights.gguf_header import gguf_head, tensor_bytes, type_name
+from ..weights.gguf_header import gguf_head, split_names, tensor_bytes, type_name
 from ..weights.headers import header_of
 from ..weights.hub_client import UNRESOLVED, about, look_up
 from ..weights.live_head import Files, files_at_hub
@@ -26,6 +26,7 @@ from .gguf import config_of_gguf
 from .tensor_totals import TensorKind
 
 if TYPE_CHECKING:
+    from ..weights.gguf_header import GgufHead
     from .shape import Config
 
 #: Bytes of headers that are read at most: those of a model of 700 GB in 160 files have 20 MB.
@@ -88,6 +89,7 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell) -> 
         found,
         repo=name.repo,
         commit=snapshot.commit,
+        branch="" if name.revision in (UNRESOLVED, snapshot.commit) else name.revision,
         license=info.license,
         gated=info.gated,
         tokenizer_hash=found.tokenizer_hash or tokenizer,
@@ -134,29 +136,44 @@ def _read(name: Name, files: Files, tell: Tell) -> Found:
 
 
 def _gguf(name: Name, files: Files) -> Found:
+    if "/" in name.file:
+        do = "download it, and add it by its path: drafthouse model add /folder/file.gguf"
+        needed = "a file at the top of its repository: the weights' folder is flat"
+        raise DrafthouseError(Problem("no-weights", f"{name.file}, in a folder", needed, do, files.where))
     if name.file not in files.sizes:
         there = ", ".join(sorted(one for one in files.sizes if one.endswith(".gguf"))[:8]) or "none"
         raise DrafthouseError(
             Problem("no-weights", f"no file {name.file}", f"one of its GGUF files: {there}", "correct it", files.where)
         )
-    with files.opened(name.file) as stream:
-        head = gguf_head(stream, files.sizes[name.file])
-    if (parts := head.keys.get("split.count", 1)) != 1:
-        raise DrafthouseError(_unreadable(f"one of the {parts} files of a model", files.where))
-    config, tokenizer = config_of_gguf(head)
+    parts = split_names(name.file)
+    if name.file != parts[0] or (lacking := [part for part in parts if part not in files.sizes]):
+        found = f"a part of {len(parts)}" if name.file != parts[0] else f"no {', '.join(lacking[:3])}"
+        needed = "the first part of a split model, and all others beside it"
+        do = f"name {parts[0]}, once they are there"
+        raise DrafthouseError(Problem("no-weights", found, needed, do, files.where))
+    heads = [_gguf_head(part, files) for part in parts]
+    if (count := heads[0].keys.get("split.count", 1)) not in (0, len(parts)):
+        raise DrafthouseError(_unreadable(f"one of the {count} files of a model, renamed", files.where))
+    config, tokenizer = config_of_gguf(heads[0])
     return Found(
         name.repo,
         "",
         config,
-        {name.file: files.sizes[name.file]},
+        {part: files.sizes[part] for part in parts},
         {
             key: TensorKind(type_name(kind), shape, tensor_bytes(kind, shape))
+            for head in heads
             for key, (kind, shape, _) in head.tensors.items()
         },
         tokenizer_hash=tokenizer,
         file=name.file,
-        chats=bool(head.keys.get("tokenizer.chat_template")),
+        chats=bool(heads[0].keys.get("tokenizer.chat_template")),
     )
+
+
+def _gguf_head(name: str, files: Files) -> GgufHead:
+    with files.opened(name) as stream:
+        return gguf_head(stream, files.sizes[name])
 
 
 def _json(files: Files, name: str, needed: bool = False) -> Config:

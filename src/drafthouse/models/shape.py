@@ -5,6 +5,7 @@ Key names are those of transformers' configurations; older families have their o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ class Shape:
 
     ``window_bytes``: what a sequence takes in layers that look back a window, as KV cache in 16 bits.
 
+    ``quantization`` is how the weights are stored, as the catalogue calls it, where that is not their dtype.
+
     ``experts`` is (all of a layer, those used for a token) of a mixture of experts. ``mtp_layers`` is what the
     configuration claims; only the tensors tell whether the head is there. ``unsure`` says in sentences what this
     reading had to assume.
@@ -64,6 +67,7 @@ class Shape:
     experts: tuple[int, int] | None = None
     mtp_layers: int = 0
     bits: int | None = None
+    quantization: str | None = None
     tied: bool = False
     traits: tuple[Trait, ...] = ()
     unsure: tuple[str, ...] = field(default=())
@@ -114,6 +118,7 @@ def shape_of(config: Config, where: str) -> Shape:
         experts=_experts(part),
         mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
         bits=_bits(config) or _bits(part),
+        quantization=_quantization(config) or _quantization(part),
         tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
         traits=_traits(config, part),
         unsure=tuple(unsure),
@@ -222,3 +227,42 @@ def _bits(config: Config) -> int | None:
         if isinstance(weights, Mapping) and type(weights.get("num_bits")) is int:
             return int(str(weights["num_bits"]))
     return 8 if method.startswith("fp8") else None
+
+
+#: compressed-tensors' word for how values are packed -> the catalogue's.
+_FORMATS = {"nvfp4-pack-quantized": "nvfp4", "mxfp4-pack-quantized": "mxfp4", "int-quantized": "int8"}
+
+
+def _quantization(config: Config) -> str | None:
+    """Return how the weights are stored: ``nvfp4``, ``fp8-block``, ``gptq``, ...; None for their dtype's own form."""
+    quantised = config.get("quantization_config")
+    if not isinstance(quantised, Mapping):
+        return None
+    method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
+    groups = quantised.get("config_groups")
+    kinds = [_of_group(group) for group in groups.values()] if isinstance(groups, Mapping) else []
+    if method == "compressed-tensors":
+        name = _FORMATS.get(str(quantised.get("format"))) or min(filter(None, kinds), key=_narrow, default=None)
+    elif method == "modelopt":
+        name = str(quantised.get("quant_algo") or "").lower()
+    else:
+        name = "fp8-block" if method == "fp8" and quantised.get("weight_block_size") else method
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or None if name else None
+
+
+def _of_group(group: Json) -> str | None:
+    """Return what a group of compressed-tensors does with its weights."""
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return None
+    bits, kind = weights.get("num_bits"), weights.get("type")
+    if kind == "float" and bits == 4:
+        return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"
+    if kind == "float" and bits == 8:
+        return "fp8-block" if weights.get("strategy") == "block" else "fp8"
+    return f"{kind}{bits}" if kind and bits else None
+
+
+def _narrow(name: str) -> bool:
+    """Of several groups the one with fewer bits gives the checkpoint its name."""
+    return not name.endswith("4")

@@ -59,10 +59,11 @@ class DerivedSource(_From):
 
 
 class HubSource(TypedDict):
-    """A repository of the hub at a commit."""
+    """A repository of the hub at a commit; ``branch``: the one it was asked for by."""
 
     repo: str
     revision: str
+    branch: NotRequired[str]
     allow: NotRequired[list[str]]
     ignore: NotRequired[list[str]]
 
@@ -96,6 +97,13 @@ class BuiltinHead(TypedDict):
     has_it: NotRequired[str]
 
 
+class Speculators(TypedDict):
+    """What an engine serves that is given a head's repository as its model: the repository ``target``, K ``tokens``."""
+
+    target: str
+    tokens: int
+
+
 class ModelEntry(TypedDict):
     """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all.
 
@@ -110,6 +118,7 @@ class ModelEntry(TypedDict):
     works_on: NotRequired[list[str]]
     head_method: NotRequired[str]
     max_speculative_tokens: NotRequired[int]
+    speculators: NotRequired[Speculators]
     builtin_head: NotRequired[BuiltinHead]
     since: NotRequired[dict[str, str]]
     traits: NotRequired[list[Trait]]

@@ -12,21 +12,27 @@ if TYPE_CHECKING:
     from .catalog import House
     from .catalog_types import CatalogModel, ModelEntry
 
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?")
+_REPOSITORY = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?(?::[A-Za-z0-9._/-]+\.gguf)?"
+)
 
 
 def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
-    """Return the catalogue's name of a model: its own, a repository (``org/name``, ``@revision`` too) or a folder."""
+    """Return the catalogue's name of a model: its own, its repository (``org/name@revision:file.gguf``) or its folder.
+
+    None also where a repository has several files here and the word names none of them.
+    """
     if word in models:
         return word
-    repo, _, revision = word.partition("@")
+    rest, _, file = word.partition(":")
+    repo, _, revision = rest.partition("@")
+    found = []
     for key, model in models.items():
         hub = model["source"].get("hub")
-        if hub and hub["repo"].lower() == repo.lower() and revision in ("", hub["revision"]):
-            return key
-        if model["source"].get("path") == word:
-            return key
-    return None
+        named = hub and hub["repo"].lower() == repo.lower() and revision in ("", hub["revision"], hub.get("branch"))
+        if (named and file in ("", model.get("file"))) or model["source"].get("path") == word:
+            found.append(key)
+    return found[0] if len(found) == 1 else None
 
 
 def model_named(word: str, house: House, where: str) -> str:
@@ -41,7 +47,7 @@ def model_named(word: str, house: House, where: str) -> str:
 def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
     """Return what is wrong with the user's own entry of that name, if there is such a one."""
     low = word.lower()
-    return broken.get(low) or broken.get(low.partition("@")[0], [])
+    return broken.get(low) or broken.get(re.split("[@:]", low)[0], [])
 
 
 def is_outside(word: str) -> bool:

@@ -66,6 +66,7 @@ _SOURCE = Map(
             {
                 "repo": _NEEDED_TEXT,
                 "revision": _NEEDED_TEXT,
+                "branch": _TEXT,
                 "allow": List(_TEXT),
                 "ignore": List(_TEXT),
             }
@@ -85,6 +86,7 @@ MODELS = Table(
             "works_on": List(_TEXT),
             "head_method": _TEXT,
             "max_speculative_tokens": _COUNT,
+            "speculators": Map({"target": _NEEDED_TEXT, "tokens": _NEEDED_COUNT}),
             "builtin_head": Map(
                 {
                     "kind": Value(required=True, form=NAME),

@@ -6,6 +6,7 @@ a tenth of one.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ _TYPES = {
     35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
     24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
 }  # fmt: skip
+_SPLIT, _MOST_PARTS = re.compile(r"(.+-)(\d{5})-of-(\d{5})\.gguf"), 999
 # More than any model has: a wrong count must end in a line, not in an empty machine.
 _MOST = 1 << 26
 
@@ -53,6 +55,14 @@ def read_gguf(path: Path) -> GgufHead:
 def gguf_head(stream: Reading, size: int) -> GgufHead:
     """Read the head at the start of ``stream``, which has ``size`` bytes; ValueError as `read_gguf`."""
     return _Reader(stream, size).head()
+
+
+def split_names(name: str) -> list[str]:
+    """Return the names of all files of a model that was split, as gguf-split calls them; of any other file its own."""
+    split = _SPLIT.fullmatch(name)
+    if not split or not 0 < int(split[3]) <= _MOST_PARTS:
+        return [name]
+    return [f"{split[1]}{number:05}-of-{split[3]}.gguf" for number in range(1, int(split[3]) + 1)]
 
 
 def type_name(kind: int) -> str:

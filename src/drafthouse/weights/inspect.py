@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import Problem
 from ..profiles.resolved_types import PairMethod
-from .gguf_header import check_gguf
+from .gguf_header import check_gguf, split_names
 from .headers import AGAIN, Tensor, read_header
 from .tokenizer_files import Vocabulary, config_of, vocabulary_of
 
@@ -37,7 +37,9 @@ def check_model(path: Path) -> list[Problem]:
         return [Problem("no-weights", "nothing", "a model's folder or file", "put it there", str(path))]
     if path.suffix == ".safetensors":
         return read_header(path).problems
-    return check_gguf(path) if path.suffix == ".gguf" else []
+    if path.suffix != ".gguf":
+        return []
+    return [problem for part in split_names(path.name) for problem in check_gguf(path.with_name(part))]
 
 
 def remarks(path: Path) -> list[str]:

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.format import shown_bytes
 from .download import Limits, fetch, fetch_start
-from .gguf_header import gguf_head, type_name
+from .gguf_header import gguf_head, split_names, type_name
 from .headers import AGAIN, Reading, header_of
 from .inspect import INDEX, no_weight_map, weight_map
 from .integrity import digest
@@ -146,13 +146,9 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
-    """Return the tensors (name -> type) of a GGUF file, and of the others where it was split (gguf-split's names)."""
-    split = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", name)
-    names = [
-        other for other in files.sizes if split and re.fullmatch(f"{re.escape(split[1])}\\d{{5}}{split[2]}", other)
-    ]
+    """Return the tensors (name -> type) of a GGUF file, and of the others where it was split."""
     held: dict[str, str] = {}
-    for one in sorted(names) or [name]:
+    for one in split_names(name):
         if one not in files.sizes:
             raise ValueError(f"no {one} among the files")
         with files.opened(one) as stream:

@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drafthouse.models.shape import NoShape, shape_of
-from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.workspace import ROOT
 
-CONFIGS = ROOT / "tests" / "real_engines" / "model_configs"
-HOUSE = load_house(ROOT)
-FIELDS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "context")
 DENSE: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 8, "num_attention_heads": 4, "vocab_size": 100,
     "max_position_embeddings": 1000,
 }  # fmt: skip
-
-
-def config_of(repo: str) -> Path:
-    return CONFIGS / f"{repo.rpartition('/')[2]}.json"
-
-
-#: The catalogue counts its windows as if they kept every token, which is too much and never too little.
-COUNTED_WHOLE = ("gpt-oss-120b", "gpt-oss-20b")
-#: Its configuration does not say which layers have a window; the catalogue knows that from its recipe.
-NOT_SAID = ("muse-glimmer-30b-nvfp4",)
-TARGETS = [
-    key for key, model in HOUSE.models.items() if model["kind"] == "model" and config_of(model["name"]).is_file()
-]
-
-
-@pytest.mark.parametrize("key", TARGETS)
-def test_the_catalogues_own_shapes_are_what_their_configurations_say(key: str) -> None:
-    model: Any = HOUSE.models[key]
-    shape = shape_of(json.loads(config_of(model["name"]).read_text("utf-8")), key)
-    assert {name: getattr(shape, name) for name in FIELDS} == {name: model[name] for name in FIELDS}
-    if key not in (*COUNTED_WHOLE, *NOT_SAID):
-        assert shape.cached_layers == model.get("kv_layers", model["layers"])
-        assert shape.window_bytes == model.get("window_bytes", 0)
-    if key not in NOT_SAID:  # the configurations are those of the language models alone
-        assert set(shape.traits) == {*model.get("traits", ())} - {"multimodal"}
-    assert bool(shape.unsure) == (key in NOT_SAID)
-
-
-def test_twelve_targets_or_more_are_compared() -> None:
-    assert len(TARGETS) >= 9
 
 
 @pytest.mark.parametrize(
