@@ -62,6 +62,8 @@ def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, Model
                 used.add("/".join(part for part in (model["folder"], model.get("file")) if part))
                 derived = model["source"].get("derived")
                 names.append(derived["from"] if derived else None)
+                own = model.get("speculators")  # as a target such a head stands for the model that it names
+                names.append(own["target"] if own else None)
     return used
 
 

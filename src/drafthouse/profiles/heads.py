@@ -29,6 +29,20 @@ def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> B
     return head if fits else None
 
 
+def head_as_target(
+    target: str, draft: str | None, models: Mapping[str, ModelEntry]
+) -> tuple[str, str | None, list[str]]:
+    """Return the words for target and draft of a profile, and a warning where its ``target`` is a head.
+
+    An engine that is given the repository of such a head serves the model that this names, and drafts with the head.
+    """
+    config = models[target].get("speculators")
+    if config is None or draft not in (None, target):
+        return target, draft, []
+    told = f"'{target}' is a head whose repository names its model: {config['target']} is served, and the head drafts"
+    return config["target"], target, [told]
+
+
 def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | None:
     """Return the engine's method that drafts with heads of this kind, which are a ``draft``; None where it has none."""
     for key, method in engine["methods"].items():

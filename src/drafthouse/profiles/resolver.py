@@ -28,7 +28,7 @@ from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
 from .extra_flags import check_environment, check_extra
 from .gateway_settings import gateway_of, site_problems
-from .heads import builtin_head, draft_kind
+from .heads import builtin_head, draft_kind, head_as_target
 from .known_issues import check_accepted, matching, setup_of
 from .method_check import check_method
 from .model_check import check_models
@@ -112,6 +112,9 @@ class _Join:
         target = self._look_up_model("target", profile["target"])
         draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._stop_if_wrong()
+        word, draft, served = head_as_target(target, draft, house.models)
+        target = self._look_up_model("target", word)
+        self._stop_if_wrong()
         self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
         self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
         self.target = self._model(target)
@@ -161,7 +164,7 @@ class _Join:
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
-        self.warnings = [self.chosen.note] if self.chosen.note else []
+        self.warnings = [*([self.chosen.note] if self.chosen.note else []), *served]
         self.warnings += told + (self._check_draft(method) if method else [])
         required = method.get("requires") if method else None
         self.environment = check_environment(

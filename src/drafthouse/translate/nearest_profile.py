@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..profiles import model_names
 from ..profiles.catalog import House
 from ..profiles.draft_compat import USUAL_TOKENS
 from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.memory_fit import context_that_fits
+from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
 from ..profiles.token_counts import counted
 
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from ..profiles.resolved_types import Fit, Hardware
 
 
-def find_model(house: House, name: str) -> str | None:
-    """Return the catalogue's id for a hub repository, a folder or a file, as a command writes it."""
-    if named := model_names.find_model(name.rstrip("/"), house.models):
-        return named
+def called(house: House, name: str) -> str | None:
+    """Return the catalogue's id that a command writes: the model's own, its repository or its path."""
+    plain = name.rstrip("/")
+    return find_model(plain, house.models) or find_model(plain.lower(), house.models)
+
+
+def called_like(house: House, name: str) -> str | None:
+    """Return the catalogue's id of the model whose folder or file is called so; it may be another one."""
     plain = name.rstrip("/").lower()
     last = plain.rsplit("/", 1)[-1]
     for key, model in house.models.items():
-        repo = _repo(model).lower()
-        if plain == key.lower():
-            return key
+        repo = repository(model).lower()
         if "file" in model:
             if last == model["file"].lower():
                 return key
@@ -44,12 +46,8 @@ def find_model(house: House, name: str) -> str | None:
     return None
 
 
-def named_exactly(house: House, key: str, name: str) -> bool:
-    """Tell whether ``name`` is a model's own id, repository or path, and not just something called like it."""
-    return name.lower() == key.lower() or model_names.find_model(name.rstrip("/"), house.models) == key
-
-
-def _repo(model: ModelEntry) -> str:
+def repository(model: ModelEntry) -> str:
+    """Return a model's repository on the hub, '' where it has another source."""
     return hub["repo"] if (hub := model["source"].get("hub")) else ""
 
 
@@ -59,7 +57,7 @@ def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -
     names: dict[str, str] = {}
     for key, model in house.models.items():
         if model["kind"] == kind and model["format"] in formats:
-            names[(model.get("file", _repo(model).rsplit("/", 1)[-1]) or key).lower()] = key
+            names[(model.get("file", repository(model).rsplit("/", 1)[-1]) or key).lower()] = key
     return [names[close] for close in difflib.get_close_matches(last, list(names), n=3, cutoff=0.5)]
 
 
@@ -89,9 +87,10 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
         if name in house.broken or profile["engine"] != wanted.engine_id:
             continue
         spec = profile["speculation"]
-        if not (profile["target"] == target if target else spec["method"] == wanted.method):
+        if not (find_model(profile["target"], house.models) == target if target else spec["method"] == wanted.method):
             continue
-        exact = wanted.target is not None and (spec["method"], spec.get("draft")) == (wanted.method, wanted.draft)
+        draft = find_model(spec["draft"], house.models) if "draft" in spec else None
+        exact = wanted.target is not None and (spec["method"], draft) == (wanted.method, wanted.draft)
         (same if exact else near).append(name)
     near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
     return same, near
@@ -185,7 +184,7 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
     """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
-    model = house.models.get(find_model(house, draft) or "")
+    model = house.models.get(called(house, draft) or called_like(house, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
         return method_for_head(engine, kind, "head") or kind

@@ -17,18 +17,20 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.versions import having, known, releases
 from ..engines.pasted import Change, Speculation
 from ..profiles.catalog import House
+from ..profiles.heads import method_for_head
 from .extras import sort_extras
 from .flags import OldFlags
 from .nearest_profile import (
     Wanted,
     a_speculation,
+    called,
+    called_like,
     choose_context,
     choose_hardware,
     differences,
-    find_model,
-    named_exactly,
     nearest_models,
     profiles_like,
+    repository,
     slug,
     usual_tokens,
 )
@@ -37,7 +39,7 @@ from .sources import commands_of
 from .values import nested, plain, quoted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine
+    from ..engines.entry_types import CatalogEngine, Settings
     from ..profiles.profile_types import Profile
     from ..profiles.profile_types import Speculation as SpeculationWishes
 
@@ -105,6 +107,7 @@ class _Result:
         self.version = reading.version
 
     def translation(self) -> Translation:
+        self._head_as_model()
         read, speculation = self.read, self.speculation
         target = self._known(read.target, "model")
         method = speculation.method if speculation else ""
@@ -159,16 +162,49 @@ class _Result:
             missing=[name for name in (profile["target"], spec.get("draft")) if name and name not in self.house.models],
         )
 
+    def _head_as_model(self) -> None:
+        """Write out what an engine does that is given a head's own repository as its model: the model, and the draft.
+
+        Its `speculators_config` names both; of a head without one the catalogue knows the model.
+        """
+        name = self.read.target
+        head = self.house.models.get(called(self.house, name) or "")
+        if head is None and "-speculator." in name and not self.speculation:
+            why = (
+                "by its name a head's repository, which names its own model: drafthouse model add, then translate again"
+            )
+            self.note(name, name, why, "kept")
+        method = method_for_head(self.engine, head.get("head_method", ""), "head") if head else None
+        if self.speculation or head is None or method is None:
+            return
+        entry, own = self.engine["methods"][method], head.get("speculators")
+        names = entry["names"]
+        behind = self.house.models.get(head.get("head_for", ""))
+        model = own["target"] if own else repository(behind) if behind else ""
+        if not model or not {"method", "model"} <= names.keys():
+            return
+        words: Settings = {names["method"]: entry.get("value", method), names["model"]: name, **entry.get("always", {})}
+        if own:
+            words[names["num_speculative_tokens"]] = own["tokens"]
+        self.speculation = Speculation(method, name, own["tokens"] if own else None, words)
+        self.read.target = model
+        why = "a head's repository: it names its model"
+        if not own:
+            why = (
+                "a head's repository: this is the catalogue's model for it, and its own configuration may name another"
+            )
+        self.note(name, f"{model}, and {name} as its draft", why, "moved")
+
     def _known(self, name: str, kind: str) -> str | None:
         """Return the catalogue's id of a model; say so where it has none, and name the nearest."""
-        found = find_model(self.house, name)
-        if found is None:
+        found = called(self.house, name)
+        if found is None and (found := called_like(self.house, name)):
+            why = "a folder or a file of this name is taken for the catalogue's; where it is another, change this"
+            self.note(name, found, why, "chosen")
+        elif found is None:
             close = nearest_models(self.house, name, kind, self.engine["formats"])
             hint = f"; nearest: {', '.join(close)}" if close else ""
             self.note(name, name, f"the catalogue has no such model{hint}", "kept")
-        elif not named_exactly(self.house, found, name):
-            why = "a folder or a file of this name is taken for the catalogue's; where it is another, change this"
-            self.note(name, found, why, "chosen")
         return found
 
     def _spoken(self, speculation: Speculation, draft: str, draft_name: str, profiles: list[str]) -> SpeculationWishes:

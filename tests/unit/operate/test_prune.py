@@ -155,6 +155,9 @@ def test_what_profiles_use() -> None:
     assert fewer == {"Qwen-Qwen3-32B", "RedHatAI-Qwen3-32B-speculator.eagle3"}
     by_repository: Any = {"mine": {"target": "Qwen/Qwen3-32B", "speculation": {"method": "ngram"}}}
     assert used_by_profiles(by_repository, house.models) == {"Qwen-Qwen3-32B"}
+    # A head as the target stands for the model that it names.
+    head: Any = {"mine": {"target": "qwen3-32b-eagle3", "speculation": {"method": "eagle3"}}}
+    assert used_by_profiles(head, house.models) == fewer
     broken: Any = {"broken": {"target": "no-such", "speculation": 1}}
     assert used_by_profiles(broken, house.models) == set()
 

@@ -195,3 +195,28 @@ def test_only_who_drafts_with_it_asks_whether_the_targets_files_have_it(house: H
     assert item["builtin_head"] == HEAD
     house.profiles[PROFILE]["speculation"] = {"method": "ngram", "num_speculative_tokens": 3}
     assert ["builtin_head" in item for item in resolved(house)["weights"]] == [False]
+
+
+def test_a_heads_own_repository_as_the_target_is_its_model_and_the_draft() -> None:
+    house = copy.deepcopy(load_house(ROOT))
+    plain: Any = resolved(house)
+    house.profiles[PROFILE]["target"] = "RedHatAI/Qwen3-32B-speculator.eagle3"
+    spec: Any
+    for spec in ({}, {"draft": "qwen3-32b-eagle3"}):
+        house.profiles[PROFILE]["speculation"] = {"method": "eagle3", "num_speculative_tokens": 3, **spec}
+        found = resolved(house)
+        assert (found["target"], found["draft"]) == (plain["target"], plain["draft"])
+        assert found["arms"]["baseline"]["flags"] == plain["arms"]["baseline"]["flags"]
+        assert any("names its model: Qwen/Qwen3-32B" in warning for warning in found["warnings"])
+    # Its model is looked for as any other is, and another method cannot draft with it.
+    house.models["qwen3-32b-eagle3"]["speculators"] = {"target": "org/none", "tokens": 3}
+    with refuses("unknown-value", match="drafthouse model add org/none"):
+        resolved(house)
+    house.models["qwen3-32b-eagle3"]["speculators"] = {"target": "Qwen/Qwen3-32B", "tokens": 3}
+    house.profiles[PROFILE]["speculation"] = {"method": "ngram", "num_speculative_tokens": 3}
+    with refuses("draft-of-another-method", "draft-of-another-method"):
+        resolved(house)
+    # A head that names no model is no target.
+    del house.models["qwen3-32b-eagle3"]["speculators"]
+    with refuses("target-is-a-draft"):
+        resolved(house)

@@ -21,7 +21,7 @@ from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags
-from drafthouse.translate.nearest_profile import find_model, named_exactly
+from drafthouse.translate.nearest_profile import called, called_like
 from drafthouse.translate.sources import commands_of, engine_of_words
 from drafthouse.translate.text import command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
@@ -236,8 +236,39 @@ def test_a_model_of_ones_own_is_found_by_its_folder_and_one_of_the_hub_by_its_re
     house = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
     hub = HOUSE.models["llama33-70b-fp8"]["source"]["hub"]
     for word, key in (("/models/mine/", "my-own"), (f"{hub['repo']}@{hub['revision']}", "llama33-70b-fp8")):
-        assert find_model(house, word) == key
-        assert named_exactly(house, key, word)
+        assert called(house, word) == key
+    assert (called(house, "/data/Qwen3-32B"), called_like(house, "/data/Qwen3-32B")) == (None, "qwen3-32b")
+
+
+@pytest.mark.parametrize(
+    ("repository", "target", "draft", "method", "tokens"),
+    [
+        ("RedHatAI/Qwen3-32B-speculator.eagle3", "qwen3-32b", "qwen3-32b-eagle3", "eagle3", 3),
+        ("RedHatAI/Qwen3-8B-speculator.dflash", "qwen3-8b", "qwen3-8b-dflash", "dflash", 7),
+        ("RedHatAI/Qwen3-8B-speculator.peagle", "qwen3-8b", "qwen3-8b-peagle", "peagle", 7),
+    ],
+)
+def test_a_heads_repository_that_is_served_is_its_model_and_a_draft(
+    repository: str, target: str, draft: str, method: str, tokens: int
+) -> None:
+    found = one(f"vllm serve {repository} --max-model-len 4096")
+    assert (found.profile["target"], found.profile["speculation"], found.baseline) == (
+        target,
+        {"method": method, "draft": draft, "num_speculative_tokens": tokens},
+        False,
+    )
+    assert found.command[0][-1] == HOUSE.models[target]["name"]
+    spoken = spec_of(found)
+    assert (spoken["model"], spoken["num_speculative_tokens"]) == (repository, tokens)
+    assert spoken.get("parallel_drafting", False) == (method == "peagle")
+
+
+def test_a_heads_repository_without_an_entry_is_said() -> None:
+    found = one("vllm serve RedHatAI/Other-speculator.eagle3")
+    assert found.missing == ["RedHatAI/Other-speculator.eagle3"]
+    assert any("translate again" in change.why for change in found.changes)
+    given = one('vllm serve a/b --speculative-config \'{"model": "c/d-speculator.eagle3", "method": "eagle3"}\'')
+    assert not any("translate again" in change.why for change in given.changes)
 
 
 def test_a_context_that_was_not_asked_for_and_does_not_fit_is_shortened() -> None:
