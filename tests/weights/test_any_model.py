@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ import gguf
 import numpy as np
 import pytest
 
-from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.models.entry import Made, made_entry
+from drafthouse.models.first_use import add_missing
 from drafthouse.models.repository import Name, read_model
 from drafthouse.models.tensor_totals import TensorKind
-from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.model_names import find_model
-from drafthouse.profiles.workspace import ROOT
+from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.weights.inspect import check_model
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
@@ -315,3 +318,106 @@ def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:
 def test_what_is_no_name_is_refused(word: str, tmp_path: Path) -> None:
     with pytest.raises(DrafthouseError):
         read_model(Name.of(word), token=None)
+
+
+# --- on first use -----------------------------------------------------------------------------------------
+
+TARGET: dict[str, Any] = {**LITTLE, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 151936,
+                          "max_position_embeddings": 4096}  # fmt: skip
+HEAD = {**TARGET, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
+PROPOSED = {
+    "speculators_config": {
+        "algorithm": "eagle3",
+        "proposal_methods": [{"speculative_tokens": 3}],
+        "verifier": {"name_or_path": "org/Little"},
+    },
+    "transformer_layer_config": HEAD,
+}
+
+
+def fresh() -> House:
+    return replace(HOUSE, models={**HOUSE.models})
+
+
+def first_use(
+    hub: Hub, root: Path, target: object, draft: object = None, house: House | None = None
+) -> tuple[House, list[str]]:
+    """Return the catalogue with what was added below ``root``, and what was said."""
+    said: list[str] = []
+    house = house or fresh()
+    add_missing(target, draft, house, root, said.append, token=None, endpoint=hub.url)
+    return house, said
+
+
+def resolved(house: House, target: str, **speculation: Any) -> Any:
+    spec = {"num_speculative_tokens": 3, **speculation}
+    profile: Any = {**house.profiles["h100-llama33-ngram"], "target": target, "speculation": spec, "serve": {}}
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
+    return resolve(replace(house, profiles={"mine": profile}), "mine", site_of_inventory("vastai"), kinds)
+
+
+def test_a_target_and_its_head_are_added_on_first_use_and_said(tmp_path: Path) -> None:
+    hubs = [Hub(files_of(config, llama_like(config)), repo=f"org/{name}") for name, config in
+            (("Little", TARGET), ("Little-Eagle3", HEAD))]  # fmt: skip
+    with hub_server(*hubs) as hub:
+        house, said = first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3")
+        asked = hub.sent
+        assert first_use(hub, tmp_path, "org/Little", "org/Little-Eagle3", house)[1] == []
+        assert hub.sent == asked
+    written = sorted(path.name for path in (tmp_path / "profiles/catalog/local").iterdir())
+    assert written == ["little-eagle3.yml", "little.yml"]
+    assert [line for line in said if line.startswith("wrote:")] == [
+        f"wrote: {tmp_path}/profiles/catalog/local/{name}.yml" for name in ("little", "little-eagle3")
+    ]
+    found = resolved(house, "org/Little", method="eagle3", draft="org/Little-Eagle3")
+    assert (found["target"]["id"], found["draft"]["id"]) == ("little", "little-eagle3")
+
+
+def test_a_head_that_is_served_brings_the_model_that_it_names(tmp_path: Path) -> None:
+    hubs = [Hub(files_of(config, llama_like(TARGET)), repo=f"org/{name}") for name, config in
+            (("Little", TARGET), ("Little-speculator.eagle3", PROPOSED))]  # fmt: skip
+    with hub_server(*hubs) as hub:
+        house, _ = first_use(hub, tmp_path, "org/Little-speculator.eagle3")
+    assert house.models["little-speculator.eagle3"]["speculators"] == {"target": "org/Little", "tokens": 3}
+    found = resolved(house, "org/Little-speculator.eagle3", method="eagle3")
+    assert (found["target"]["id"], found["draft"]["id"]) == ("little", "little-speculator.eagle3")
+    assert "names its model: org/Little" in " ".join(found["warnings"])
+
+
+def test_a_head_for_a_model_that_nobody_added_is_for_the_profiles_target(tmp_path: Path) -> None:
+    named = {**PROPOSED, "speculators_config": {**PROPOSED["speculators_config"], "verifier": {"name_or_path": "a/b"}}}
+    hubs = [Hub(files_of(config, llama_like(TARGET)), repo=f"org/{name}") for name, config in
+            (("Little", TARGET), ("Head", named))]  # fmt: skip
+    with hub_server(*hubs) as hub:
+        house, said = first_use(hub, tmp_path, "org/Little", "org/Head")
+    assert house.models["head"]["head_for"] == "little"
+    assert any("names a/b as its target" in line for line in said)
+
+
+def test_another_commit_of_a_known_repository_has_a_name_of_its_own(tmp_path: Path) -> None:
+    with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), repo="Qwen/Qwen3-32B")) as hub:
+        house, _ = first_use(hub, tmp_path, "Qwen/Qwen3-32B@main")
+    assert house.models["qwen3-32b"] == HOUSE.models["qwen3-32b"]
+    assert house.models[f"qwen3-32b-{COMMIT[:7]}"]["hidden"] == 64
+
+
+@pytest.mark.parametrize("word", ["qwen3-32b", "Qwen/Qwen3-32B", "qwen3-23b", "/no/such/folder", "org/broken", 7, None])
+def test_what_has_an_entry_or_is_no_repository_asks_nobody(tmp_path: Path, word: object) -> None:
+    with hub_server(Hub(files_of(TARGET, llama_like(TARGET)))) as hub:
+        first_use(hub, tmp_path, word, house=replace(fresh(), broken_models={"org/broken": [Problem("x", "", "", "")]}))
+        assert hub.sent == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_network_nothing_is_added_and_the_profile_is_refused(tmp_path: Path) -> None:
+    nowhere = Hub({})
+    nowhere.url = "http://127.0.0.1:9"
+    house, said = first_use(nowhere, tmp_path, "org/Little")
+    assert said[-1].startswith("not added: no answer about org/Little")
+    with refuses("unknown-value", match="drafthouse model add org/Little"):
+        resolved(house, "org/Little", method="ngram")
+
+
+def test_what_the_hub_refuses_is_said_as_it_is(tmp_path: Path) -> None:
+    with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), gated=True)) as hub, refuses("hub-gated"):
+        first_use(hub, tmp_path, hub.repo)

@@ -25,6 +25,7 @@ from ..profiles.forms import PROFILE_NAME
 from ..profiles.model_names import model_named
 from ..profiles.workspace import ROOT, load_suites, site_of_inventory
 from .parser import Parser, parser_of
+from .profile_arguments import add_entries
 
 
 def options() -> Parser:
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     house = load_house(ROOT)
     word = given.target or _asked("--target", "target (drafthouse model add adds one)")
+    add_entries(word, given.draft, house)
     target = model_named(word, house, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     if hardware not in house.hardware:

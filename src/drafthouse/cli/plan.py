@@ -3,7 +3,8 @@
 Example:
   drafthouse plan rtx6000-qwen-eagle3 --set speculation.num_speculative_tokens=5
 
-It changes nothing and needs no GPU and no network.
+It changes nothing on a box and needs no GPU. It needs no network either, except for a model of the Hub without an entry
+in the catalogue: a few MB of that are read, and it is added (drafthouse model add).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..core.places import ROOT
 from ..profiles.profile_types import Unchecked
 from . import rented, stoppable
 from .parser import Parser, parser_of
-from .profile_arguments import inventory_of, overrides, set_option
+from .profile_arguments import have_entries, inventory_of, overrides, set_option
 
 
 class Variables(TypedDict, total=False):
@@ -118,6 +118,7 @@ def run_for_profile(
     stop_after: bool = False,
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
+    have_entries(given.profile, given.set)
     home = inventory_of(given.profile)  # a wrong name is told here, and not by Ansible
     name = given.inventory or home
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}

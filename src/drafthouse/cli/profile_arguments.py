@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument, checked_text, short
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.plain_text import printable
 from ..core.yaml_documents import yaml_of
-from ..profiles.catalog import load_house
+from ..profiles.catalog import House, load_house
+from ..profiles.model_names import lacks_entry
+from ..profiles.overrides import changed
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from .parser import Parser, parser_of
 
@@ -42,11 +45,31 @@ def set_option(parser: Parser) -> None:
 
 def resolved(given: argparse.Namespace) -> ResolvedProfile:
     """Return the resolved profile that the arguments name."""
+    have_entries(given.profile, given.set)
     inventory = given.inventory or inventory_of(given.profile)
     site = site_of_inventory(inventory)
     if given.runtime:
         site["runtime"], site["runtime_asked"] = given.runtime, True
     return resolved_profile(given.profile, site, overrides(given.set))
+
+
+def have_entries(profile: str, settings: list[str]) -> None:
+    """Add the entries that a profile's models lack; what is wrong with the profile itself, resolving it says."""
+    house = load_house(ROOT)
+    if profile in house.profiles and profile not in house.broken:
+        wanted: Any = changed(house.profiles[profile], overrides(settings))
+        speculation = wanted.get("speculation")
+        add_entries(wanted.get("target"), speculation.get("draft") if isinstance(speculation, dict) else None, house)
+
+
+def add_entries(target: object, draft: object, house: House) -> None:
+    """Add the entries that these two lack, to ``house`` too, and say so on standard error."""
+    if lacks_entry(target, house) or lacks_entry(draft, house):
+        # What reads repositories takes half a second to import, which every other profile is spared.
+        from ..models.first_use import add_missing  # noqa: PLC0415
+        from ..weights.hub_habits import usual_token  # noqa: PLC0415
+
+        add_missing(target, draft, house, ROOT, lambda line: print(line, file=sys.stderr), token=usual_token())
 
 
 def inventory_of(profile: str) -> str:

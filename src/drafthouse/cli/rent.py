@@ -40,7 +40,7 @@ from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.plain_text import printable
 from ..profiles.workspace import resolved_profile, site_of_inventory
 from .parser import Parser, parser_of
-from .profile_arguments import overrides, set_option
+from .profile_arguments import have_entries, overrides, set_option
 from .say import put, said_yes, say
 
 if TYPE_CHECKING:
@@ -263,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def act(given: argparse.Namespace, asked: list[str]) -> int:
     """Do what is asked for; the ids of what was announced at the ledger go to ``asked``."""
+    have_entries(given.profile, given.set)
     resolved = resolved_profile(given.profile, site_of_inventory(given.inventory), overrides(given.set))
     limits = Limits(
         math.inf if given.max_price is None else given.max_price,

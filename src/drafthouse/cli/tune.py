@@ -55,7 +55,7 @@ from ..tuning.space import reach
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
 from .parser import Parser, parser_of
-from .profile_arguments import inventory_of, overrides, set_option
+from .profile_arguments import have_entries, inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
     from ..profiles.profile_types import Profile, Tuned, Unchecked
@@ -123,6 +123,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     """Return what is to be done, with everything checked that needs no box."""
     name = given.profile
     inventory = given.inventory or inventory_of(name)
+    have_entries(name, given.set)
     base = overrides(given.set)
     site = site_of_inventory(inventory)
     resolved = resolved_profile(name, site, base)

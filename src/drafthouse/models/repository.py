@@ -35,6 +35,9 @@ HEADERS_MOST = 64 << 20
 _SMALL_MOST = 8 << 20
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
 
+#: For somebody who asked for just this.
+USUAL = Patience(tries=5)
+
 Tell = Callable[[str], None]
 
 
@@ -65,18 +68,24 @@ class Name:
         return not self.revision
 
 
-def read_model(name: Name, *, token: str | None, endpoint: str | None = None, tell: Tell = lambda line: None) -> Found:
+def read_model(
+    name: Name,
+    *,
+    token: str | None,
+    endpoint: str | None = None,
+    tell: Tell = lambda line: None,
+    patience: Patience = USUAL,
+) -> Found:
     """Read what there is to know. Raises DrafthouseError: no such repository, gated, no network, broken files."""
     if not name.is_path:
-        return _of_hub(name, token, endpoint, tell)
+        return _of_hub(name, token, endpoint, tell, patience)
     try:
         return _of_folder(name, tell)
     except OSError as error:
         raise DrafthouseError(_unreadable(str(error), name.repo)) from error
 
 
-def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell) -> Found:
-    patience = Patience(tries=5)
+def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, patience: Patience) -> Found:
     snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
     info = about(name.repo, token, endpoint, patience)
     files = files_at_hub(

@@ -61,6 +61,13 @@ def names_of(model: CatalogModel) -> list[str]:
     return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
 
+def lacks_entry(word: object, house: House) -> bool:
+    """Tell whether a word of a profile can be a model, and has no entry: neither a right nor a broken one."""
+    if not isinstance(word, str) or not is_outside(word):
+        return False
+    return find_model(word, house.models) is None and not broken_model(word, house.broken_models)
+
+
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:
     """Return what is needed and what to do where no entry is called ``word``."""
     if is_outside(word):
