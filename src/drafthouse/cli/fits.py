@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE
 from ..core.table import table
-from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of, tokens_of
+from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of
 from ..profiles.catalog import House, load_house
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
+from ..profiles.token_counts import counted
 from ..profiles.workspace import ROOT
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
@@ -38,7 +39,11 @@ def options() -> Parser:
         "--gpu", help="hardware of the catalogue (rtx6000), or a card's memory (24GB); default: all of it"
     )
     parser.add_argument(
-        "--context", type=context, default=8192, metavar="TOKENS", help="tokens of a sequence, 1k is 1,024 (default 8k)"
+        "--context",
+        type=context,
+        default=8192,
+        metavar="TOKENS",
+        help="tokens of a sequence: 32000, 32k (the same), 32K (32768) (default 8192)",
     )
     parser.add_argument("--engine", help="plan with this engine (default: the one most profiles of the format use)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -47,8 +52,8 @@ def options() -> Parser:
 
 def context(text: str) -> int:
     """Return a number of tokens, as 32k or 40960."""
-    tokens = tokens_of(text)
-    if tokens is None:
+    tokens = counted(text)
+    if not tokens:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 32k")
     return tokens
 

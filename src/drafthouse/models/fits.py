@@ -114,13 +114,6 @@ def memory_of(text: str) -> int | None:
     return round(float(found[1]) * (1024 if found[2].lower() == "gib" else GB / MIB)) if found else None
 
 
-def tokens_of(text: str) -> int | None:
-    """Return a context as people write it: ``32k`` (1,024 each), ``1M`` or ``40960``; None for anything else."""
-    found = re.fullmatch(_AMOUNT + r"([km]?)", text, re.IGNORECASE)
-    tokens = int(float(found[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[found[2].lower()]) if found else 0
-    return tokens or None
-
-
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
     """Return the KV cache of ``tokens`` tokens in GB over all devices."""
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB

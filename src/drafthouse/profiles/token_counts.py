@@ -14,7 +14,10 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G"
 
 
 def counted(text: object) -> int | None:
-    """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none."""
+    """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none.
+
+    As vLLM reads it, to which a profile's word is given: another reading would plan another context than is served.
+    """
     found = _FORM.fullmatch(str(text).strip())
     if found is None:
         return None

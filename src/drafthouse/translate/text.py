@@ -81,7 +81,7 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
 def _is(translation: Translation) -> str:
     """Say first whether there is such a profile already, and in what the command differs from it."""
     missing = "".join(
-        f"\nnot in the catalogue, and the profile is refused until it is (drafthouse model add): {printable(name)}"
+        f"\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: {printable(name)}"
         for name in translation.missing
     )
     near = missing + (f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import pytest
@@ -17,6 +18,19 @@ def test_a_program_reads_the_rows_of_the_table(capsys: pytest.CaptureFixture[str
     assert (told["schema"], told["context"], row["hardware"]) == ("drafthouse.fits/1", 8192, "h100")
     assert fits.main(["qwen3-32b", "--gpu", "h100"]) == 0
     assert f"{row['longest']:,}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("32k", 32_000), ("32K", 32_768), ("1.5k", 1500), ("1M", 1 << 20), ("40960", 40960), ("0", None), ("k", None),
+     ("", None), ("-4k", None), ("²k", None), ("9" * 400, None)],
+)  # fmt: skip
+def test_a_context_is_read_as_the_engine_reads_a_profiles(text: str, tokens: int | None) -> None:
+    if tokens is None:
+        with pytest.raises(argparse.ArgumentTypeError):
+            fits.context(text)
+    else:
+        assert fits.context(text) == tokens
 
 
 @pytest.mark.parametrize(

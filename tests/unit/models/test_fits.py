@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.models.fits import drafts_for, engine_for, fitting, memory_of, tokens_of
+from drafthouse.models.fits import drafts_for, engine_for, fitting, memory_of
 from drafthouse.models.new_profile import Wish, new_profile
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.resolver import resolve
@@ -55,24 +55,6 @@ def test_an_engine_that_a_profile_cannot_split_is_counted_on_one_device() -> Non
 )
 def test_a_memory_as_people_write_it(text: str, mib: int | None) -> None:
     assert memory_of(text) == mib
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("32k", 32768),
-        ("1M", 1048576),
-        ("40960", 40960),
-        ("0", None),
-        ("k", None),
-        ("", None),
-        ("-4k", None),
-        ("²k", None),
-        ("9" * 400, None),
-    ],
-)
-def test_a_context_as_people_write_it(text: str, tokens: int | None) -> None:
-    assert tokens_of(text) == tokens
 
 
 def test_an_engine_that_does_not_read_the_format_is_refused() -> None:
