@@ -89,6 +89,8 @@ def test_the_library_is_in_it_and_no_link(tarball: Path) -> None:
     assert {f"plugins/module_utils/{path}" for path in library} <= names
     assert not [member.name for member in members if member.issym() or member.islnk()]
     assert not [name for name in names if "__pycache__" in name]
+    # Neither the catalogue nor what users added to it.
+    assert not [name for name in names if "catalog/" in name]
 
 
 def test_a_module_runs_without_the_clone(installed: Path) -> None:
