@@ -397,8 +397,13 @@ def test_a_head_for_a_model_that_nobody_added_is_for_the_profiles_target(tmp_pat
 def test_another_commit_of_a_known_repository_has_a_name_of_its_own(tmp_path: Path) -> None:
     with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), repo="Qwen/Qwen3-32B")) as hub:
         house, _ = first_use(hub, tmp_path, "Qwen/Qwen3-32B@main")
-    assert house.models["qwen3-32b"] == HOUSE.models["qwen3-32b"]
-    assert house.models[f"qwen3-32b-{COMMIT[:7]}"]["hidden"] == 64
+        assert house.models["qwen3-32b"] == HOUSE.models["qwen3-32b"]
+        assert house.models[f"qwen3-32b-{COMMIT[:7]}"]["hidden"] == 64
+    with hub_server(Hub(files_of(TARGET, llama_like(TARGET)), repo="other/Mine")) as hub:
+        # Nor is a broken entry overwritten, in which somebody may have written something.
+        house = replace(fresh(), broken_models={"mine": [Problem("x", "", "", "")]})
+        first_use(hub, tmp_path, "other/Mine", house=house)
+    assert f"mine-{COMMIT[:7]}" in house.models
 
 
 @pytest.mark.parametrize("word", ["qwen3-32b", "Qwen/Qwen3-32B", "qwen3-23b", "/no/such/folder", "org/broken", 7, None])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError
 from ..core.retry import Patience
-from ..profiles.model_names import find_model, lacks_entry
+from ..profiles.model_names import broken_model, find_model, lacks_entry
 from .entry import made_entry
 from .heads import verifier_of
 from .local_entries import shown, write_entry
@@ -69,7 +69,8 @@ class _Adding:
         found = read_model(name, token=self._token, endpoint=self._endpoint, patience=_FEW)
         target = self._target_of(found, head_for)
         made = made_entry(found, models, head_for=target)
-        if made.id in models and not name.is_path:  # another commit, or a namesake of another publisher
+        taken = made.id in models or broken_model(made.id, self._house.broken_models)
+        if taken and not name.is_path:  # another commit, or a namesake of another publisher
             made = replace(made, id=f"{made.id}-{found.commit[:7]}")
         path, _ = write_entry(made, self._house, self._root, f"drafthouse model add {word}")
         models[made.id] = made.entry

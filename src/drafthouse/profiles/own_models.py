@@ -14,6 +14,7 @@ from .schemas import MODELS
 
 if TYPE_CHECKING:
     from .catalog_types import ModelEntry
+    from .profile_types import Unchecked
 
 _AGAIN = "correct it, or remove it: drafthouse model add writes it anew"
 
@@ -69,7 +70,7 @@ def dangling(
     return findings.problems
 
 
-def _names(own: Mapping[str, object]) -> Iterator[str]:
+def _names(own: Unchecked) -> Iterator[str]:
     """Yield what profiles may call the entries of a file, of which anything may be wrong, in small letters."""
     for key, entry in own.items():
         yield str(key).lower()

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drafthouse.cli import prune as cli_prune
+from drafthouse.core.errors import Problem
 from drafthouse.operate.prune import look, remove, used_by_profiles
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
@@ -160,6 +163,14 @@ def test_what_profiles_use() -> None:
     assert used_by_profiles(head, house.models) == fewer
     broken: Any = {"broken": {"target": "no-such", "speculation": 1}}
     assert used_by_profiles(broken, house.models) == set()
+
+
+def test_nothing_is_removed_while_an_entry_is_broken(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem("missing-key", "", "", "", "profiles/catalog/local/mine.yml")
+    house = replace(load_house(ROOT), broken_models={"mine": [problem], "org/mine": [problem]})
+    monkeypatch.setattr(cli_prune, "load_house", lambda root: house)
+    with refuses("missing-key"):
+        cli_prune.main(["--models-dir", str(models), "--remove"])
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
