@@ -314,6 +314,17 @@ def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:
     assert "HF_TOKEN" in error.value.problems[0].do
 
 
+@pytest.mark.parametrize(
+    ("word", "do"),
+    [("org/none", "correct the name, or give HF_TOKEN"), ("org/model@next", "correct the revision, then run again")],
+)
+def test_a_name_that_is_wrong_is_said_in_words_of_a_name(word: str, do: str) -> None:
+    with hub_server(Hub(files_of(LITTLE, llama_like(LITTLE)), repo="org/model")) as hub:
+        with pytest.raises(DrafthouseError) as error:
+            added(hub, word)
+        assert [problem.do for problem in error.value.problems] == [do]
+
+
 @pytest.mark.parametrize("word", ["qwen3", "a/b/c", "/", "org/", "@main", ""])
 def test_what_is_no_name_is_refused(word: str, tmp_path: Path) -> None:
     with pytest.raises(DrafthouseError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -86,7 +87,11 @@ def read_model(
 
 
 def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, patience: Patience) -> Found:
-    snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
+    try:
+        snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
+    except DrafthouseError as error:  # nobody wrote a source yet
+        named = [replace(one, do=re.sub(r"source\.hub(?:\.repo)?(?!\.)", "the name", one.do)) for one in error.problems]
+        raise DrafthouseError([replace(one, do=one.do.replace("source.hub.", "the ")) for one in named]) from error
     info = about(name.repo, token, endpoint, patience)
     files = files_at_hub(
         snapshot.files, f"{name.repo} at {snapshot.commit}", Limits(token=token, patience=patience), HEADERS_MOST

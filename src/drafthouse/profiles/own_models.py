@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .catalog_types import ModelEntry
     from .profile_types import Unchecked
 
+_REPOSITORY = re.compile(r"(?m)^\s*(?:repo|path): *(\S+) *$")
 _AGAIN = "correct it, or remove it: drafthouse model add writes it anew"
 
 
@@ -35,7 +38,8 @@ def add_own_models(
             taken = f"the entry '{name}', which the catalogue has already"
             found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
         if found:
-            broken |= dict.fromkeys([path.stem.lower(), *_names(own)], found)
+            names = _names(own) if own else _names_in(path)
+            broken |= dict.fromkeys([path.stem.lower(), *names], found)
         else:
             models |= own
             right[where] = own
@@ -68,6 +72,13 @@ def dangling(
             look(f"{key}.builtin_head.kind", head["kind"], kinds)
             check_entry(findings, key, model, head)
     return findings.problems
+
+
+def _names_in(path: Path) -> list[str]:
+    """Return the same of a file that is no YAML, as far as its lines tell."""
+    with suppress(OSError):
+        return [name.lower() for name in _REPOSITORY.findall(path.read_text("utf-8", "replace"))]
+    return []
 
 
 def _names(own: Unchecked) -> Iterator[str]:

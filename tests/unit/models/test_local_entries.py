@@ -134,6 +134,7 @@ BY_REPOSITORY = ("little-1b", "org/little-1B@main")
     ("text", "code", "words"),
     [
         ("little-1b: {\n", "file-malformed", ("little-1b",)),
+        ("little-1b:\n  source:\n    hub:\n      repo: org/Little-1B\n  x: [\n", "file-malformed", BY_REPOSITORY),
         ("- 1\n", "wrong-type", ("little-1b",)),
         (_text(LITTLE, layers="many"), "wrong-type", BY_REPOSITORY),
         (_text(LITTLE, source={"hub": {"repo": "org/Little-1B"}}), "missing-key", BY_REPOSITORY),

@@ -201,9 +201,9 @@ def test_a_heads_own_repository_as_the_target_is_its_model_and_the_draft() -> No
     house = copy.deepcopy(load_house(ROOT))
     plain: Any = resolved(house)
     house.profiles[PROFILE]["target"] = "RedHatAI/Qwen3-32B-speculator.eagle3"
-    spec: Any
-    for spec in ({}, {"draft": "qwen3-32b-eagle3"}):
-        house.profiles[PROFILE]["speculation"] = {"method": "eagle3", "num_speculative_tokens": 3, **spec}
+    for draft in ({}, {"draft": "qwen3-32b-eagle3"}):
+        spec: Any = {"method": "eagle3", "num_speculative_tokens": 3, **draft}
+        house.profiles[PROFILE]["speculation"] = spec
         found = resolved(house)
         assert (found["target"], found["draft"]) == (plain["target"], plain["draft"])
         assert found["arms"]["baseline"]["flags"] == plain["arms"]["baseline"]["flags"]
