@@ -22,7 +22,9 @@ from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.model_names import find_model
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
+from drafthouse.weights.fetch_plan import Wish
 from drafthouse.weights.inspect import check_model
+from drafthouse.weights.snapshot import place
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 from tests.support.checkpoints import llama_like, tensor
@@ -270,6 +272,11 @@ def test_a_model_of_several_files_is_their_sum_and_wants_them_all(tmp_path: Path
             added(hub, f"org/m-GGUF:{parts[1]}")
         with refuses("no-weights", match="in a folder"):
             added(hub, f"org/m-GGUF:UD/{parts[0]}")
+        # What the entry asks for lies side by side, where the engine is given the first.
+        allow = tuple(made.entry["source"]["hub"]["allow"])
+        there = tmp_path / "there" / parts[0]
+        place([Wish(hub.repo, COMMIT, there, endpoint=hub.url, allow=allow, one_file=True)], print)
+        assert [(there.parent / part).read_bytes() for part in parts] == list(files.values())
     entry: Any = made.entry
     assert (made.id, entry["file"], entry["source"]["hub"]["allow"]) == ("m-q8_0", parts[0], parts)
     assert entry["weight_bytes"] == sum(map(len, files.values()))  # type: ignore[arg-type]
