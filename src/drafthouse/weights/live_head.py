@@ -148,7 +148,7 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
     """Return the tensors (name -> type) of a GGUF file, and of the others where it was split."""
     held: dict[str, str] = {}
-    for one in split_names(name):
+    for one in [part for part in split_names(name) if part in files.sizes] or [name]:
         if one not in files.sizes:
             raise ValueError(f"no {one} among the files")
         with files.opened(one) as stream:
