@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from tests.fakes.in_process import in_process, options_and_port, serve
@@ -47,6 +50,11 @@ class Clock:
     error_every: int = 0  # an error inside a stream that began with 200
     plain: bool = False  # ignores "stream" and answers with one JSON document
     split_bytes: int = 0  # writes are cut into pieces of this size: no event arrives whole
+    # What a test does at a certain request, so that no thread of its own has to be quick enough:
+    holds_from: int = 0  # this one and all behind it wait for GET /release
+    stops_at: int = 0  # the process stops itself (SIGSTOP)
+    dies_at: int = 0  # the process ends itself (SIGKILL)
+    dies_of: str = ""  # ... where only requests count that begin like this
     metrics: str = "none"  # none | vllm | llamacpp | other
     drafted: int = 0  # draft tokens a chunk; tokens_per_chunk - 1 of them are accepted
     timings: bool = False  # llama.cpp's timings in the last chunk
@@ -65,6 +73,8 @@ class State:
     drafts: int = 0
     running: int = 0
     most_running: int = 0
+    mortal: int = 0  # requests that begin as ``dies_of`` says
+    held: list[Callable[[float], None]] = field(default_factory=list)
 
     def metrics(self) -> str:
         """Return the counters as the engine of that dialect writes them."""
@@ -141,6 +151,16 @@ class Connection(asyncio.Protocol):
         if path == "/reset":
             self.state.record.clear()
             return self.send(200, "{}", "application/json")
+        if path.startswith("/change?"):
+            self.state.clock = replace(clock, **json.loads(unquote(path.partition("?")[2])))
+            self.state.mortal = 0
+            return self.send(200, "{}", "application/json")
+        if path == "/release":
+            self.state.clock = replace(clock, holds_from=0)
+            for go_on in self.state.held:
+                go_on(now)
+            self.state.held.clear()
+            return self.send(200, "{}", "application/json")
         if path == "/metrics":
             if clock.metrics == "none":
                 return self.send(404, "{}", "application/json")
@@ -174,6 +194,18 @@ class Connection(asyncio.Protocol):
         }
         self.state.record.append(entry)
         number = len(self.state.record)
+        self.state.mortal += str(request["messages"][0]["content"]).startswith(clock.dies_of)
+        if clock.dies_at and self.state.mortal >= clock.dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == clock.stops_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if 0 < clock.holds_from <= number:
+            self.state.held.append(partial(self.stream, request, entry, number))
+        else:
+            self.stream(request, entry, number, now)
+
+    def stream(self, request: dict[str, Any], entry: dict[str, Any], number: int, now: float) -> None:
+        clock = self.state.clock
 
         def turn(every: int) -> bool:
             return every > 0 and number % every == 0
@@ -307,7 +339,7 @@ class Running:
         self.pid = pid
 
     def get(self, path: str) -> Any:
-        with urlopen(Request(self.base_url + path), timeout=10) as answer:
+        with urlopen(Request(self.base_url + path), timeout=60) as answer:
             return json.load(answer)
 
     def record(self) -> list[dict[str, Any]]:
@@ -319,6 +351,14 @@ class Running:
 
     def reset(self) -> None:
         self.get("/reset")
+
+    def change(self, **options: Any) -> None:
+        """Have it go on with these options of `Clock`."""
+        self.get(f"/change?{quote(json.dumps(options))}")
+
+    def release(self) -> None:
+        """Let go what it holds, and hold nothing more."""
+        self.get("/release")
 
 
 @contextmanager

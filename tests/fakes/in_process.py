@@ -34,7 +34,7 @@ def in_process(module: str, options: Mapping[str, Any]) -> Iterator[tuple[str, i
         yield f"http://127.0.0.1:{port}", process.pid
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=120)
         if process.stdout is not None:
             process.stdout.close()
 

@@ -25,10 +25,10 @@ def in_thread(application: web.Application, **options: Any) -> Iterator[str]:
         return int(runner.addresses[0][1])
 
     try:
-        port = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+        port = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
         yield f"http://127.0.0.1:{port}"
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(120)
         loop.close()

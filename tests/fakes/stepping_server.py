@@ -18,7 +18,7 @@ from aiohttp import web
 from tests.fakes.in_thread import in_thread
 
 MODEL = "stepping"
-_LONGEST_S = 20.0
+_LONGEST_S = 120.0
 
 
 @dataclass

@@ -310,6 +310,6 @@ def vast_server(host: str = "127.0.0.1", **options: Any) -> Iterator[Running]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(120)
         for hook in vast.hooks:
-            hook.join(60)
+            hook.join(120)

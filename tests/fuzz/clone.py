@@ -27,7 +27,7 @@ from drafthouse.profiles.workspace import ROOT
 COPIED = ("profiles", "benchmarks", "inventory")
 LINKED = ("templates", "roles", "tests", "src", "collections", "Makefile", "vastai")
 #: Seconds of CPU after which a case is given up, and bytes of memory beyond what the process has already.
-LONGEST_S, MOST_BYTES = 20.0, 1_500_000_000
+LONGEST_S, MOST_BYTES = 60.0, 1_500_000_000
 
 
 class TooLong(BaseException):

@@ -25,7 +25,7 @@ from tests.fuzz.inputs import SHARES, SLOW, Case, Workspace
 from tests.fuzz.mutations import MARK
 
 #: CPU seconds and memory that a case may take.
-LONGEST_S, MOST_BYTES = 10.0, 600_000_000
+LONGEST_S, MOST_BYTES = 30.0, 600_000_000
 
 
 @dataclass(frozen=True)

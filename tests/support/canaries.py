@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import json
+import mmap
 import os
 import secrets
 import stat
@@ -131,6 +132,7 @@ class Watched:
     def __init__(self, canaries: Canaries) -> None:
         self._canaries = canaries
         self.looks = 0
+        self._shared = mmap.mmap(-1, 8)  # the number of looks, while it looks
         self.found: set[str] = set()
 
     def __enter__(self) -> Watched:
@@ -144,6 +146,10 @@ class Watched:
         os.close(news)
         os.close(says)
         return self
+
+    def looked(self) -> int:
+        """Return how often it has looked through until now."""
+        return int.from_bytes(self._shared[:8], "little")
 
     def also(self, name: str, value: str) -> None:
         """Look for another one from now on, in files too."""
@@ -176,6 +182,7 @@ class Watched:
                     self._canaries.add(*json.loads(line))
                 found |= set(self._look(environments=other))
                 looks += 1
+                self._shared[:8] = looks.to_bytes(8, "little")
                 time.sleep(_EVERY_S)
             os.write(says, json.dumps([looks, sorted(found)]).encode())
         finally:

@@ -29,7 +29,7 @@ KEPT = ROOT / ".cache" / "engines"
 PROGRAMS = ROOT / "roles" / "engine" / "files"
 # Where torch's CPU build lies when PyTorch's own index is out of reach. pip reads it by itself, uv does not.
 FIND_LINKS = os.environ.get("PIP_FIND_LINKS")
-READY_S = 120
+READY_S = 480
 # A profile of each engine that is installed on a CPU.
 _PROFILES = {
     "llamacpp": "cpu-smollm2-ngram",

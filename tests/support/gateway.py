@@ -123,14 +123,14 @@ def started(settings: Settings, edit: tuple[str, str] = ("", "")) -> Iterator[Ga
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(10)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(120)
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while True:
         assert process.poll() is None, log.read_text()
         try:

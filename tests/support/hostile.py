@@ -212,7 +212,7 @@ class Sandbox:
             words,
             cwd=self.inside,
             env={"PATH": f"{self.programs}:/usr/bin:/bin", "RECORD": str(record), **environment},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=20,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=180,
         )  # fmt: skip
         said = done.stdout.decode(errors="replace")
         self.untouched(said)

@@ -70,7 +70,7 @@ class Box:
             "profile": "little",
             "engine": {
                 "id": "little", "version": version, "runtime": "process", "home": str(self.home / "engine"),
-                "health": "/health", "ready_timeout_s": 20, "image": None,
+                "health": "/health", "ready_timeout_s": 120, "image": None,
             },
             "site": {"home": str(self.home), "host": "127.0.0.1", "port": self.port, "runtime": "process"},
             "target": {"served_name": "m"},
@@ -110,7 +110,7 @@ class Box:
         body = json.dumps({"model": "m", "messages": []}).encode()
         url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as answer:
                 return str(json.load(answer)["choices"][0]["message"]["content"])
         except OSError:
             return ""

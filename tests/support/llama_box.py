@@ -50,7 +50,7 @@ class LlamaBox:
         turns = self.turns or [{"baseline": self.port}, {"speculative": self.port}]
         resolved["experiment"] |= {"once": [], "turns": turns}
         resolved["experiment"]["steps"] = steps_of_round(resolved["experiment"], 1)
-        resolved["engine"] |= {"health": "/health", "ready_timeout_s": 60}
+        resolved["engine"] |= {"health": "/health", "ready_timeout_s": 300}
         resolved["target"]["served_name"] = "smol"
         resolved["site"] |= {"home": str(self.home), "host": "127.0.0.1", "port": self.port, "runtime": "process"}
         return {
@@ -80,11 +80,11 @@ class LlamaBox:
         for arm, port in arms.items():
             wait_until_ready(
                 self.runtime, name=arm, base_url=f"http://127.0.0.1:{port}", health="/health", model="smol",
-                key="the-key", timeout_s=60, progress=lambda event: None, keep=ready_file(self.home, arm),
+                key="the-key", timeout_s=300, progress=lambda event: None, keep=ready_file(self.home, arm),
                 stranger=lambda port=port: stranger_at(port, "127.0.0.1", self.home),  # type: ignore[misc]
             )  # fmt: skip
 
-    def measure(self, number: int = 0, timeout_s: float = 60.0) -> Any:
+    def measure(self, number: int = 0, timeout_s: float = 300.0) -> Any:
         """Serve and measure a step, and return what was kept. Raises DrafthouseError."""
         step = self.resolved()["experiment"]["steps"][number]
         self.serve(step["arms"])
@@ -94,7 +94,7 @@ class LlamaBox:
     def measured(
         self,
         number: int = 0,
-        timeout_s: float = 60.0,
+        timeout_s: float = 300.0,
         on_progress: Callable[[Any], object] = lambda event: None,
     ) -> Any:
         """Measure a step on what is served, and return what was kept. Raises DrafthouseError."""

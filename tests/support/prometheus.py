@@ -40,7 +40,7 @@ def checked(*words: str, folder: Path) -> None:
     """Run promtool; what it finds wrong is shown."""
     done = subprocess.run(
         [real("promtool").path, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -71,7 +71,7 @@ def write(path: Path, data: Any) -> Path:
 
 def answered(url: str, what: str, **query: str) -> Any:
     """Return the data of one of Prometheus's answers."""
-    text = opener().open(f"{url}/api/v1/{what}?{urllib.parse.urlencode(query)}", timeout=10).read()
+    text = opener().open(f"{url}/api/v1/{what}?{urllib.parse.urlencode(query)}", timeout=60).read()
     return json.loads(text)["data"]
 
 

@@ -35,9 +35,9 @@ def real_sshd() -> Path:
         with tempfile.TemporaryDirectory(dir=_CACHE) as name:
             words = ["apt-get", "download", "--quiet", *_PACKAGES]
             try:
-                subprocess.run(words, cwd=name, capture_output=True, timeout=120, check=True)
+                subprocess.run(words, cwd=name, capture_output=True, timeout=180, check=True)
                 for package in sorted(Path(name).glob("*.deb")):
-                    subprocess.run(["dpkg-deb", "--extract", str(package), str(_CACHE)], timeout=60, check=True)
+                    subprocess.run(["dpkg-deb", "--extract", str(package), str(_CACHE)], timeout=180, check=True)
             except (OSError, subprocess.SubprocessError):
                 pytest.skip("no sshd (apt-get install openssh-server)")
     return program
@@ -58,7 +58,7 @@ class Sshd:
         for child in children(self.process.pid):
             subprocess.run(["kill", "-KILL", str(child)], check=False)
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(120)
 
 
 def children(pid: int) -> list[int]:
@@ -83,7 +83,7 @@ def running_sshd(*, shell: bool = False) -> Iterator[Sshd]:
     key = folder / "client"
     for name in ("client", "stranger", "host", "other_host"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)]
-        subprocess.run(words, check=True, timeout=30)
+        subprocess.run(words, check=True, timeout=180)
     (folder / "authorized_keys").write_text((folder / "client.pub").read_text())
     (folder / "authorized_keys").chmod(0o644)
     if os.geteuid() == 0:
@@ -120,7 +120,7 @@ def start(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "LD_LIBRARY_PATH": libraries},
     )  # fmt: skip
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

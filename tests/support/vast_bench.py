@@ -53,7 +53,7 @@ class Bench:
     def client(self, key: str = KEY) -> VastClient:
         clock = ProviderClock(lambda: Clocks(self.now, self.now, "boot"))
         return VastClient(
-            key, self.vast.url, patience=QUICK, timeout_s=3, sleep=self.sleep, tell=self.told.append, clock=clock
+            key, self.vast.url, patience=QUICK, timeout_s=60, sleep=self.sleep, tell=self.told.append, clock=clock
         )
 
     def sleep(self, seconds: float) -> None:

@@ -183,7 +183,7 @@ def test_scripts_are_valid_and_say_where_they_listen(keeper: str, site: str, tmp
     listen = "[::1]" if "IPv6" in site else "127.0.0.1"
     for name, port in made(one)["programs"].items():
         script = found[f"programs/{name}/serve.sh"]
-        subprocess.run(["sh", "-n"], input=script, text=True, check=True, timeout=10)
+        subprocess.run(["sh", "-n"], input=script, text=True, check=True, timeout=180)
         at = listen if name == "prometheus" else "127.0.0.1"
         lines = [line.strip(" \\'") for line in script.splitlines()]
         assert f"--web.listen-address={at}:{port}" in lines

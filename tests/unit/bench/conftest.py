@@ -10,6 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from tests.support.patient import patient
+
+__all__ = ["patient"]
 SOURCE = Path(__file__).resolve().parents[2] / "fakes" / "nvml.c"
 
 

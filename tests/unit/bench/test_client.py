@@ -56,7 +56,7 @@ def one(timeout_s: float = 60, **clock: Any) -> dict[str, Any]:
 
 # A busy neighbour can delay the server, the client, or both, and always in one direction. A client that
 # reads its clock wrongly does so every time, so the best of a few tries shows it and a neighbour does not.
-TRIES = 4
+TRIES = 6
 
 
 def figures(server: Running, streams: int, requests: int) -> dict[str, float]:
@@ -72,6 +72,8 @@ def figures(server: Running, streams: int, requests: int) -> dict[str, float]:
         "tpot_ms": statistics.median(request["tpot_ms"] for request in got),
         "tok_s": tokens / wall_s,
         "own_ttft_ms": 1000 * statistics.median(entry["sent_s"][0] - entry["received_s"] for entry in record),
+        "own_tok_s": tokens
+        / (max(entry["sent_s"][-1] for entry in record) - min(entry["received_s"] for entry in record)),
         "own_span_ms": 1000 * statistics.median(entry["sent_s"][-1] - entry["sent_s"][0] for entry in record),
         "most_running": float(server.most_running()),
     }
@@ -86,14 +88,19 @@ def off(read: float, true: float) -> float:
 def test_ttft_within_3_percent_and_tpot_and_throughput_within_1(
     streams: int, requests: int, figure: Callable[[str], None]
 ) -> None:
-    # 200 ms, then 3 tokens every 40 ms, 120 tokens: 40 chunks, so TPOT = 39 * 40 / 119.
-    ttft_ms, tpot_ms = 200.0, 39 * 40 / 119
-    tok_s = streams * 120 / (ttft_ms + 39 * 40) * 1000
+    # 200 ms, then 3 tokens every 40 ms, 120 tokens: 40 chunks, so TPOT = 39 * 40 / 119. The truth is the server's own
+    # record: where its machine is late, so is the server.
     seen = []
     with clock_server(ttft_ms=200, interval_ms=40, tokens_per_chunk=3, tokens=120, role_chunk=True) as server:
         for _ in range(TRIES):
             got = figures(server, streams, requests)
-            errors = off(got["ttft_ms"], ttft_ms), off(got["tpot_ms"], tpot_ms), off(got["tok_s"], tok_s)
+            assert got["own_ttft_ms"] >= 200
+            tpot_ms = got["own_span_ms"] / 119
+            errors = (
+                off(got["ttft_ms"], got["own_ttft_ms"]),
+                off(got["tpot_ms"], tpot_ms),
+                off(got["tok_s"], got["own_tok_s"]),
+            )
             seen.append(f"{streams} streams: {got} errors in %: {[round(error, 2) for error in errors]}")
             figure(seen[-1])
             assert got["most_running"] == streams
@@ -107,7 +114,7 @@ def test_at_64_streams_of_50_chunks_a_second_ttft_is_within_10_percent(figure: C
     with clock_server(ttft_ms=200, interval_ms=20, tokens_per_chunk=1, tokens=100) as server:
         for _ in range(TRIES):
             got = figures(server, 64, 64)
-            errors = off(got["ttft_ms"], 200), off(got["tpot_ms"], 20)
+            errors = off(got["ttft_ms"], got["own_ttft_ms"]), off(got["tpot_ms"], got["own_span_ms"] / 99)
             seen.append(f"64 streams: {got} errors in %: {[round(error, 2) for error in errors]}")
             figure(seen[-1])
             assert got["most_running"] == 64
@@ -119,14 +126,19 @@ def test_at_64_streams_of_50_chunks_a_second_ttft_is_within_10_percent(figure: C
 def test_the_clock_starts_when_the_request_is_sent_and_stops_at_the_last_token() -> None:
     # The server's own record of the same request, on the same clock: nothing may be outside it.
     with clock_server(ttft_ms=60, interval_ms=10, tokens_per_chunk=2, tokens=20, finish_delay_ms=300) as server:
-        request = run(server.base_url, [ask()])[0]
-        entry = server.record()[0]
-    ttft_ms = 1000 * (entry["sent_s"][0] - entry["received_s"])
-    e2el_ms = 1000 * (entry["sent_s"][-1] - entry["received_s"])
-    assert ttft_ms <= request["ttft_ms"]
+        for _ in range(TRIES):
+            server.reset()
+            request = run(server.base_url, [ask()])[0]
+            entry = server.record()[0]
+            ttft_ms = 1000 * (entry["sent_s"][0] - entry["received_s"])
+            e2el_ms = 1000 * (entry["sent_s"][-1] - entry["received_s"])
+            assert ttft_ms <= request["ttft_ms"]
+            assert e2el_ms <= request["e2el_ms"]
+            assert request["tpot_ms"] == pytest.approx((request["e2el_ms"] - request["ttft_ms"]) / 19)
+            if request["e2el_ms"] < e2el_ms + 250:
+                break
     # The closing chunks come 300 ms after the last token, and are not in the answer's time.
-    assert e2el_ms <= request["e2el_ms"] < e2el_ms + 250
-    assert request["tpot_ms"] == pytest.approx((request["e2el_ms"] - request["ttft_ms"]) / 19)
+    assert request["e2el_ms"] < e2el_ms + 250
 
 
 # ---- what is read --------------------------------------------------------------------------------

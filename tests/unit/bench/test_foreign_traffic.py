@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
-from drafthouse.bench.foreign_traffic import SETTLE_S, Clocks, clock_jump, foreign, parse_traffic, read_clocks, settled
+from drafthouse.bench.foreign_traffic import Clocks, clock_jump, foreign, parse_traffic, read_clocks, settled
 from drafthouse.bench.spec_metrics import read_counters, unreadable
 from tests.fakes.crossover_server import PROMPT_TOKENS, crossover_server
 
@@ -197,13 +197,18 @@ async def test_waiting_until_nothing_runs() -> None:
     with crossover_server(fixed_ms=10, each_ms=0, ttft_ms=5, tokens=30) as server:
         endpoint = Endpoint("a", server.base_url, "clock")
         async with open_session(30) as session, open_session(30) as elsewhere:
-            other = asyncio.create_task(closed_loop(elsewhere, endpoint, [ask(1)], 1))
-            while not (await read_counters(session, endpoint))["traffic"]["running"]:
-                assert not other.done()
-            seen = await settled(lambda: read_counters(session, endpoint), wait_s=0.0)
-            assert seen["traffic"]["running"] == 1
-            at_rest = await settled(lambda: read_counters(session, endpoint), wait_s=20.0)
-            assert at_rest["traffic"] == {"requests": 1, "input_tokens": 11, "output_tokens": 30, "running": 0}
+            number, running = 0, 0.0
+            while not running and number < 10:  # on a machine that stalls it may be over before anybody looks
+                number += 1
+                other = asyncio.create_task(closed_loop(elsewhere, endpoint, [ask(1)], 1))
+                while not running and not other.done():
+                    seen = await settled(lambda: read_counters(session, endpoint), wait_s=0.0)
+                    running = seen["traffic"]["running"]
+            assert running == 1
+            at_rest = await settled(lambda: read_counters(session, endpoint), wait_s=120.0)
+            assert at_rest["traffic"] == {
+                "requests": number, "input_tokens": 11 * number, "output_tokens": 30 * number, "running": 0
+            }  # fmt: skip
             await other
 
 
@@ -212,8 +217,8 @@ async def test_a_server_that_tells_nothing_is_not_waited_for() -> None:
         return unreadable("HTTP 404")
 
     began = time.monotonic()
-    assert (await settled(nothing))["error"] == "HTTP 404"
-    assert time.monotonic() - began < SETTLE_S
+    assert (await settled(nothing, wait_s=120.0))["error"] == "HTTP 404"
+    assert time.monotonic() - began < 60
 
 
 # ---- the clocks ----------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def until(sampler: GpuSampler, samples: int) -> None:
     """Wait until so many more samples were taken."""
     began = time.monotonic()
     while sampler.measured([(began, time.monotonic())])[0]["samples"] < samples:
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 120
         time.sleep(0.01)
 
 
@@ -166,7 +166,8 @@ async def test_beside_a_step_of_the_ladder(script: Path) -> None:
         until(sampler, 3)
         await beside.end(nobody, nobody)
         (gpu,) = beside.report([], 0)["gpus"]
-    assert (gpu["samples"], gpu["sm_clock_median_mhz"]) == (3, 1980)
+    assert gpu["samples"] >= 3
+    assert gpu["sm_clock_median_mhz"] == 1980
     assert GpusBeside(GpuSampler(Nvml(why="no GPU here"))).report([], 0) == {}
 
 

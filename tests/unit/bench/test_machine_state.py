@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_this_machine() -> None:
 
 
 def test_a_busy_neighbour_is_named_and_our_own_work_is_not() -> None:
-    before = read_machine()
+    before, began = read_machine(), time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-c", SPIN.format(0.3) + "print(1, flush=True)\ninput()"],
         stdin=subprocess.PIPE,
@@ -42,11 +43,12 @@ def test_a_busy_neighbour_is_named_and_our_own_work_is_not() -> None:
     ) as neighbour:
         assert neighbour.stdout is not None
         neighbour.stdout.readline()
-        after = read_machine()
+        after, took = read_machine(), time.monotonic() - began
         busy = {process["pid"]: process for process in between(before, after)["busy_processes"]}
         own = between(before, after, {neighbour.pid})
         neighbour.communicate("\n")
-    assert busy[neighbour.pid]["cpu_percent"] > 5
+    # Nearly all of its 0.3 s; on a machine that stood still meanwhile that is too little to be named.
+    assert took > 6 or busy[neighbour.pid]["cpu_percent"] > 0.8 * 30 / took
     assert neighbour.pid not in {process["pid"] for process in own["busy_processes"]}
     assert own["own_cpu_s"] >= 0.25
 

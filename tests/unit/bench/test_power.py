@@ -38,11 +38,20 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 
 def watts(meter: Meter, seconds: float = 0.25) -> float:
-    before = meter.read()
-    time.sleep(seconds)
-    span = spent(meter, before, meter.read())
+    for _ in range(20):
+        moments = [time.monotonic()]
+        before = meter.read()
+        moments.append(time.monotonic())
+        time.sleep(seconds)
+        moments.append(time.monotonic())
+        after = meter.read()
+        moments.append(time.monotonic())
+        began, read, slept, ended = moments
+        if read - began + ended - slept < 0.002:  # a busy machine took its time between a counter and the clock
+            break
+    span = spent(meter, before, after)
     assert span is not None
-    assert span["seconds"] == pytest.approx(seconds, rel=0.2)
+    assert slept - read <= span["seconds"] + 1e-6 <= ended - began + 2e-6
     return float(span["energy_j"] / span["seconds"])
 
 
@@ -55,7 +64,10 @@ def test_the_counters_of_the_gpus_are_read(opened: Open) -> None:
     assert meter.source == "NVML's energy counter"
     assert meter.facts()["devices"] == ["NVIDIA Fake 1", "NVIDIA Fake 2"]
     assert watts(meter) == pytest.approx(300, rel=0.01)
-    meter.measure_idle(0.1)
+    for _ in range(8):  # as in `watts`
+        meter.measure_idle(0.1)
+        if meter.idle_w == pytest.approx(300, rel=0.02):
+            break
     assert meter.idle_w == pytest.approx(300, rel=0.02)
     one = opened(open_nvml(["1"]))
     assert one.facts()["devices"] == ["NVIDIA Fake 2"]
@@ -169,6 +181,18 @@ class Steady:
         pass
 
 
+class SteadyMeter(Meter):
+    """A meter on it, which takes no time between the counter and the clock."""
+
+    def __init__(self, power_w: float) -> None:
+        super().__init__(Steady(power_w))
+        self.power_w = power_w
+
+    def read(self) -> Reading:
+        now = time.monotonic()
+        return Reading(now, (now * self.power_w,))
+
+
 class Scripted(Steady):
     """Readings that are said before."""
 
@@ -238,13 +262,16 @@ def suite(prompts: int) -> Any:
 async def test_each_arm_has_its_energy_in_the_result(
     monkeypatch: pytest.MonkeyPatch, concurrency: int, rounds: int
 ) -> None:
-    meter = Meter(Steady(50.0))
+    meter = SteadyMeter(50.0)
     monkeypatch.setattr(instruments, "open_meter", lambda nvml: meter)
     monkeypatch.setattr(meter, "measure_idle", lambda: setattr(meter, "idle_w", 20.0))
     with clock_server(ttft_ms=20, interval_ms=5, tokens=30) as one, clock_server(ttft_ms=20, tokens=30) as two:
         endpoints = [Endpoint("baseline", one.base_url, "clock"), Endpoint("speculative", two.base_url, "clock")]
         options = StepOptions(concurrency=concurrency, rounds=rounds, warmups=1)
+        began = time.monotonic()
         step = await measure_step(endpoints, [suite(8)], options)
+        took = time.monotonic() - began
+    seconds = 0.0
     for arm in ("baseline", "speculative"):
         result = assemble([step], arm)
         power: Any = result["power"]
@@ -252,9 +279,11 @@ async def test_each_arm_has_its_energy_in_the_result(
         assert power["idle_w"] == pytest.approx(20, rel=0.001)
         assert power["energy_above_idle_j"] == pytest.approx(power["energy_j"] * 0.6, rel=0.001)
         # The time of its own requests (and of connecting): the other arm's turns lie between them.
-        assert power["seconds"] == pytest.approx(result["duration"], rel=0.4)
+        assert power["seconds"] > 0.6 * result["duration"]
+        seconds += power["seconds"]
         assert power["j_per_output_token"] == pytest.approx(power["energy_j"] / (8 * 30 * rounds))
         assert result["groups"]["k"]["power"] == power
+    assert seconds < took
 
 
 async def test_without_a_meter_a_result_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,16 +300,18 @@ async def test_without_a_meter_a_result_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_beside_a_step_of_the_ladder() -> None:
-    beside = PowerBeside(Meter(Steady(80.0)))
+    beside = PowerBeside(SteadyMeter(80.0))
     nobody: Any = None
+    began = time.monotonic()
     await beside.begin(nobody, nobody)
     time.sleep(0.05)
     await beside.end(nobody, nobody)
+    took = time.monotonic() - began
     time.sleep(0.2)  # the step is looked through: that is no time of the step
     requests: list[Any] = [{"output_tokens": 30, "chunks": 30}, {"output_tokens": None, "chunks": 0}]
     power = beside.report(requests, 0)["power"]
     assert power["mean_w"] == pytest.approx(80, rel=0.001)
-    assert power["seconds"] == pytest.approx(0.05, abs=0.1)
+    assert 0.05 <= (power["seconds"] or 0) + 1e-6 <= took + 2e-6
     assert power["energy_above_idle_j"] is None
     assert power["output_tokens"] == 30
     # Of what was broken off or given up nobody knows the tokens.

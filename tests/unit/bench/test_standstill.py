@@ -38,18 +38,18 @@ SLOW = {"ttft_ms": 20, "interval_ms": 10, "tokens": 12}
 
 @contextlib.contextmanager
 def stopped_once(server: Running, after: int, seconds: float) -> Iterator[None]:
-    """SIGSTOP a server when it has been asked so often, and SIGCONT it later."""
+    """Have a server stop itself when it has been asked so often, and SIGCONT it later."""
     over = threading.Event()
+    server.change(stops_at=after)
 
-    def stop() -> None:
-        while not over.wait(0.01) and len(server.record()) < after:
+    def go_on() -> None:
+        while state_of(server.pid) not in ("T", None) and not over.wait(0.01):
             pass
-        os.kill(server.pid, signal.SIGSTOP)
         over.wait(seconds)
         with contextlib.suppress(ProcessLookupError):
             os.kill(server.pid, signal.SIGCONT)
 
-    thread = threading.Thread(target=stop)
+    thread = threading.Thread(target=go_on)
     thread.start()
     try:
         yield
@@ -61,16 +61,16 @@ def stopped_once(server: Running, after: int, seconds: float) -> Iterator[None]:
 def test_an_engine_that_is_stopped_ends_the_step_and_names_who_waited() -> None:
     began = time.monotonic()
     kept: list[Any] = []
-    with clock_server(**SLOW) as server, stopped_once(server, 4, 20.0), pytest.raises(StoodStill) as caught:
+    with clock_server(**SLOW) as server, stopped_once(server, 4, 300.0), pytest.raises(StoodStill) as caught:
         run_step(
-            [Endpoint("a", server.base_url, "clock")], [suite("s", chat=30)], StepOptions(timeout_s=2.0),
+            [Endpoint("a", server.base_url, "clock")], [suite("s", chat=30)], StepOptions(timeout_s=120.0),
             on_stopped=kept.append,
         )  # fmt: skip
     (problem,) = caught.value.problems
     assert problem.found.startswith(f"the engine was stopped by a signal (pid {server.pid}: ")
     assert "while chat was asked in round 1 (waiting or next: a: " in problem.found
-    # Long before the requests' time was up, for each of thirty.
-    assert time.monotonic() - began < 15
+    # Long before the time was up for one request, and there were thirty.
+    assert time.monotonic() - began < 60
     # What had ended well is not lost, and is marked.
     assert kept[0]["incomplete"]
     assert {one["status"] for one in kept[0]["arms"]["a"]["requests"]} == {"ok"}
@@ -81,7 +81,7 @@ def test_bench_shows_and_keeps_what_had_ended(tmp_path: Path, capsys: pytest.Cap
 
     result = tmp_path / "out.json"
     words = ["--model", "clock", "--kind", "chat", "--num-prompts", "30", "--result", str(result)]
-    with clock_server(**SLOW) as server, stopped_once(server, 4, 20.0):
+    with clock_server(**SLOW) as server, stopped_once(server, 4, 300.0):
         assert bench.main(["--base-url", server.base_url, *words]) == FAILED
     kept = json.loads(result.read_text())
     assert kept["incomplete"]
@@ -94,7 +94,7 @@ def test_a_stopped_engine_has_its_step_measured_again_on_fresh_arms(tmp_path: Pa
     """Longer than the time for a request, as somebody's debugger does it; it goes on later."""
     resolved = on_the_box(tmp_path, arms)
     server = Running(f"http://127.0.0.1:{arms.ports['speculative']}", arms.processes["speculative"].pid)
-    with stopped_once(server, 3, 30.0):
+    with stopped_once(server, 3, 300.0):
         step = measured(resolved)
     assert arms.starts == {"baseline": 2, "speculative": 2}
     (note,) = step["notes"]
@@ -141,7 +141,7 @@ from drafthouse.bench.step import run_step
 from drafthouse.bench.standstill import StoodStill
 from tests.unit.bench.test_step import suite
 try:
-    run_step([Endpoint("a", sys.argv[2], "clock")], [suite("s", chat=400)], StepOptions(timeout_s=30.0))
+    run_step([Endpoint("a", sys.argv[2], "clock")], [suite("s", chat=400)], StepOptions(timeout_s=120.0))
 except StoodStill as error:
     print(json.dumps(error.problems[0].found))
 """
@@ -159,7 +159,7 @@ def test_a_client_that_was_stopped_says_so(figure: Callable[[str], None]) -> Non
             time.sleep(standstill.LATE_S + 2)
             assert state_of(client.pid) == "T"
             os.kill(client.pid, signal.SIGCONT)
-            said, _ = client.communicate(timeout=30)
+            said, _ = client.communicate(timeout=120)
     found = json.loads(said)
     assert found.startswith("the measuring process stood still for ")
     figure(found)
@@ -173,21 +173,24 @@ async def test_a_suspended_machine_is_told_by_the_clock_that_ran_on(monkeypatch:
         lambda clock: real(clock) + (lid["closed_s"] if clock == time.CLOCK_BOOTTIME else 0.0),
     )  # fmt: skip
     threading.Timer(0.3, lambda: lid.update(closed_s=3600.0)).start()
-    assert await until_something_stands(set, look_s=0.1) == "the machine was suspended for 3,600 s"
+    assert await until_something_stands(set, look_s=0.1, late_s=60.0) == "the machine was suspended for 3,600 s"
 
 
 async def test_our_own_work_is_no_standstill() -> None:
     """Reading the answers of hundreds of streams keeps the loop busy for seconds: that is CPU, and no sleep."""
     import asyncio
 
-    looking = asyncio.create_task(until_something_stands(set, look_s=0.05, late_s=0.5))
-    await asyncio.sleep(0.2)
-    end = time.process_time() + 1.2
-    while time.process_time() < end:
-        pass
-    await asyncio.sleep(0.2)
-    assert not looking.done()
-    looking.cancel()
+    for _ in range(4):  # a machine that stood still itself is one all the same, but not every time
+        looking = asyncio.create_task(until_something_stands(set, look_s=0.05, late_s=0.5))
+        await asyncio.sleep(0.2)
+        end = time.process_time() + 1.2
+        while time.process_time() < end:
+            pass
+        await asyncio.sleep(0.2)
+        if not looking.done():
+            looking.cancel()
+            return
+    pytest.fail(looking.result())
 
 
 def test_only_servers_of_this_machine_are_looked_at() -> None:

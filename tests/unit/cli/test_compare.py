@@ -463,7 +463,7 @@ def test_the_text_holds_what_differs_and_nothing_moves_the_cursor(tmp_path: Path
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), "compare", *map(str, words)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
+        command, capture_output=True, text=True, check=False, timeout=180, env={**os.environ, **environment}
     )
 
 

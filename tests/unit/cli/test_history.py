@@ -87,7 +87,7 @@ def test_a_kept_report_that_is_broken_is_named(reports: Path, name: str, content
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), "reports", *map(str, words)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
+        command, capture_output=True, text=True, check=False, timeout=180, env={**os.environ, **environment}
     )
 
 

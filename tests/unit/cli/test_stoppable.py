@@ -65,15 +65,15 @@ def test_a_job_ends_with_all_that_it_started(tmp_path: Path) -> None:
     wrapper = tmp_path / "async_wrapper.py"
     wrapper.write_text(WRAPPER)
     watch = subprocess.Popen([sys.executable, str(wrapper), MODULE, str(lock)])
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not (tmp_path / "weights.lock.child").exists() or not lock.read_text():
         assert time.monotonic() < end
         time.sleep(0.05)
     child = int((tmp_path / "weights.lock.child").read_text())
     module = int(lock.read_text())
     assert end_jobs(tmp_path) == ["weights"]
-    assert watch.wait(5) < 0
-    end = time.monotonic() + 5
+    assert watch.wait(120) < 0
+    end = time.monotonic() + 120
     while not (is_gone(module) and is_gone(child)):
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -27,7 +27,7 @@ DRAFT = (COMMANDS / "004-draft.txt").read_text("utf-8")
 
 def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "translate", *words]
-    return subprocess.run(command, cwd="/", input=given, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, cwd="/", input=given, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_one_argument_or_standard_input() -> None:

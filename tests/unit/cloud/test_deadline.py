@@ -24,7 +24,7 @@ from tests.support.deadline_box import DEADLINE, HOUR, URL, Box, armed, loaded, 
 
 pytestmark = pytest.mark.processes
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def run(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run it without site packages, environment variables and the folder that it is started in."""
     return subprocess.run(
         [sys.executable, "-I", "-S", str(file), *words],
-        cwd=file.parent, env={}, capture_output=True, text=True, check=False, timeout=60,
+        cwd=file.parent, env={}, capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
 
 

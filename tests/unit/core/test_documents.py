@@ -11,6 +11,7 @@ import pytest
 from drafthouse.core.documents import BadDocument, checked_text, json_of, read_json, text_of
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.yaml_documents import read_yaml, yaml_of
+from tests.support.pace import in_cpu_time
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_bomb_of_aliases_is_refused_at_once(use: str) -> None:
     begun = time.process_time()
     with pytest.raises(BadDocument, match="aliases that stand for more than"):
         yaml_of("\n".join(lines))
-    assert time.process_time() - begun < 1.0
+    assert in_cpu_time(time.process_time() - begun, 1)
 
 
 def test_a_long_chain_of_aliases_is_too_deep_however_flat_it_is_written() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drafthouse.core.redact import GONE, is_secret_name, known_secrets, redactor
+from tests.support.pace import in_cpu_time
 
 SECRET = "S3cr3t+Value/with=signs&more"
 PLAIN = "plainwordsecret"
@@ -240,5 +241,5 @@ def test_a_large_log_takes_no_time() -> None:
     text = line * 5_000 + hexes + "A" * 100_000 + "\n" + "word_" * 50_000
     begun = time.process_time()
     said = redactor([SECRET])(text)
-    assert time.process_time() - begun < 10
+    assert in_cpu_time(time.process_time() - begun, 10)
     assert said.count("draft tokens accepted 12 of 16") == 5_000

@@ -18,6 +18,7 @@ from drafthouse.core.redact import GONE, known_secrets, redactor
 from drafthouse.core.secret_forms import Forms
 from drafthouse.core.vendor_tokens import OURS, compiled
 from drafthouse.profiles.workspace import ROOT
+from tests.support.pace import in_cpu_time
 from tests.support.rendered import PROFILES, rendered
 from tests.support.secret_corpus import FORMS, KNOWN, LEFT, PLACES, VENDORS, undone
 
@@ -180,7 +181,7 @@ def test_a_log_takes_seconds(megabytes: int) -> None:
     said = redactor(known_secrets({"HF_TOKEN": VENDORS["hugging face"], "API_KEY": KNOWN}))(text)
     seconds = time.process_time() - begun
     assert said == text
-    assert seconds < 8 * megabytes, f"{seconds:.1f} s"
+    assert in_cpu_time(seconds, 8 * megabytes), f"{seconds:.1f} s"
 
 
 ATTACKS = (
@@ -199,7 +200,7 @@ def test_no_text_takes_long(unit: str) -> None:
     text = unit * (50_000 // len(unit))
     begun = time.process_time()
     redactor([KNOWN])(text)
-    assert time.process_time() - begun < 5
+    assert in_cpu_time(time.process_time() - begun, 5)
 
 
 def test_no_rule_takes_long_on_its_own_words() -> None:
@@ -208,7 +209,7 @@ def test_no_rule_takes_long_on_its_own_words() -> None:
             text = f"{word}=" * (4000 // len(word))
             begun = time.process_time()
             REDACT(text)
-            assert time.process_time() - begun < 2, word
+            assert in_cpu_time(time.process_time() - begun, 2), word
 
 
 @pytest.mark.parametrize("rule", [*OURS, *RULES], ids=lambda rule: str(rule[0]))

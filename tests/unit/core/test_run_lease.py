@@ -97,13 +97,16 @@ def test_the_same_run_says_only_what_it_is_at_now(home: Path) -> None:
     assert lease and lease.phase == "judging"
 
 
-def test_a_living_run_of_this_machine_refuses_at_once_and_a_dead_one_does_not(home: Path) -> None:
+def test_a_living_run_of_this_machine_refuses_at_once_and_a_dead_one_does_not(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         lease = lease_of(other.pid, "theirs", "fetching weights")
         held(home, lease)
+        monkeypatch.setattr(one_run, "SILENT_S", 120.0)
         began = time.monotonic()
         ended = Action(home).took()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 60  # nobody's silence was waited for
         assert ended["failed"]
         assert f"theirs, at: fetching weights (pid {other.pid} on this machine" in ended["problems"][0]["found"]
         assert read_lease(Path(lease_file(str(home))).read_text()) == lease
@@ -122,7 +125,7 @@ def test_check_mode_looks_and_writes_nothing(home: Path) -> None:
 
 
 def test_another_machines_run_lives_while_it_is_heard_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_run, "SILENT_S", 4.0)
+    monkeypatch.setattr(one_run, "SILENT_S", 60.0)
     lease = elsewhere()
     held(home, lease)
     over = threading.Event()
@@ -139,6 +142,7 @@ def test_another_machines_run_lives_while_it_is_heard_of(home: Path, monkeypatch
     assert ended["failed"]
     assert "(pid 7 on laptop, since " in ended["problems"][0]["found"]
     # Heard of no more: watched for a while, then gone. Its beat, should it wake, touches nothing of ours.
+    monkeypatch.setattr(one_run, "SILENT_S", 2.0)
     assert Action(home).took() == {"changed": False}
     assert shell(beat_command(str(home), lease)).returncode != 0
 
@@ -157,7 +161,7 @@ def test_of_two_that_start_together_one_gets_it(home: Path) -> None:
     for _ in range(10):
         Path(lease_file(str(home))).unlink(missing_ok=True)
         started = [subprocess.Popen(word, shell=True) for word in words]
-        assert sorted(process.wait(10) for process in started) == [0, 3]
+        assert sorted(process.wait(120) for process in started) == [0, 3]
 
 
 @pytest.mark.parametrize("text", ["", "no JSON\nat all", "[]", '{"pid": 1}'])
@@ -172,9 +176,10 @@ def test_a_file_that_is_not_ours_holds_nobody(home: Path, text: str) -> None:
 
 def test_what_is_looked_at(home: Path) -> None:
     assert seen(shell(f"{{ {look_command(str(home / 'none'))}; }} 2>/dev/null").stdout)[0] is False
+    before = time.time()
     there, touched, now, text = seen(shell(f"{{ {look_command(str(home))}; }} 2>/dev/null").stdout)
     assert (there, touched, text) == (True, 0, "")
-    assert abs(now - time.time()) < 5
+    assert before - 1 <= now <= time.time()
 
 
 def test_words_for_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +192,8 @@ def test_the_beat_ends_with_the_run() -> None:
         lease = lease_of(process.pid, "x", "y")
         assert not one_run._ended(lease, 0.1)
         began = time.monotonic()
-        assert one_run._ended(lease, 30.0)
-        assert time.monotonic() - began < 10
+        assert one_run._ended(lease, 120.0)
+        assert time.monotonic() - began < 60
 
 
 def test_a_beat_that_hangs_is_not_the_last(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,13 +208,16 @@ def test_a_beat_that_hangs_is_not_the_last(home: Path, monkeypatch: pytest.Monke
         def _low_level_execute_command(self, command: str, **_: Any) -> dict[str, Any]:
             moments.append(time.monotonic())
             if len(moments) == 1:
-                time.sleep(30)  # a network that is gone
+                time.sleep(120)  # a network that is gone
+            run.kill()
             return {"rc": 0}
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3)"]) as process:
-            Hanging(home)._beat(str(home), lease_of(process.pid, "x", "y"))
+        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"]) as run:
+            began = time.monotonic()
+            Hanging(home)._beat(str(home), lease_of(run.pid, "x", "y"))
+            assert time.monotonic() - began < 60
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,20 +70,17 @@ class Arms:
         self.processes[arm], _ = started("tests.fakes.clock_server", clock, self.ports[arm])
         self.arm_death(arm)
 
+    def running(self, arm: str) -> Running:
+        return Running(f"http://127.0.0.1:{self.ports[arm]}", self.processes[arm].pid)
+
     def arm_death(self, arm: str) -> None:
         if self.starts[arm] <= self.deadly.get(arm, 0):
-            threading.Thread(target=self._kill, args=(arm, self.processes[arm]), daemon=True).start()
-
-    def _kill(self, arm: str, process: subprocess.Popen[str]) -> None:
-        while process.poll() is None:
-            if len(Running(f"http://127.0.0.1:{self.ports[arm]}", process.pid).record()) >= 4:
-                process.kill()
-            time.sleep(0.01)
+            self.running(arm).change(dies_at=4)
 
     def stop(self, arm: str) -> None:
         self.stops += 1
         self.processes[arm].kill()
-        self.processes[arm].wait(10)
+        self.processes[arm].wait(120)
 
     def state(self, arm: str) -> State:
         return State(self.processes[arm].poll() is None, float(self.processes[arm].pid))
@@ -123,7 +118,7 @@ def on_the_box(folder: Path, arms: Arms) -> Any:
     resolved = make_resolved(kinds=["chat"], rounds=1, suites=["s"])
     resolved["experiment"] |= {"once": [], "turns": [dict(arms.ports)]}
     resolved["experiment"]["steps"] = steps_of_round(resolved["experiment"], 1)
-    resolved["engine"] |= {"health": "/v1/models", "ready_timeout_s": 20}
+    resolved["engine"] |= {"health": "/v1/models", "ready_timeout_s": 120}
     resolved["target"]["served_name"] = "clock"
     resolved["site"]["home"] = str(folder)
     return {
@@ -139,7 +134,7 @@ def told(event: Any, important: bool = False) -> None:
 
 
 def measured(resolved: Any) -> Any:
-    path = measure_one_step(resolved, resolved["experiment"]["steps"][0], 10.0, told)
+    path = measure_one_step(resolved, resolved["experiment"]["steps"][0], 60.0, told)
     step: Any = json.loads(path.read_text("utf-8"))
     return step
 

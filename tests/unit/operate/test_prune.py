@@ -180,7 +180,7 @@ def test_no_such_folder(tmp_path: Path) -> None:
 
 def script(*words: str) -> str:
     command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "prune", *words]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=180, check=True).stdout
 
 
 def test_the_script_removes_only_when_told(models: Path) -> None:

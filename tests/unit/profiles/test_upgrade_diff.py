@@ -140,7 +140,7 @@ def test_the_tables_mark_what_is_in_use(house: Any) -> None:
 
 def script(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "upgrade", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_the_script_shows_and_touches_nothing() -> None:

@@ -17,6 +17,17 @@ from tests.support.canaries import Canaries, Watched, canary, on_the_box
 pytestmark = pytest.mark.processes
 
 
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def looked(watched: Watched, times: int) -> None:
+    """Wait until it has looked so often from now on."""
+    enough, end = watched.looked() + times, time.monotonic() + 120
+    while watched.looked() < enough:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_the_look_finds_what_it_looks_for(tmp_path: Path) -> None:
     secret = Canaries({"one": canary("k+/=")})
     value = secret.values["one"]
@@ -31,11 +42,9 @@ def test_the_look_finds_what_it_looks_for(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(f"/{urllib.parse.quote(value, safe='')}")
     (tmp_path / "none").write_text("nothing")
     assert {path.name for _, path, _ in secret.below(tmp_path)} == {*texts, "packed.gz", "link"}
-    with Watched(secret) as watched:
-        words = [sys.executable, "-c", "import time; time.sleep(9)", value]
-        with subprocess.Popen(words) as process:
-            time.sleep(2)
-            process.kill()
+    with Watched(secret) as watched, subprocess.Popen([*SLEEPS, value]) as process:
+        looked(watched, 4)
+        process.kill()
     assert watched.looks > 3
     assert len(watched.found) == 1
     assert "one in cmdline of python" in next(iter(watched.found))
@@ -67,9 +76,8 @@ def test_a_value_that_comes_later_is_looked_for(tmp_path: Path) -> None:
     with Watched(secret) as watched:
         value = canary()
         watched.also("late", value)
-        time.sleep(0.3)
-        with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(9)", value]) as process:
-            time.sleep(2)
+        with subprocess.Popen([*SLEEPS, value]) as process:
+            looked(watched, 4)
             process.kill()
     assert [line.split(" of ")[0] for line in watched.found] == ["late in cmdline"]
     (tmp_path / "file").write_text(value)

@@ -33,7 +33,7 @@ def test_a_test_that_starts_a_process_fails_there_and_is_named(tmp_path: Path) -
     (tmp_path / "test_made.py").write_text(TESTS)
     words = ["-q", "-p", "tests.conftest", "-c", "/dev/null", str(tmp_path), "--no-processes"]
     command = [sys.executable, "-m", "pytest", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "test_swallowed starts a process: subprocess.Popen" in done.stdout
     assert "test_forks starts a process: os.fork" in done.stdout

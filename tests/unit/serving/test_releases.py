@@ -147,7 +147,7 @@ for number in range(20):
 def test_several_writers_lose_nothing(tmp_path: Path) -> None:
     words = [sys.executable, "-c", ADD_MANY, str(tmp_path)]
     writers = [subprocess.Popen([*words, str(writer)], cwd=ROOT / "src") for writer in range(3)]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
     found = sorted((event["writer"], event["number"]) for event in read_history(tmp_path))
     assert found == [(writer, number) for writer in range(3) for number in range(20)]
 

@@ -61,14 +61,14 @@ def holder(box: Box) -> subprocess.Popen[str]:
 
 def test_a_run_that_is_heard_of_is_left_alone(box: Box) -> None:
     done: list[int] = []
-    one = threading.Thread(target=lambda: done.append(_guarded(box, 2.0)))
+    one = threading.Thread(target=lambda: done.append(_guarded(box, 5.0)))
     one.start()
     for _ in range(6):
         time.sleep(0.5)
         heard_of(box, 0)
     assert not done
     assert drift(box.home)
-    one.join(20)
+    one.join(120)
     assert done == [0]
     assert box.said() == "one-speculative"
 
@@ -78,7 +78,7 @@ def _guarded(box: Box, silent_s: float) -> int:
     code = "import sys; from drafthouse.serving.rollback_guard import guard; "
     words = [sys.executable, "-c", code + "sys.exit(guard(sys.argv[1], float(sys.argv[2])))", str(box.home)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([*words, str(silent_s)], env=environment, timeout=60, check=False).returncode
+    return subprocess.run([*words, str(silent_s)], env=environment, timeout=180, check=False).returncode
 
 
 def test_what_the_run_left_at_work_is_ended_and_the_server_is_back(box: Box) -> None:
@@ -86,7 +86,7 @@ def test_what_the_run_left_at_work_is_ended_and_the_server_is_back(box: Box) -> 
     heard_of(box, SILENT_S)
     os.utime(box.home / "benchmark.lock", (time.time() - 20, time.time() - 20))
     assert guard(box.home) == 0
-    assert orphan.wait(10) == -signal.SIGTERM
+    assert orphan.wait(120) == -signal.SIGTERM
     assert box.said() == "one-speculative"
     assert drift(box.home) == ""
     last = read_history(box.home)[-1]
@@ -105,7 +105,7 @@ def test_a_newer_run_that_works_is_left_alone(box: Box) -> None:
     assert not done
     newer.kill()
     newer.wait()
-    one.join(20)
+    one.join(120)
     assert done == [0]
     assert box.said() == "one-speculative"
 
@@ -133,7 +133,7 @@ def test_the_guard_of_a_later_run_waits_for_the_one_before(box: Box) -> None:
     for one in several:
         one.start()
     for one in several:
-        one.join(40)
+        one.join(120)
     assert done == [0, 0, 0]
     assert [event["event"] for event in read_history(box.home)] == ["served", "served"]
 
@@ -178,10 +178,11 @@ def test_it_is_started_where_the_box_has_one(box: Box) -> None:
     name, data = archive()
     (box.home / name).write_bytes(data)
     heard_of(box, 20)
+    before = beat_file(box.home).stat().st_mtime
     assert subprocess.run(command, shell=True, check=False).returncode == 0
-    assert time.time() - beat_file(box.home).stat().st_mtime < 10
+    assert beat_file(box.home).stat().st_mtime > before
     heard_of(box, 20)
-    for _ in range(600):
+    for _ in range(2400):
         if "its run was heard of no more" in read_history(box.home)[-1]["why"]:
             break
         time.sleep(0.05)
@@ -194,7 +195,7 @@ def test_a_playbook_that_was_killed_lives_no_more() -> None:
     one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     assert guarded._lives(one.pid)
     one.kill()
-    for _ in range(100):  # it ends a moment later, and nobody has waited for it then
+    for _ in range(2400):  # it ends a moment later, and nobody has waited for it then
         if not guarded._lives(one.pid):
             break
         time.sleep(0.05)
@@ -206,10 +207,13 @@ def test_a_playbook_that_was_killed_lives_no_more() -> None:
 class Action(guarded.ActionModule):
     """The action with a shell of this machine in the place of a connection."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, playbook: subprocess.Popen[bytes]) -> None:
+        self.playbook, self.beats = playbook, 0
 
     def _low_level_execute_command(self, command: str, **_: Any) -> dict[str, Any]:
+        self.beats += 1
+        if self.beats == 3:
+            self.playbook.communicate()
         return {"rc": subprocess.run(command, shell=True, check=False).returncode}
 
 
@@ -217,12 +221,14 @@ def test_the_beat_ends_with_the_playbook(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(guarded, "BEAT_EVERY_S", 0.1)
     monkeypatch.setattr(os, "setsid", lambda: None)
     (tmp_path / "run").mkdir()
-    playbook = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"])
+    # It ends while the third beat is under way.
+    playbook = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    action, began = Action(playbook), time.time()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
     try:
-        Action()._beat(playbook.pid, beat_command(tmp_path))
+        action._beat(playbook.pid, beat_command(tmp_path))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert playbook.wait() == 0
-    assert time.time() - beat_file(tmp_path).stat().st_mtime < 1.0
+    assert action.beats == 3
+    assert beat_file(tmp_path).stat().st_mtime > began - 1

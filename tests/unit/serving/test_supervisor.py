@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +57,7 @@ def program(folder: Path, text: str, *words: str, name: str = "arm") -> Program:
     return Program(name, [str(script), *words], str(folder / f"{name}.log"))
 
 
-def wait(supervisor: Supervisor, one: Program, port: int, timeout_s: float = 20, model: str = "m") -> float:
+def wait(supervisor: Supervisor, one: Program, port: int, timeout_s: float = 120, model: str = "m") -> float:
     return wait_until_ready(
         ProcessRuntime(supervisor, Path(one.log).parent), name=one.name, base_url=f"http://127.0.0.1:{port}",
         health="/health", model=model, key="key", timeout_s=timeout_s, progress=lambda event: None,
@@ -67,7 +68,7 @@ def test_start_keep_change_stop(tmp_path: Path, supervisor: Supervisor, port: in
     one = program(tmp_path, SERVER, "--port", str(port), "m")
     wanted = configuration(supervisor.home, [one])
     assert supervisor.converge(wanted, ["arm"], fresh=False) == (["arm"], [])
-    assert 0 <= wait(supervisor, one, port) < 20
+    assert wait(supervisor, one, port) >= 0
     pid = supervisor.programs()["arm"]["pid"]
     assert supervisor.converge(wanted, ["arm"], fresh=False) == ([], [])
     assert supervisor.programs()["arm"]["pid"] == pid
@@ -111,6 +112,10 @@ def test_an_engine_that_dies_at_start_shows_its_last_lines(tmp_path: Path, super
 def test_an_engine_that_never_gets_ready(tmp_path: Path, supervisor: Supervisor) -> None:
     one = program(tmp_path, "import time; print('compiling', flush=True); time.sleep(60)")
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
+    end, log = time.monotonic() + 120, Path(one.log)
+    while not (log.exists() and log.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
     with pytest.raises(DrafthouseError) as caught:
         wait(supervisor, one, 1, timeout_s=1)
     assert "not ready after 1 s; its last lines:\ncompiling" in caught.value.problems[0].found

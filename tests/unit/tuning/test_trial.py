@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -36,15 +37,26 @@ def measured(server: Any, number: int = 4, temperature: float = 0.0, **options: 
     return run_trial(endpoint, asks(number, temperature), TrialOptions(**options))
 
 
+# A busy neighbour delays what is read; who reads the clock wrongly does so every time.
+TRIES = 4
+
+
 @pytest.mark.alone
 def test_a_trial_reads_the_clock_and_the_counters() -> None:
     with clock_server(**QUICK, metrics="vllm", drafted=4) as server:
-        trial = measured(server)
+        for _ in range(TRIES):
+            server.reset()
+            trial = measured(server)
+            # Four chunks of three tokens, 10 ms apart: 30 ms for the 11 tokens behind the first, and what they really
+            # took stands in the server's record.
+            sent = [entry["sent_s"] for entry in server.record()[-4:]]
+            true_ms = [1000 * (moments[-1] - moments[0]) / 11 for moments in sent]
+            read_ms = list(trial["tpot_ms"].values())
+            if read_ms == pytest.approx(true_ms, rel=0.25):
+                break
+    assert read_ms == pytest.approx(true_ms, rel=0.25)
     assert trial["status"] == OK
     assert list(trial["tpot_ms"]) == ["tune/p0", "tune/p1", "tune/p2", "tune/p3"]
-    # Four chunks of three tokens, 10 ms apart: 30 ms for the 11 tokens behind the first.
-    for value in trial["tpot_ms"].values():
-        assert value == pytest.approx(30 / 11, rel=0.25)
     assert trial["drafted"]
     # Of four drafted tokens a chunk two were accepted: tokens_per_chunk less the one that the target gave.
     assert trial["acceptance"]["spec_decode_acceptance_length"] == pytest.approx(3.0)
@@ -74,7 +86,8 @@ def test_a_loser_is_not_asked_the_rest() -> None:
 
 def test_one_that_keeps_up_is_asked_everything() -> None:
     with clock_server(**QUICK) as server:
-        trial = measured(server, 8, reference={f"tune/p{n}": 2.6 for n in range(8)})
+        # Of a leader so slow that no busy machine makes this one a loser.
+        trial = measured(server, 8, reference={f"tune/p{n}": 50.0 for n in range(8)})
     assert (trial["status"], trial["asked"]) == (OK, 8)
 
 
@@ -94,12 +107,13 @@ def test_answers_that_fail_are_told() -> None:
 
 
 def test_time_that_is_up_ends_it_with_what_there_is() -> None:
-    with clock_server(ttft_ms=300, interval_ms=1, tokens=6, tokens_per_chunk=1) as server:
+    # The warm-up and two answers; the next one never comes.
+    with clock_server(**QUICK, holds_from=4) as server:
         begun = time.monotonic()
-        trial = measured(server, 20, seconds=1.6)
-        assert time.monotonic() - begun < 3
+        trial = measured(server, 20, seconds=1.5)
+        assert time.monotonic() - begun < 60
     assert trial["status"] == TOO_LATE
-    assert 2 <= trial["asked"] <= 5
+    assert trial["asked"] == 2
 
 
 def test_a_server_that_stalls_in_the_warm_up_is_no_endless_wait() -> None:
@@ -119,12 +133,23 @@ def test_a_wrong_key_is_said_and_never_shown() -> None:
 
 
 def test_streams_run_side_by_side() -> None:
-    with clock_server(ttft_ms=200, interval_ms=1, tokens=6, tokens_per_chunk=1) as server:
-        begun = time.monotonic()
-        trial = measured(server, 8, concurrency=8)
-        took = time.monotonic() - begun
-    assert trial["asked"] == 8
-    assert took < 8 * 0.2
+    """None is answered before all eight have come, behind as many of the warm-up."""
+    over = threading.Event()
+    with clock_server(**QUICK, holds_from=9) as server:
+
+        def let_go() -> None:
+            while not over.wait(0.01):
+                if len(server.record()) == 16:
+                    return server.release()
+
+        thread = threading.Thread(target=let_go)
+        thread.start()
+        try:
+            trial = measured(server, 8, concurrency=8, seconds=60)
+        finally:
+            over.set()
+            thread.join()
+    assert (trial["status"], trial["asked"]) == (OK, 8)
 
 
 def test_names_of_pairs() -> None:

@@ -56,7 +56,7 @@ def fetch_all(
         "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
     words = [sys.executable, "-c", PROGRAM, str(ROOT / "src"), json.dumps([items, pair, cache]), token]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_only_what_is_wanted_is_fetched_and_only_once(tmp_path: Path) -> None:

@@ -135,5 +135,9 @@ def test_two_hundred_large_files_cost_a_stat_each(tmp_path: Path) -> None:
     note = Note("who", complete=True, files=files)
     write_note(tmp_path, note)
     begun = time.monotonic()
+    digest(tmp_path / "0.safetensors")
+    one = time.monotonic() - begun
+    begun = time.monotonic()
     assert as_verified(read_note(tmp_path), tmp_path)
-    assert time.monotonic() - begun < 1
+    # Less than a tenth of what reading them all would take.
+    assert time.monotonic() - begun < 20 * one

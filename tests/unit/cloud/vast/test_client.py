@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,10 @@ def test_a_create_that_comes_too_late_is_unknown_and_may_appear_later() -> None:
         vast.faults.append(Fault("create", slow_s=0.6))
         with pytest.raises(OutcomeUnknown, match="no answer in time"):
             client_of(vast, timeout_s=0.2).create(OFFER, BODY)
+        end = time.monotonic() + 120
+        while not vast.ours:
+            assert time.monotonic() < end
+            time.sleep(0.02)
         (number,) = vast.ours
         seen = [number in {row["id"] for row in client_of(vast).instances()} for _ in range(3)]
     assert seen == [False, False, True]

@@ -80,7 +80,7 @@ def test_after_a_kill_nothing_is_left_billing(tmp_path: Path, resolved: Any, nam
             Fault(death.route, skip=death.skip, after=death.after, cut=True, act=lambda: running[0].send_signal(9))
         )
         running.append(start_rent(bench))
-        output, _ = running[0].communicate(timeout=60)
+        output, _ = running[0].communicate(timeout=120)
         assert running[0].returncode == -signal.SIGKILL, output
         assert KEY not in output
         settle = "8" if death.lives and "unlisted_for" in death.lives[0] else "0.3"
@@ -98,7 +98,7 @@ def test_a_signal_ends_what_was_rented_before_the_program_ends(bench: Bench, num
     running: list[subprocess.Popen[str]] = []
     bench.vast.faults.append(Fault("instance", skip=2, act=lambda: running[0].send_signal(number)))
     running.append(start_rent(bench))
-    output, _ = running[0].communicate(timeout=60)
+    output, _ = running[0].communicate(timeout=120)
     assert running[0].returncode == 130, output
     assert "nothing of this run bills" in output
     assert bench.vast.billing() == bench.vast.others
@@ -114,7 +114,7 @@ def test_a_second_signal_does_not_keep_it_from_being_ended(bench: Bench) -> None
 
     bench.vast.faults += [Fault("instance", skip=2, act=interrupt), Fault("destroy", act=interrupt)]
     running.append(start_rent(bench))
-    output, _ = running[0].communicate(timeout=60)
+    output, _ = running[0].communicate(timeout=120)
     assert running[0].returncode == 130, output
     assert bench.vast.billing() == bench.vast.others
     check_end(bench, destroyed)
@@ -131,6 +131,6 @@ def test_nobody_who_listens_any_more_does_not_keep_it_from_being_ended(bench: Be
 
     bench.vast.faults.append(Fault("instance", act=leave))
     running.append(start_rent(bench, "--wait-min", "0.02"))
-    assert running[0].wait(60) == 2
+    assert running[0].wait(120) == 2
     assert bench.vast.billing() == bench.vast.others
     check_end(bench, destroyed)

@@ -246,7 +246,7 @@ def test_two_at_once_rent_one_each(bench: Bench) -> None:
     both = threading.Barrier(2)
 
     def yes(question: str) -> bool:
-        return both.wait(30) >= 0
+        return both.wait(120) >= 0
 
     with ThreadPoolExecutor(2) as pool:
         boxes = [asked.result() for asked in [pool.submit(bench.rent, ask=yes) for _ in range(2)]]

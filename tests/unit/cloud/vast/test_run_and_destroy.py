@@ -29,7 +29,7 @@ from tests.fakes.vast_server import ALWAYS, Fault, Running, vast_server
 pytestmark = pytest.mark.processes
 
 QUICK = Patience(tries=2, first_s=0.0, longest_s=0.0, longest_wait_s=1.0)
-PATIENCE_S = 30.0
+PATIENCE_S = 50.0
 Rent = Callable[[], int]
 
 
@@ -66,7 +66,7 @@ def rented(vast: Running, client: VastClient, ledger: Path) -> Rent:
 
 
 def world(client: VastClient, ledger: Path, said: list[str], **more: Any) -> World:
-    return World(client, ledger, tell=said.append, **{"patience_s": 5.0, **more})
+    return World(client, ledger, tell=said.append, **{"patience_s": 120.0, **more})
 
 
 def run(client: VastClient, ledger: Path, program: str, policy: str, hosts: Any = None, **more: Any) -> tuple[int, str]:
@@ -281,7 +281,7 @@ def script(vast: Running, state: Path, *words: str, **more: str) -> subprocess.C
     environment = {**os.environ, "VAST_API_KEY": vast.key, "VAST_URL": vast.url, "DRAFTHOUSE_STATE": str(state), **more}
     return subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "drafthouse"), "rented", *words],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
 
 

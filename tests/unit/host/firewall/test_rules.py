@@ -166,7 +166,7 @@ class Net:
             "DRAFTHOUSE_FIREWALL_SYSTEMD": "/nowhere",
         }
         return subprocess.run(
-            [*self.enter, *argv], input=given, env=environment, capture_output=True, text=True, timeout=60, check=False
+            [*self.enter, *argv], input=given, env=environment, capture_output=True, text=True, timeout=180, check=False
         )
 
     def program(self, *argv: str) -> int:
@@ -271,7 +271,7 @@ def client(net: Net) -> Iterator[Callable[[str, int], str]]:
 
         def knock(address: str, times: int) -> str:
             asked = [*inside, sys.executable, "-c", KNOCKS, address, str(times)]
-            return subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+            return subprocess.run(asked, capture_output=True, text=True, timeout=180, check=True).stdout.strip()
 
         yield knock
 
@@ -283,8 +283,11 @@ def test_one_client_has_so_many_connections_and_no_more(net: Net, client: Callab
     for address in ("10.9.0.1", "fd09::1"):
         assert client(address, 5) == "yyyrr"
     # Those that have ended count no more, and nobody who is quick is refused for ever.
-    time.sleep(1)
-    assert client("10.9.0.1", 2) == "yy"
+    for _ in range(5):
+        time.sleep(1)
+        if (said := client("10.9.0.1", 2)) == "yy":
+            break
+    assert said == "yy"
 
 
 def test_one_client_opens_so_many_a_second(net: Net, client: Callable[[str, int], str]) -> None:
@@ -383,7 +386,7 @@ def test_an_unconfirmed_trial_is_taken_back(net: Net) -> None:
     net.lay_trial()
     assert net.program("try", "word", "1") == 0
     assert "--dport 22" in net.saved()
-    assert _within(10, lambda: net.holds(firewall.wishes([9000], [], [], [22])))
+    assert _within(120, lambda: net.holds(firewall.wishes([9000], [], [], [22])))
     assert firewall.ours(net.saved()) == firewall.ours(before)
     assert net.program("confirm", "word") == 4
 
@@ -404,11 +407,11 @@ def test_a_first_trial_leaves_nothing_behind(net: Net) -> None:
 
 def test_a_confirmed_trial_stays(net: Net) -> None:
     net.lay_trial()
-    assert net.program("try", "word", "1") == 0
+    assert net.program("try", "word", "600") == 0
     assert net.program("confirm", "another word") == 4
     assert net.program("confirm", "word") == 0
     assert net.holds()
-    time.sleep(1.2)
+    assert net.program("rollback", "word") == 0  # what is called when the time is over
     assert net.holds()
     for family in firewall.FAMILIES:
         file = net.folder / f"kept/rules.v{family}"
