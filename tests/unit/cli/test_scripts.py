@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from drafthouse.profiles.workspace import ROOT
+from tests.support.pace import in_cpu_time
 
 pytestmark = pytest.mark.processes
 
@@ -20,28 +22,15 @@ def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=180, check=False)
 
 
-def seconds_of(program: Callable[[], object]) -> float:
-    begun = time.monotonic()
-    program()
-    return time.monotonic() - begun
-
-
-def libraries() -> None:
-    """What no command can do without: the start of Python with what reads a profile."""
-    subprocess.run([sys.executable, "-c", "import yaml, jinja2, jsonschema"], check=True)
-
-
 def test_a_plan_takes_less_than_two_seconds(figure: Callable[[str], None]) -> None:
-    """On a machine that is quick and idle; elsewhere no longer than by its own measure."""
-    for _ in range(3):
-        seconds, least = seconds_of(lambda: run("plan", "rtx6000-qwen-eagle3")), seconds_of(libraries)
-        if seconds < max(2, 6 * least):
-            break
-    figure(f"make plan: {seconds:.2f} s")
+    """Of a processor: what else the machine does is not meant."""
+    begun, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = run("plan", "rtx6000-qwen-eagle3")
+    seconds, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    figure(f"make plan: {seconds:.2f} s")
     assert done.returncode == 0
     assert "decode limit  27.3 tok/s" in done.stdout
-    assert seconds < max(2, 6 * least)
+    assert in_cpu_time(after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime, 2)
 
 
 def test_render_writes_what_is_run() -> None:
