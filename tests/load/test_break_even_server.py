@@ -19,7 +19,7 @@ BASELINE: Any = {**COMMON, "fixed_ms": 5.0, "each_ms": 0.1}
 #: A step with three drafted tokens, in ms: what is accepted of them is the text's. One that gets two tokens out of a
 #: step pays until 2.7 requests, one that gets three until 8.3: both in the middle of the ladder.
 FIXED_MS, EACH_MS = 7.0, 1.2
-TRIES = 3
+TRIES = 5
 
 
 def speculative(length: int) -> Any:

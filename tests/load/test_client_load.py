@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
+from tests.support.pace import in_cpu_time
 
 #: The whole load, and one that is over in five seconds.
 pytestmark = pytest.mark.alone
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.alone
 FULL = Load(streams=256, requests=512, tokens=200)
 SMALL = Load(streams=64, requests=128, tokens=100)
 # A busy neighbour takes time from client and server, always in one direction: the best of a few tries is the client's.
-TRIES = 3
+TRIES = 5
 
 
 @pytest.mark.skipif(two_cores() is None, reason="needs two cores: one for the server, one for the client")
@@ -45,7 +46,7 @@ def test_many_streams_are_read_true_and_cheaply(
             if (
                 off(result["median_tpot_ms"], INTERVAL_MS) <= 0.5
                 and off(result["median_ttft_ms"], TTFT_MS) <= 5
-                and used.cpu_s <= cpu_s
+                and in_cpu_time(used.cpu_s, cpu_s)
             ):
                 return
     pytest.fail("\n".join(seen))

@@ -68,7 +68,7 @@ def ladder_of(seed: int) -> Any:
 
 # A busy neighbour slows one arm and not the other, so the crossover moves for once. A rule that finds it in the wrong
 # place does so every time.
-TRIES = 3
+TRIES = 5
 
 
 def wrong(ladder: Any, true: float) -> list[str]:

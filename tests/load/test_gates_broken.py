@@ -5,7 +5,7 @@ The client, the results and the verdict are the real ones; the servers answer ri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from tests.support.builders import make_resolved
 
 Data = Any
 OPTIONS = StepOptions(rounds=2, warmups=1)
+TRIES = 3
 
 
 def user(text: str) -> list[Data]:
@@ -107,6 +108,15 @@ def judged(base: Data, spec: Data) -> tuple[Data, dict[str, str]]:
     return verdict, {gate["name"]: gate["word"] for gate in verdict["gates"]}
 
 
+def steady(measure: Callable[[], tuple[Data, dict[str, str]]]) -> tuple[Data, dict[str, str]]:
+    """Measure again where the machine was too busy for a word: a wrong gate fires, or does not, each time."""
+    for _ in range(TRIES):
+        verdict, words = measure()
+        if verdict["word"] != "cannot say" and verdict["speedup"]["low"] > 1.5:
+            break
+    return verdict, words
+
+
 @pytest.fixture(scope="module")
 def baseline() -> Iterator[Data]:
     with answering_server() as server:
@@ -136,7 +146,7 @@ FIRES: dict[str, set[str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_gate_fires_and_the_others_do_not(baseline: Data, speculative: str, fault: str) -> None:
     with breaking_proxy(speculative, fault) as broken:
-        verdict, words = judged(baseline, measured("speculative", broken))
+        verdict, words = steady(lambda: judged(baseline, measured("speculative", broken)))
     failed = {name for name, word in words.items() if word == "failed"}
     assert failed == FIRES[fault], [gate["said"] for gate in verdict["gates"]]
     # The server of these tests scores nothing.
@@ -153,14 +163,14 @@ def test_a_baseline_that_is_as_wrong_blames_nobody(speculative: str) -> None:
     with answering_server() as server, breaking_proxy(server.base_url, "no JSON") as plain:
         base = measured("baseline", plain)
     with breaking_proxy(speculative, "no JSON") as broken:
-        verdict, words = judged(base, measured("speculative", broken))
+        verdict, words = steady(lambda: judged(base, measured("speculative", broken)))
     assert words["json"] == "no baseline"
     assert verdict["word"] == "pays", verdict["reasons"]
 
 
 def test_rounding_that_moves_some_answers_is_told_and_passes(baseline: Data) -> None:
     with answering_server(drafted=3, wanders_every=30) as server:
-        verdict, words = judged(baseline, measured("speculative", server.base_url))
+        verdict, words = steady(lambda: judged(baseline, measured("speculative", server.base_url)))
     assert words["outputs"] == "passed"
     assert verdict["word"] == "pays"
     (gate,) = [gate for gate in verdict["gates"] if gate["name"] == "outputs"]
@@ -173,7 +183,7 @@ def test_tools_and_schemas_that_a_server_refuses(ours: bool, theirs: bool, word:
     with answering_server(tools=ours, schemas=ours) as server:
         base = measured("baseline", server.base_url)
     with answering_server(drafted=3, tools=theirs, schemas=theirs) as server:
-        verdict, words = judged(base, measured("speculative", server.base_url))
+        verdict, words = steady(lambda: judged(base, measured("speculative", server.base_url)))
     assert verdict["word"] == word, verdict["reasons"]
     wanted = "failed" if ours else "no baseline"
     assert (words["tools"], words["json"], words["outputs"]) == (wanted, wanted, "passed")

@@ -21,6 +21,7 @@ from tests.unit.cli.test_bench import program as bench
 
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 30, "metrics": "vllm"}
 KEY = "sk-very-secret"
+TRIES = 3
 
 
 def words(server: Running, *more: str) -> list[str]:
@@ -39,7 +40,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 def wait_for(path: Path, number: int, process: subprocess.Popen[str]) -> None:
     """Wait until so many steps are kept."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while len(steps_of(path)) < number:
         assert process.poll() is None
         assert time.monotonic() < until
@@ -84,19 +85,23 @@ def test_an_open_loop_and_a_single_level() -> None:
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
     with clock_server(**QUICK) as server:
-        options = ["--ladder", "1,2,3", "--time", "1.5", "--narrow", "0.0001", "--result", str(out)]
-        process = started(server, *options)
-        wait_for(out, 1, process)
-        first = steps_of(out)[0]
-        server.reset()
-        until = time.monotonic() + 30
-        while sum("[1.2." in str(one["request"]) for one in server.record()) < 4:
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        said, told = process.communicate(timeout=30)
+        for number in range(TRIES):
+            out = tmp_path / f"{number}.json"
+            options = ["--ladder", "1,2,3", "--time", "1.5", "--narrow", "0.0001", "--result", str(out)]
+            process = started(server, *options)
+            wait_for(out, 1, process)
+            first = steps_of(out)[0]
+            server.reset()
+            until = time.monotonic() + 120
+            while sum("[1.2." in str(one["request"]) for one in server.record()) < 4:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            said, told = process.communicate(timeout=120)
+            if process.returncode == 130 and steps_of(out)[1]["status"] != "ok":
+                break
+            # It came after the step of a second and a half: this machine stood still meanwhile.
         assert process.returncode == 130
         assert "Traceback" not in told
         assert told.splitlines()[-1].startswith("stopped; what was measured is above; the same command goes on")
@@ -123,7 +128,7 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
         process = started(server, *options)
         wait_for(out, 1, process)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
         first = steps_of(out)
         again = bench(*words(server, *options))
         other = bench(*words(server, *options, "--temperature", "0.5"))
@@ -175,7 +180,7 @@ def test_the_table_grows_in_a_terminal() -> None:
             assert process.stdout is not None
             said = process.stdout.read()
     os.close(terminal)
-    reader.join(5)
+    reader.join(120)
     os.close(master)
     assert process.returncode == 0
     text = seen.decode()
@@ -198,7 +203,7 @@ def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
     process = started(server, "--ladder", "1", "--result", str(out))
     wait_for(out, 1, process)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     (step,) = steps_of(out)
     assert (step["status"], step["ended_by"], step["completed"]) == ("broken", "died", 0)
 

@@ -56,7 +56,7 @@ def kill(supervisor: Supervisor) -> int:
 
 
 def dead_soon(watch: RuntimeWatch) -> bool:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         if asyncio.run(watch.died("arm")):
             return True
@@ -84,7 +84,7 @@ def test_one_that_the_supervisor_brought_back_counts_as_dead_all_the_same(
     watch, runtime, _ = watched(supervisor, tmp_path, SERVER)
     first = runtime.state("arm").started
     assert first is not None
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while supervisor.programs()["arm"]["statename"] != "RUNNING" or time.time() - first < 6:
         assert time.monotonic() < until
         time.sleep(0.1)

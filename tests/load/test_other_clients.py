@@ -190,7 +190,7 @@ def test_a_request_with_more_than_words_goes_to_aiperf_alone() -> None:
 
 
 def one_work(concurrency: int = 2) -> Work:
-    options = StepOptions(concurrency=concurrency, warmups=0, timeout_s=5)
+    options = StepOptions(concurrency=concurrency, warmups=0, timeout_s=60)
     return works_of(plan_groups([PLAIN], options), options)[0]
 
 
@@ -218,7 +218,7 @@ def test_a_tool_that_hangs_is_ended(home: Path, monkeypatch: pytest.MonkeyPatch)
     work = replace(one_work(), timeout_s=0.1)
     with clock_server(**CLOCK) as server, pytest.raises(DrafthouseError, match="did not end in time"):
         run_tool(tool, find_program(tool, home), work, Endpoint("single", server.base_url, "clock"))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_a_result_of_another_form_is_not_taken_for_numbers() -> None:
