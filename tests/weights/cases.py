@@ -80,8 +80,20 @@ RESETS = [Fault(cut_at=BIG * tenth // 10, reset=True) for tenth in range(1, 10)]
 
 ON_THE_WAY = (
     Case("a slow connection", "right", faults(Fault(ALWAYS, rate=BIG))),
-    Case("a stall (no byte for `stall_s`)", "right", faults(Fault(stall_at=BIG // 2)), spare=1 << 20, at_least_s=1),
-    Case("a stall at the same byte each time", "no byte for 1 s", faults(Fault(ALWAYS, stall_at=BIG // 2))),
+    Case(
+        "a stall (no byte for `stall_s`)",
+        "right",
+        faults(Fault(stall_at=BIG // 2)),
+        options={"stall_s": 1},
+        spare=1 << 20,
+        at_least_s=1,
+    ),
+    Case(
+        "a stall at the same byte each time",
+        "no byte for 1 s",
+        faults(Fault(ALWAYS, stall_at=BIG // 2)),
+        options={"stall_s": 1},
+    ),
     Case("a connection cut at every tenth of a file", "right", faults(*TENTHS), at_least_s=0),
     Case("a connection reset at every tenth of a file", "right", faults(*RESETS), spare=9 << 20),
     Case("a connection cut at the same byte each time", "ended too early", faults(Fault(ALWAYS, cut_at=BIG // 2))),

@@ -84,7 +84,7 @@ class Job:
     def start(self) -> subprocess.Popen[str]:
         """Start it; in a session of its own, so that a kill meets it alone."""
         base = {"repo": self.hub.repo, "revision": COMMIT, "dest": str(self.dest), "endpoint": self.hub.url}
-        quick = {"stall_s": 1, "tries": 3}
+        quick = {"stall_s": 20, "tries": 3}  # a machine that stands still for seconds is no silent server
         arguments = {**base, **quick, **self.options, "_ansible_check_mode": self.check_mode}
         arguments = {key: value for key, value in arguments.items() if value is not None}
         name = f"ansible_collections.drafthouse.core.plugins.modules.{self.module}"
@@ -104,13 +104,13 @@ class Job:
         child.stdin = None
         return child
 
-    def run(self, timeout: float = 90) -> Done:
+    def run(self, timeout: float = 300) -> Done:
         """Run it to its end."""
         begun = time.monotonic()
         return done(self.start(), begun, timeout)
 
 
-def done(child: subprocess.Popen[str], begun: float, timeout: float = 90) -> Done:
+def done(child: subprocess.Popen[str], begun: float, timeout: float = 300) -> Done:
     """Wait for a started module, and read its answer."""
     try:
         said, complained = child.communicate(timeout=timeout)

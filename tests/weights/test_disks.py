@@ -130,7 +130,7 @@ def test_a_read_only_folder(small_disk: SmallDisk, row: Row) -> None:
         row("a read-only folder", ended.problems, in_words(room / "m", a_model()))
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 120) -> None:
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not true():

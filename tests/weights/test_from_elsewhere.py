@@ -47,7 +47,7 @@ def put(hub: Hub, models: Path, there: Path | None = None, offline: bool = False
     elsewhere = {"folder": str(there), "models_dir": str(models)} if there else None
     words = [sys.executable, "-c", PROGRAM, str(ROOT / "src"), json.dumps([item, elsewhere, offline])]
     environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=180, check=False)
     result: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
     return result
 

@@ -240,4 +240,4 @@ def test_it_is_what_the_client_itself_reads(tmp_path: Path) -> None:
         environment = clean_environment(tmp_path) | {"HOME": str(tmp_path)}
         del environment["HF_HOME"]
         environment |= {key: value.format(tmp_path) for key, value in one.items()}
-        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=180)

@@ -145,9 +145,13 @@ def test_a_slow_one_keeps_its_rate(shared: bool) -> None:
     with hub_server(Hub({"f.bin": Made(1_000_000, 2)}, rate=2e6 if shared else 0)) as hub:
         url = httpx2.get(resolve(hub, "f.bin")).headers["Location"]
         hub.faults["f.bin"] = [Fault(rate=0 if shared else 2e6)]
-        begun = time.monotonic()
-        httpx2.get(url)
-        assert 0.4 < time.monotonic() - begun < 0.9
+        took: list[float] = []
+        while len(took) < 4 and min(took, default=1.0) > 0.9:  # a busy machine lengthens one
+            begun = time.monotonic()
+            httpx2.get(url)
+            took.append(time.monotonic() - begun)
+        assert min(took) < 0.9
+        assert all(seconds > 0.4 for seconds in took)
 
 
 def test_plain_hf_download_against_it(tmp_path: Path) -> None:

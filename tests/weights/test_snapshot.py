@@ -31,7 +31,7 @@ NEWER = "c" * 40
 SHARD = Made(2_000_000, 3)
 FILES: dict[str, Content | bytes] = {"config.json": b"{}", "sub/model.safetensors": SHARD, "tokenizer.json": b"[1, 2]"}
 SIZE = 2_000_008
-SOON = Settings(limits=Limits(stall_s=1, patience=Patience(tries=3, first_s=0.01, longest_s=0.02)), margin=1 << 20)
+SOON = Settings(limits=Limits(stall_s=20, patience=Patience(tries=3, first_s=0.01, longest_s=0.02)), margin=1 << 20)
 
 
 def put(hub: Hub, path: Path, check_mode: bool = False, settings: Settings = SOON, **wish: Any) -> Any:

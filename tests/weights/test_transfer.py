@@ -40,7 +40,7 @@ class Line:
         self.said: list[str] = []
 
     def fetch(self, **limits: Any) -> int:
-        given = Limits(**{"stall_s": 1, "patience": SOON, "say": self.said.append, **limits})
+        given = Limits(**{"stall_s": 20, "patience": SOON, "say": self.said.append, **limits})
         file = look_up(self.hub.repo, "main", endpoint=self.hub.url, token=given.token).files[0]
         return fetch(file, self.part, given, self.tell)
 
@@ -92,7 +92,7 @@ def test_a_stall_is_cut_and_gone_on_from(tmp_path: Path) -> None:
     with hub_server(line.hub):
         begun = time.monotonic()
         line.fetch(stall_s=0.5)
-        assert 1.0 <= time.monotonic() - begun < 5
+        assert time.monotonic() - begun >= 1.0
     assert line.right
     assert line.hub.sent <= SIZE + 2 * (128 << 10)  # what was read and not yet written
 
@@ -180,7 +180,7 @@ def test_a_file_that_the_server_has_shorter(tmp_path: Path) -> None:
         file = look_up(line.hub.repo, "main", endpoint=line.hub.url).files[0]
         line.hub.files = {NAME: Made(SIZE - 1000, 7)}
         with pytest.raises(DrafthouseError, match=f"HTTP 416: the server's file ends before byte {SIZE - 1000}"):
-            fetch(file, line.part, Limits(stall_s=1, patience=SOON), line.tell)
+            fetch(file, line.part, Limits(stall_s=20, patience=SOON), line.tell)
 
 
 def test_the_token_goes_to_the_hub_and_not_to_the_cdn(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_a_refusal_of_the_hub_ends_it_at_once(tmp_path: Path) -> None:
         line.hub.gated = True
         begun = time.monotonic()
         with pytest.raises(DrafthouseError, match="org/model is gated"):
-            fetch(file, line.part, Limits(), line.tell)
-        assert time.monotonic() - begun < 2
+            fetch(file, line.part, Limits(patience=Patience(tries=3, first_s=120.0, longest_s=120.0)), line.tell)
+        assert time.monotonic() - begun < 60  # before a second try
 
 
 def test_no_hub_in_reach(tmp_path: Path) -> None:
@@ -272,13 +272,13 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, small_files: None) -> None:
 
 
 def test_what_another_failure_ends(tmp_path: Path) -> None:
-    line, shared = line_with(tmp_path, Fault(rate=500_000)), Shared()
+    line, shared = line_with(tmp_path, Fault(rate=SIZE / 120)), Shared()
     with hub_server(line.hub):
         threading.Timer(0.3, shared.stop.set).start()
         begun = time.monotonic()
         with pytest.raises(Stopped):
             line.fetch(shared=shared)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 60  # half of what it would take
 
 
 # --- Xet ---------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_a_stall_of_xet_is_cut_and_gone_on_from_over_http(stored: Line, monkeypa
     assert stored.right
     assert stored.hub.sent == SIZE - 500_000
     assert len(sessions) == 2
-    assert all(session.aborted.wait(5) for session in sessions)
+    assert all(session.aborted.wait(120) for session in sessions)
     assert "no byte for 0.4 s" in stored.said[0]
 
 

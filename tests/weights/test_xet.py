@@ -102,7 +102,7 @@ def silent_server() -> Iterator[str]:
 def test_xet_that_hangs(hub: Hub, tmp_path: Path, row: Row) -> None:
     """As it was seen at 99 %: no byte, no error. It is given up after ``stall_s``, and HTTP brings the rest."""
     with hub_server(hub), silent_server() as hub.xet_store:
-        done = Job(hub, tmp_path / "m").run(timeout=40)
+        done = Job(hub, tmp_path / "m", {"stall_s": 1}).run()
         assert done.returned == 0, done.text
         assert_right(tmp_path / "m", hub.files)
         assert hub.sent == total(hub.files)
