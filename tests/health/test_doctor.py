@@ -33,7 +33,7 @@ def asked(*words: str, **variables: Any) -> subprocess.CompletedProcess[str]:
     """Run the script as a person does, with variables for the playbook."""
     command = [sys.executable, str(ROOT / "scripts/drafthouse"), "doctor", *words, "--", "-e", json.dumps(variables)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.fixture(scope="module")

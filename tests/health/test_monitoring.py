@@ -23,7 +23,7 @@ from tests.support.prometheus import answered, awaited, real, series
 KEY = "e2e-key-of-the-monitoring-0001"
 PACE = {"interval_s": 1, "window_s": 10, "hold_s": 10}
 COPY = "Copy this text exactly: " + "The river ran under the old bridge, past the mill and the meadow. " * 4
-SPEAK_S = 60
+SPEAK_S = 300
 Role = Callable[..., Ended]
 
 

@@ -39,7 +39,7 @@ WATCHDOG = {
 }  # fmt: skip
 #: Enough to know what a drafted token costs here; the verdict is not what is looked at.
 OVERRIDES = {"experiment": TALES}
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 PARAGRAPH = (
     "The ferry leaves the north pier at seven in the morning, and it carries bread, letters and two bicycles "
     "over to the island, where the harbour master writes every name into his book."
@@ -123,11 +123,14 @@ class Watched:
         """Return when the server was changed, by the history of the box."""
         return [event for event in read_history(self.home) if event["event"] == "switched"]
 
-    def await_changes(self, number: int, seconds: float = PATIENCE_S) -> list[Any]:
-        end = time.monotonic() + seconds
-        while len(self.changes()) < number:
+    def until(self, true: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not true():
             assert time.monotonic() < end, json.dumps(self.lines()[-6:], indent=1)
             time.sleep(0.5)
+
+    def await_changes(self, number: int) -> list[Any]:
+        self.until(lambda: len(self.changes()) >= number)
         return self.changes()
 
 
@@ -159,7 +162,7 @@ def watched(given: Any, home: Path) -> Iterator[Watched]:
         yield Watched(box, clients)
         clients.ended.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         given("playbooks/stop.yml")
 
 
@@ -167,10 +170,9 @@ def test_text_that_drafts_well_is_left_alone(watched: Watched) -> None:
     (watching,) = watched.lines("watching")
     # From then on it could have changed something.
     time.sleep(max(0.0, watching["at"] + DWELL_S + 5 - time.time()))
+    watched.until(lambda: watched.clients.answered > 3 and watched.lines("pays"))
     assert watched.changes() == []
     assert watched.clients.failed == []
-    assert watched.clients.answered > 3
-    assert watched.lines("pays")
 
 
 def test_text_that_does_not_is_switched_off_once_and_nobody_notices(
@@ -188,7 +190,7 @@ def test_text_that_does_not_is_switched_off_once_and_nobody_notices(
     assert numbers["gain"] < 1
     before = watched.clients.answered
     time.sleep(5)
-    assert watched.clients.answered > before
+    watched.until(lambda: watched.clients.answered > before)
     assert len(watched.changes()) == 1
     assert watched.clients.failed == []
     figure(
@@ -203,10 +205,7 @@ def test_when_the_text_drafts_well_again_a_trial_brings_it_back(watched: Watched
     changes = watched.await_changes(2)
     assert changes[-1]["arm"] == "speculative"
     assert changes[-1]["at"] - changes[0]["at"] >= DWELL_S
-    end = time.monotonic() + PATIENCE_S
-    while not any(line["decision"] == "on" for line in watched.lines("pays")):
-        assert time.monotonic() < end, watched.lines()[-6:]
-        time.sleep(1)
+    watched.until(lambda: any(line["decision"] == "on" for line in watched.lines("pays")))
     assert len(watched.changes()) == 2
     assert watched.clients.failed == []
 
@@ -216,7 +215,7 @@ def test_a_killed_watchdog_goes_on_where_it_was(watched: Watched) -> None:
     before = json.loads((watched.folder / "state.json").read_text())
     watching = len(watched.lines("watching"))
     os.kill(pid_of(watched), signal.SIGKILL)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while len(watched.lines("watching")) == watching:
         assert time.monotonic() < end
         time.sleep(0.2)
