@@ -84,7 +84,7 @@ def stopped(run: Play, results: Path, home: Path, port: int) -> Iterator[str]:
                 os.killpg(process.pid, signal.SIGINT)
                 break
         said.append(process.stdout.read())
-        process.wait(60)
+        process.wait(120)
         print("".join(said))
         yield "".join(said)
     finally:

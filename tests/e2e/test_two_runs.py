@@ -18,7 +18,7 @@ import yaml
 
 from drafthouse.core.run_lease import lease_file, read_lease, this_machine
 from drafthouse.profiles.workspace import ROOT
-from tests.e2e.conftest import BIN, Ended, play
+from tests.e2e.conftest import BIN, Ended, play, quick
 from tests.support.programs import needs
 from tests.support.sshd import running_sshd
 
@@ -30,7 +30,7 @@ WORKS = """\
   tasks:
     - drafthouse.core.resolve:
     - drafthouse.core.one_run: {resolved: "{{ drafthouse_profile }}", phase: measuring, make: true}
-    - ansible.builtin.wait_for: {path: "{{ drafthouse_profile.site.home }}/over", timeout: 120}
+    - ansible.builtin.wait_for: {path: "{{ drafthouse_profile.site.home }}/over", timeout: 900}
     - ansible.builtin.debug: {msg: "the first run has ended well"}
 """
 
@@ -74,7 +74,7 @@ def working(folder: Path, inventory: str = "inventory/local") -> Iterator[subpro
     )
     lease = Path(lease_file(str(folder / "home")))
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not lease.exists() or not (held := read_lease(lease.read_text())) or held.pid != process.pid:
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.05)
@@ -109,7 +109,7 @@ def test_the_second_is_refused_and_the_first_unaffected(tmp_path: Path, figure: 
         assert second(tmp_path, "site.yml --tags settle").lines("found") == [found]
         os.kill(first.pid, signal.SIGCONT)
         (tmp_path / "home" / "over").touch()
-        said, _ = first.communicate(timeout=60)
+        said, _ = first.communicate(timeout=600)
         assert first.returncode == 0, said
         assert "the first run has ended well" in said
     assert second(tmp_path, "site.yml --tags settle").status == 0
@@ -122,7 +122,7 @@ def test_a_run_that_was_killed_holds_nobody_up(tmp_path: Path) -> None:
         first.wait()
         ended = second(tmp_path, "site.yml --tags settle")
         assert ended.status == 0
-        assert ended.seconds < 15
+        assert quick(ended.seconds, 15)
 
 
 @needs("ssh", "ssh-keygen", "unshare")
@@ -146,7 +146,7 @@ def test_over_ssh_a_run_of_another_machine_is_known_by_its_signs_of_life() -> No
         with working(folder, str(hosts)) as first:
             lease = Path(lease_file(str(folder / "home")))
             before = lease.stat().st_mtime_ns
-            end = time.monotonic() + 30
+            end = time.monotonic() + 120
             while lease.stat().st_mtime_ns == before:
                 assert time.monotonic() < end and first.poll() is None
                 time.sleep(0.1)

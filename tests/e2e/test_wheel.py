@@ -32,7 +32,7 @@ class Installed:
         theirs = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE", "PYTHON"))}
         done = subprocess.run(
             [str(self._program), *map(str, words)], cwd=self.folder, env=theirs | {"HOME": str(self.folder / "home")},
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
         assert done.returncode in ((code,) if isinstance(code, int) else code), done.stdout + done.stderr
         assert "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ import pytest
 from tests.fresh.roots import UID, Visit, missing, visit
 from tests.support.examples import AFTER_THE_DEMO
 
-SILENCE_S = 10.0
+SILENCE_S = 15.0
 VERDICT = re.compile(r"^(pays|does not pay|cannot say|invalid): ", re.MULTILINE)
 # What may be written outside of the clone, by README and docs/hosts.md: uv's cache, which other clones share; and what
 # pytest keeps of its last runs.
