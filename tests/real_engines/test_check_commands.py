@@ -95,7 +95,7 @@ def checker(version: str, home: Path | None = None) -> Check:
             input=json.dumps(commands),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
             check=False,
         )
         verdicts = [json.loads(line) for line in done.stdout.splitlines()]

@@ -40,7 +40,7 @@ def flags_of(method: str, version: str) -> list[str]:
 
 def parsed(version: str, *words: str) -> subprocess.CompletedProcess[str]:
     program = [str(engine_home("llamacpp", version) / "bin" / "python"), str(PROGRAMS / "llama-server")]
-    return subprocess.run([*program, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*program, *words, "--help"], capture_output=True, text=True, timeout=180, check=False)
 
 
 each_release = pytest.mark.parametrize(

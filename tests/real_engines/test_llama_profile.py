@@ -51,7 +51,7 @@ def server(resolved: dict[str, Any]) -> Iterator[str]:
         )
         base = f"http://127.0.0.1:{resolved['site']['port']}"
         try:
-            for _ in range(600):
+            for _ in range(4800):
                 if ask(f"{base}/health")[0] == 200:
                     break
                 assert process.poll() is None, (home / "log").read_text()
@@ -59,7 +59,7 @@ def server(resolved: dict[str, Any]) -> Iterator[str]:
             yield base
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(120)
 
 
 def test_its_flags_are_accepted_and_its_draft_drafts(resolved: dict[str, Any], server: str, tmp_path: Path) -> None:

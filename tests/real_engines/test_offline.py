@@ -32,7 +32,7 @@ def test_it_answers_and_tells_what_was_drafted(resolved: dict[str, Any], arm: st
     path = tmp_path / "offline.py"
     path.write_text(script)
     python = f"{resolved['engine']['home']}/bin/python"
-    done = subprocess.run([python, str(path), PROMPT], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([python, str(path), PROMPT], capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     drafted = [line.split()[1] for line in lines if line.startswith("vllm:spec_decode_num_draft_tokens ")]

@@ -23,7 +23,7 @@ def said(version: str, *commands: tuple[str, ...], environment: dict[str, str] |
         for number, words in enumerate(commands)
     ]
     words = [str(check_home(version) / "bin" / "python"), str(HERE / "check_commands.py")]
-    done = subprocess.run(words, input=json.dumps(given), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, input=json.dumps(given), capture_output=True, text=True, timeout=1800, check=False)
     verdicts: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(verdicts) == len(commands), done.stderr[-2000:]
     return [item["engine_config"] if item["parser"] == "ok" else item["parser"] for item in verdicts]

@@ -82,7 +82,7 @@ def told(python: str, tmp_path: Path, program: str, asked: object) -> dict[str, 
     file.write_text(program, encoding="utf-8")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     words = [python, str(file), json.dumps(asked)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=900, env=environment, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1800, env=environment, check=False)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")] or [done.stdout + done.stderr]
     assert line.startswith("TOLD "), line[-3000:]
     answer: dict[str, Any] = json.loads(line.removeprefix("TOLD "))

@@ -32,6 +32,7 @@ CLOCK = {"ttft_ms": 200, "interval_ms": 40, "tokens_per_chunk": 3, "tokens": TOK
 # What vLLM's client reads its prompts with; numpy comes from the engine's environment.
 PANDAS = ["pandas==2.3.3", "python-dateutil==2.9.0.post0", "pytz==2025.2", "tzdata==2025.2", "six==1.17.0"]
 # AIPerf's clock runs from before its first request to after its last record: half a second of such a short run.
+TRIES = 3
 THROUGHPUT = {"vllm-bench": 0.03, "guidellm": 0.03, "aiperf": 0.08}
 
 
@@ -58,7 +59,30 @@ def vllm_home() -> Path:
 
 
 def opinion(client: str, home: Path, folder: Path, figure: Callable[[str], None]) -> dict[str, Any]:
-    """Run drafthouse bench with another client, hold the two against each other, and return the result."""
+    """Run drafthouse bench with another client, hold the two against each other, and return the result.
+
+    They ask one after the other: a busy neighbour meets one of them. Who reads a clock wrongly does so every time.
+    """
+    for _ in range(TRIES):
+        result, sides = asked_twice(client, home, folder, figure)
+        ours, theirs = sides["ours"], sides[client]
+        same = {
+            "median_tpot_ms": pytest.approx(theirs["median_tpot_ms"], rel=0.03),
+            "output_throughput": pytest.approx(theirs["output_throughput"], rel=THROUGHPUT[client]),
+        }
+        own = {name: ours[name] for name in same}
+        if own == same:
+            break
+    assert own == same
+    return result
+
+
+def asked_twice(
+    client: str, home: Path, folder: Path, figure: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run it once, and return the result with the numbers of both sides."""
+    for kept in folder.iterdir():
+        kept.unlink()
     with clock_server(**CLOCK) as server:
         done = subprocess.run(
             [
@@ -69,7 +93,7 @@ def opinion(client: str, home: Path, folder: Path, figure: Callable[[str], None]
                 "--result", str(folder / "ours.json"),
                 "--client", client, "--client-home", str(home), "--client-keep", str(folder),
             ],
-            capture_output=True, text=True, timeout=400, check=False, env={**os.environ, "OPENAI_API_KEY": KEY},
+            capture_output=True, text=True, timeout=1800, check=False, env={**os.environ, "OPENAI_API_KEY": KEY},
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     result: dict[str, Any] = json.loads((folder / "ours.json").read_text())
@@ -80,10 +104,7 @@ def opinion(client: str, home: Path, folder: Path, figure: Callable[[str], None]
         figure(f"{name}: " + ", ".join(f"{side} {numbers[name]:.2f}" for side, numbers in sides.items()))
     assert KEY not in done.stdout + done.stderr + json.dumps(result)
     assert "TPOT ms, median" in done.stdout
-    ours, theirs = sides["ours"], sides[client]
-    assert ours["median_tpot_ms"] == pytest.approx(theirs["median_tpot_ms"], rel=0.03)
-    assert ours["output_throughput"] == pytest.approx(theirs["output_throughput"], rel=THROUGHPUT[client])
-    return result
+    return result, sides
 
 
 def test_vllms_own_client(tmp_path: Path, figure: Callable[[str], None]) -> None:

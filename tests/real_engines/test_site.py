@@ -59,9 +59,12 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "profile": request.param, "drafthouse_home": str(HOME), "drafthouse_models_dir": str(HOME / "models"),
         "drafthouse_port": PORT, "report_folder": str(reports), "overrides": {"experiment": {"budget": 0}},
     }  # fmt: skip
-    ended = play("site.yml", **variables, remeasure=True)
-    assert ended.status == 0, ended.output[-3000:]
-    (folder,) = (reports / request.param).iterdir()
+    for _ in range(2):  # once more where the machine stood still for a moment, and the verdict says that it was noisy
+        ended = play("site.yml", **variables, remeasure=True)
+        assert ended.status == 0, ended.output[-3000:]
+        folder = max((reports / request.param).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        if json.loads((folder / "report.json").read_text())["verdict"]["word"] != "cannot say":
+            break
     yield Served(
         request.param,
         ended,
