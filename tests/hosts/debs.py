@@ -50,7 +50,7 @@ class Signer:
 
     def _gpg(self, *argv: str, data: bytes | None = None) -> bytes:
         command = ["gpg", "--homedir", str(self.home), "--batch", "--quiet", "--passphrase", "", *argv]
-        return subprocess.run(command, input=data, capture_output=True, timeout=60, check=True).stdout
+        return subprocess.run(command, input=data, capture_output=True, timeout=180, check=True).stdout
 
     def clear(self, text: bytes) -> bytes:
         """Return the text with its signature around it, as an InRelease file is."""
@@ -58,7 +58,7 @@ class Signer:
 
     def end(self) -> None:
         """End the agent that gpg has started."""
-        subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], timeout=60, check=False)
+        subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], timeout=180, check=False)
 
 
 def publish(folder: Path, debs: Iterable[Deb], signer: Signer, label: str) -> None:
@@ -94,7 +94,7 @@ def _build(deb: Deb, file: Path) -> None:
             target.chmod(mode)
         # Uncompressed: a test's packages are bytes.
         command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(file)]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, capture_output=True, timeout=180, check=True)
 
 
 @contextlib.contextmanager
@@ -113,4 +113,4 @@ def served(folder: Path, address: str) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(120)

@@ -45,10 +45,10 @@ BIN = Path(sys.executable).parent
 CGROUPS = Path("/sys/fs/cgroup")
 LABEL = "drafthouse-test.lab"  # on every container and network: the lab's name
 OWNER = "drafthouse-test.owner"  # the process that made it; when it is gone, what it left is removed
-START_S = 90
+START_S = 300
 STOP_S = 40  # an engine inside gives its own containers 10 s to end
-COMMAND_S = 60
-PLAY_S = 900
+COMMAND_S = 240
+PLAY_S = 2700
 _LOOK_S = 0.1  # between two looks at something that is awaited
 _ATTEMPTS = 20  # at finding a subnet that nobody has
 _STARTED: list[subprocess.Popen[bytes]] = []  # the container engine, where this process started it
@@ -214,7 +214,7 @@ class Host:
             self.run("timeout", str(left), "systemctl", "is-system-running", "--wait", check=False, timeout=left + 10)
         if self.kind.engine:
             self.run(
-                "timeout", "60", "sh", "-c", "until docker version >/dev/null 2>&1; do sleep 0.2; done", timeout=70
+                "timeout", "240", "sh", "-c", "until docker version >/dev/null 2>&1; do sleep 0.2; done", timeout=250
             )
 
     def _answers(self) -> bool:
@@ -294,7 +294,7 @@ class Lab:
         yield f"IdentityFile {self.key}"
         yield "IdentitiesOnly yes"
         yield "BatchMode yes"
-        yield "ConnectTimeout 10"
+        yield "ConnectTimeout 60"
         yield "ServerAliveInterval 5"
         yield "ServerAliveCountMax 3"
         # The hosts live for minutes, and their addresses are used again by the next ones.
@@ -413,7 +413,7 @@ class Lab:
         """This machine's own address on the hosts' network."""
         return f"{self._net4}.1"
 
-    def load_engine(self, host: Host, timeout: float = 300) -> str:
+    def load_engine(self, host: Host, timeout: float = 900) -> str:
         """Put the real llama.cpp server's image into a workstation's own engine; return the image's name."""
         name = self.images.engine()
         if host.exec("docker", "image", "inspect", name, check=False).returncode == 0:
@@ -612,7 +612,7 @@ def stop_engine() -> None:
 
 def _reached() -> Any | None:
     try:
-        client = docker.from_env(timeout=120)
+        client = docker.from_env(timeout=600)
         client.ping()
     except (docker.errors.DockerException, OSError):
         return None

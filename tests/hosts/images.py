@@ -50,8 +50,8 @@ _FILES: dict[str, tuple[Path, ...]] = {
     "llama-server": (_LAUNCHER,),
 }
 REGISTRY_S = 10  # silence of a registry after which it counts as out of reach
-BOOTSTRAP_S = 600
-BUILD_S = 900
+BOOTSTRAP_S = 1800
+BUILD_S = 2700
 
 Say = Callable[[str], None]
 

@@ -38,7 +38,7 @@ def _asked(*argv: str) -> str:
     """Return what a program prints, or nothing where it is missing or fails. Asked once: pip takes a second."""
     if not shutil.which(argv[0]):
         return ""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
     return done.stdout if done.returncode == 0 else ""
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,10 @@ class Scene:
             found |= {(who, family, port): f"{family} {port} 200" in said for _, family, port in EXPECTED}
         return found
 
-    def settled(self) -> dict[Probe, bool]:
-        """Return the probes as soon as they are as expected, or what they are after a while."""
-        end = time.monotonic() + 30
-        while (found := self.probes()) != EXPECTED and time.monotonic() < end:
+    def settled(self, wanted: Mapping[Probe, bool] = EXPECTED) -> dict[Probe, bool]:
+        """Return the probes as soon as they are as wanted, or what they are after a while."""
+        end = time.monotonic() + 120
+        while (found := self.probes()) != wanted and time.monotonic() < end:
             time.sleep(0.5)
         return found
 
@@ -230,7 +230,7 @@ def scene(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]
 def guarded(scene: Scene) -> Scene:
     """The same box, its owner's own rules on it, with the firewall of this role. Before it, everything is open."""
     scene.lay_own_rules()
-    assert scene.probes() == EVERYBODY
+    assert scene.settled(EVERYBODY) == EVERYBODY
     before = scene.saved()
     done = scene.run()
     assert done.status == 0
@@ -248,7 +248,7 @@ def test_who_reaches_what(guarded: Scene, figure: Callable[[str], None]) -> None
     again = guarded.run()
     assert again.changed == 0
     assert counted(guarded.saved()) == counted(before)
-    assert guarded.probes() == EXPECTED
+    assert guarded.settled() == EXPECTED
     figure(
         f"firewall: 12 of 12 probes as expected beside the owner's rules, second run {again.seconds:.1f} s, changed=0"
     )
@@ -406,7 +406,7 @@ def test_taking_away_leaves_nothing_of_ours(guarded: Scene) -> None:
     guarded.lay_own_rules()
     before = guarded.saved()
     assert guarded.run(firewall_state="absent").changed == 1
-    assert guarded.probes() == EVERYBODY
+    assert guarded.settled(EVERYBODY) == EVERYBODY
     assert others(guarded.saved()) == others(before)
     assert "DRAFTHOUSE-" not in guarded.saved().replace(LOOKS_LIKE_OURS, "")
     assert guarded.box.exec("find", "/etc", "/run", "/usr/local", "-name", "*drafthouse*").stdout == ""
@@ -437,7 +437,7 @@ def cut(lab: Lab, box: Host, folder: Path, seconds: int) -> str:
     assert f"no new SSH connection came through within {seconds} s" in done.lines("found")[0]
     answered = re.search(r"it answers again since (\d+) s", done.lines("found")[0])
     assert answered
-    assert int(answered[1]) <= 90
+    assert int(answered[1]) <= 300
     assert len(done.lines("needed")) == len(done.lines("do")) == 1
     assert box.run("true").returncode == 0
     assert others(box.exec("sh", "-c", "iptables-save; ip6tables-save").stdout) == others(before)

@@ -103,7 +103,7 @@ def test_a_second_run_changes_nothing_and_another_key_makes_another_container(
 
 def test_a_closed_door_holds_what_comes_and_open_again_it_lets_it_through(role: Role, home: Path) -> None:
     give_key(home, KEY)
-    assert role(gateway_hold_s=20).status == 0
+    assert role(gateway_hold_s=120).status == 0
     door = Door(door_folder(str(home)))
     assert door.there
     for _ in range(2):

@@ -102,7 +102,7 @@ def test_the_first_run_ends_with_lines_that_work(first: Ended, home: Path) -> No
     digest = hashlib.sha256(der).hexdigest().upper()
     assert ":".join(digest[at : at + 2] for at in range(0, 64, 2)) in first.output
     lines = first.output.partition("# bash")[2].splitlines()[1:3]
-    done = subprocess.run(["bash", "-euc", "\n".join(lines)], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["bash", "-euc", "\n".join(lines)], capture_output=True, text=True, timeout=180, check=False)
     assert json.loads(done.stdout)["data"][0]["id"] == MODEL, done.stderr
     python = first.output.partition("# Python\n")[2].partition("\n\n")[0]
     done = subprocess.run(

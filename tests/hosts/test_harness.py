@@ -119,9 +119,9 @@ def test_a_reboot_that_the_host_asks_for_comes_back_too(workstation: Host) -> No
     before = boots(workstation)
     workstation.run("systemctl", "reboot", check=False)
     workstation.disconnect()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        done = workstation.run("cat", "/proc/1/stat", check=False, timeout=20)
+        done = workstation.run("cat", "/proc/1/stat", check=False, timeout=180)
         if done.returncode == 0 and done.stdout.rpartition(")")[2].split()[19] != before:
             return
         time.sleep(0.2)
@@ -145,7 +145,7 @@ def test_a_rental_whose_sshd_is_killed_answers_again(rental: Host) -> None:
     before = boots(rental)
     rental.exec("pkill", "-9", "-o", "-x", "sshd")
     rental.disconnect()
-    rental.wait(20)
+    rental.wait(120)
     assert boots(rental) == before
 
 

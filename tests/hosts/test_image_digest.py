@@ -49,7 +49,7 @@ def registry_program() -> str:
     if not shutil.which("docker-registry", path=path):
         kept.mkdir(parents=True, exist_ok=True)
         words = "apt-get -o APT::Sandbox::User=root download docker-registry && dpkg-deb -x docker-registry_*.deb ."
-        subprocess.run(["sh", "-c", words], cwd=kept, capture_output=True, check=False, timeout=120)
+        subprocess.run(["sh", "-c", words], cwd=kept, capture_output=True, check=False, timeout=180)
     return shutil.which("docker-registry", path=path) or pytest.skip("no docker-registry (apt-get install it)")
 
 
@@ -67,7 +67,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ) as process,
     ):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 opener.open(f"http://127.0.0.1:{port}/v2/", timeout=2).read()

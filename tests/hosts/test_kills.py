@@ -24,7 +24,7 @@ from tests.support.tales import TALES
 PROFILE = "cpu-smollm2-ngram"
 SEED = 4
 ONE_KILL, TEN_KILLS = 1, 10
-LOOK_S, PATIENCE_S = 0.2, 600
+LOOK_S, PATIENCE_S = 0.2, 1800
 # Prints {path: what it is} of everything that we put on a box. Left out is what tells of moments and not of a state:
 # results, logs, process ids, how long a start took, what served when, compiled Python and times.
 STATE = r"""

@@ -26,9 +26,9 @@ PORT = 9490
 PROMETHEUS = f"http://127.0.0.1:{PORT}"
 # Ten minutes are twenty seconds here.
 PACE = {"interval_s": 2, "window_s": 20, "hold_s": 20}
-SOON_S, LONG_S = 90, 240
+SOON_S, LONG_S = 360, 900
 ENGINE = "bin/llama-server.* --model"
-GET = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).read().decode())"
+GET = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=60).read().decode())"
 LISTEN = """
 import socket, struct
 for name, family, size in (("tcp", socket.AF_INET, 4), ("tcp6", socket.AF_INET6, 16)):
@@ -128,7 +128,7 @@ class Box:
         finally:
             # Its clients go with it, and so does what they had asked for.
             self.host.exec("pkill", "-9", "-f", "Copy this text", check=False)
-            process.wait(30)
+            process.wait(120)
 
     @contextlib.contextmanager
     def memory_above(self, part: float) -> Iterator[None]:

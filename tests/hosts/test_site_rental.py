@@ -46,7 +46,7 @@ request = urllib.request.Request(
 print(json.load(urllib.request.urlopen(request, timeout=60))["usage"]["completion_tokens"])
 """
 MEASURING = r"AnsiballZ_benchmark\.py$"  # the step itself, without what Ansible wraps around it
-AWAY_S, START_S, MEASURING_S, BACK_S = 5, 30, 600, 120
+AWAY_S, START_S, MEASURING_S, BACK_S = 5, 120, 1800, 480
 STARTED_S = 5  # supervisord's startsecs
 
 Play = Callable[..., Ended]

@@ -23,7 +23,7 @@ import aiohttp
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 STARTED = re.compile(rb"DevTools listening on (ws://\S+)")
-START_S, ANSWER_S = 60, 60
+START_S, ANSWER_S = 240, 240
 PHONE, TABLET, WIDE = (390, 844), (768, 1024), (1280, 900)
 
 

@@ -39,7 +39,7 @@ def compiled(boards: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, li
     (folder / "tsconfig.json").write_text(json.dumps(project), "utf-8")
     done = subprocess.run(
         ["node", str(COMPILER), "--pretty", "false", "--project", str(folder)], cwd=folder, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     found: dict[str, list[str]] = {name: [] for name in boards}

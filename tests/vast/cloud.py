@@ -29,8 +29,8 @@ HOME = "/workspace/drafthouse"
 WATCH = "/var/lib/drafthouse/deadline"
 # Made anew each time, as the account's key is: no file of the clone has them.
 HF_TOKEN = f"hf_{secrets.token_hex(17)}"
-STEP_S = 900.0
-PATIENCE_S = 600.0
+STEP_S = 2700.0
+PATIENCE_S = 1800.0
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Desk:
         given |= {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "VAST_API_KEY": KEY, **environ}
         done = subprocess.run(
             [PROGRAM, "-i", str(source), "--list", *words], env={**keep, **given}, cwd=ROOT,
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert KEY not in done.stdout + done.stderr

@@ -59,7 +59,7 @@ def play(vast: Running, state: Path, policy: str, *words: str) -> subprocess.Com
         "profile=cpu-smollm2-ngram",
     ]
     return subprocess.run(
-        [*command, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*command, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
 
 

@@ -65,7 +65,7 @@ class Cli:
         quiet = {"VASTAI_NO_UPDATE_CHECK": "1", "COLUMNS": "200"}
         return subprocess.run(
             [str(self.program), *words], env={**kept, **given, **quiet},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
 
     def raw(self, *words: str) -> Any:

@@ -37,7 +37,7 @@ def test_three_at_once_and_one_dies(cloud: Cloud, when: tuple[str, ...], figure:
     dying = threading.Thread(target=die, daemon=True)
     dying.start()
     site = cloud.play("site.yml", before=("scripts/drafthouse", "rented", "--destroy", "on-success", "--"))
-    dying.join(30)
+    dying.join(120)
     figure(f"rented: three at once, one of which dies half-way: site.yml {site.seconds:.0f} s")
     assert site.status != 0
     for number in numbers[:2]:

@@ -75,7 +75,7 @@ def answers_through_its_gateway(cloud: Cloud, number: int, output: str) -> None:
 
     def status(scheme: str, path: str, port: int = 8443) -> str:
         url = f"{scheme}://{cloud.boxes[number].ip4}:{port}{path}"
-        words = ("curl", "-sk", "--noproxy", "*", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}", url)
+        words = ("curl", "-sk", "--noproxy", "*", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", url)
         return cloud.run(*words).output
 
     assert (status("https", "/health"), status("https", "/v1/models"), status("https", "/metrics")) == (
