@@ -27,6 +27,10 @@ def event(document: Any) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
+# Where the machine stands still for a moment, what was sent in pieces is read as one; who reads it so does so each time.
+TRIES = 4
+
+
 def token(text: str) -> bytes:
     return event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
 
@@ -112,7 +116,7 @@ def test_the_time_of_a_request_ends_with_done_too() -> None:
 
     with in_thread(application, shutdown_timeout=0.1) as url:
         # A busy machine lengthens one; whoever counts the wait behind it does so each time.
-        assert min(asyncio.run(once(url)) for _ in range(4)) < client.GRACE_S / 2
+        assert min(asyncio.run(once(url)) for _ in range(TRIES)) < client.GRACE_S / 2
 
 
 def test_done_inside_a_text_is_no_end() -> None:
@@ -153,7 +157,10 @@ def test_two_tokens_in_two_pieces_have_one() -> None:
         await asyncio.sleep(0.02)
         yield token(" b") + tail(2)
 
-    (request,) = asked(lambda got: streamed(got, parts()))
+    for _ in range(TRIES):
+        (request,) = asked(lambda got: streamed(got, parts()))
+        if request["tpot_ms"] is not None:
+            break
     assert request["tpot_ms"] >= 19
 
 
@@ -168,8 +175,11 @@ def test_a_compressed_stream_is_read_as_it_comes(name: str, wbits: int) -> None:
             yield packer.compress(part) + packer.flush(zlib.Z_SYNC_FLUSH)
         yield packer.flush()
 
-    (request,) = asked(lambda got: streamed(got, parts(), **{"Content-Encoding": name}))
-    assert (request["status"], request["text"]) == ("ok", " w0 w1 w2 w3 w4 w5")
+    for _ in range(TRIES):
+        (request,) = asked(lambda got: streamed(got, parts(), **{"Content-Encoding": name}))
+        assert (request["status"], request["text"]) == ("ok", " w0 w1 w2 w3 w4 w5")
+        if (request["tpot_ms"] or 0) >= 19:
+            break
     assert request["tpot_ms"] >= 19
 
 
