@@ -27,7 +27,7 @@ def event(document: Any) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-# Where the machine stands still for a moment, what was sent in pieces is read as one; who reads it so does so each time.
+# Where the machine stands still, what was sent in pieces is read as one; a client that is wrong does so each time.
 TRIES = 4
 
 
