@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from drafthouse.report.archive import kept_lines
 from drafthouse.report.data.build import build_report
+from drafthouse.report.index import write_index
 from drafthouse.report.writer import render_html
 from tests.pages.browser import AXE, Page, a_page, chromium
 from tests.support.builders import NOTHING, make_pair, make_resolved
-from tests.support.report_builders import full_report_input, make_ladder, with_crossover
+from tests.support.report_builders import full_report_input, keep, make_ladder, with_crossover
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
-NAMES = ("full", "plain", "invalid", "nothing")
+REPORTS = ("full", "plain", "invalid", "nothing")
+NAMES = (*REPORTS, "index")
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +38,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     for name, report in reports.items():
         (folder / f"{name}.html").write_text(render_html(report, TEMPLATES), "utf-8")
-    return {name: folder / f"{name}.html" for name in reports}
+    for number, gain in enumerate((1.4, 0.9, 1.3)):
+        keep(folder / "kept", f"2026112{number}-090000", speedups={"copy-edit": gain})
+    keep(folder / "kept", "20261125-090000", lambda _, __, resolved: resolved.update(profile="a-long-name" * 4))
+    (folder / "kept" / "cpu-smollm2-ngram" / "20261119-000000-box").mkdir()
+    (folder / "kept" / "cpu-smollm2-ngram" / "20261119-000000-box" / "report.json").write_text("{", "utf-8")
+    write_index(folder / "index.html", kept_lines(folder / "kept"), TEMPLATES)
+    return {name: folder / f"{name}.html" for name in NAMES}
 
 
 @pytest_asyncio.fixture

@@ -4,6 +4,7 @@ Examples:
   drafthouse report --baseline baseline.json --speculative speculative.json \
       --resolved build/cpu-smollm2-ngram/resolved.json
   drafthouse report --again cpu-smollm2-ngram          (the newest of this profile; a folder of reports/ works too)
+  drafthouse report --open                             (the newest of all, in the browser; --open NAME another one)
 
 Exit status: 0 pays or does not pay; 1 the same with warnings; 2 invalid, or the report could not be made; 4 cannot say
 (docs/exit-codes.md).
@@ -24,15 +25,18 @@ from ..bench.result_types import ArmResult
 from ..bench.results import SCHEMA
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
+from ..core.exit_codes import DONE
 from ..core.places import ROOT, WORK
 from ..core.schema import Map
+from ..core.shell import shell_words
 from ..core.yaml_documents import read_yaml
-from ..report.archive import find
+from ..report.archive import find, folders
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
 from ..report.report_types import KeptProfile
 from ..report.terminal import verdict_table
 from ..report.writer import Written, write_files, write_report
+from .browser import show
 from .parser import Parser, coloured, parser_of
 
 
@@ -59,6 +63,14 @@ def options() -> Parser:
     parser.add_argument(
         "--colour", choices=("auto", "always", "never"), default="auto", help="use colours in the terminal"
     )
+    parser.add_argument(
+        "--open",
+        nargs="?",
+        const="",
+        metavar="REPORT",
+        help="open the page in the browser: of the report that is made, or of a kept one (default: the newest); "
+        "without a screen, and over SSH, print its address",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of the verdict")
     return parser
 
@@ -68,6 +80,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = options()
     args = parser.parse_args(argv)
     given = [args.baseline, args.speculative, args.resolved]
+    if args.open is not None and not any([args.again, args.ladder, *given]):
+        return args
+    if args.open:
+        parser.error("--open REPORT shows a kept report and makes none: leave its name out, or the rest")
     if bool(args.again) == any(given) or (any(given) and not all(given)) or (args.again and args.ladder):
         parser.error("give --baseline, --speculative and --resolved, or --again alone")
     return args
@@ -124,9 +140,26 @@ def make(args: argparse.Namespace) -> Written:
     return write_files(place, report, *results, args.templates, stock_result, ladder)
 
 
+def page_of(reports: Path, name: str) -> Path:
+    """Return the page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
+    kept = find(reports, name, "--open") if name else next(iter(folders(reports)), None)
+    if kept is None:
+        raise DrafthouseError(
+            Problem("no-such-report", f"no report in {reports}", "one that was measured", "measure a profile first")
+        )
+    page = kept / "report.html"
+    if not page.is_file():
+        do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"
+        raise DrafthouseError(Problem("no-such-report", "no report.html", "the page of the report", do, str(kept)))
+    return page
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the report, print the verdict and the paths; return the exit status."""
     args = arguments(argv)
+    if args.open is not None and not args.again and not args.baseline:
+        show(page_of(args.reports, args.open))
+        return DONE
     try:
         written = make(args)
     except OSError as error:
@@ -140,5 +173,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(verdict_table(written.report, width=width, colour=colour), end="")
     if not can_draw():
         print("no plots: matplotlib is not installed beside drafthouse", file=sys.stderr)
-    print(f"report: {written.path / 'report.html'} ({'written' if written.changed else 'unchanged'})")
+    page = written.path / "report.html"
+    print(f"report: {page} ({'written' if written.changed else 'unchanged'})")
+    if args.open is not None:
+        show(page)
     return exit_code_of(written.report)

@@ -1,21 +1,25 @@
-"""List the reports, one line each, newest first.
+"""List the reports, one line each, newest first, or write a page over them with the trend of each profile.
 
 Examples:
   drafthouse reports
   drafthouse reports cpu-smollm2-ngram --json
+  drafthouse reports --html
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.exit_codes import DONE
-from ..core.places import WORK
+from ..core.places import ROOT, WORK
 from ..core.plain_text import printable
 from ..core.table import table
-from ..report.archive import folders, history_rows
+from ..report.archive import folders, history_rows, kept_lines
+from ..report.index import write_index
+from .browser import show
 from .parser import Parser, parser_of, print_json
 
 _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
@@ -26,13 +30,22 @@ def options() -> Parser:
     parser = parser_of(__doc__, "reports")
     parser.add_argument("profile", nargs="?", help="only this profile")
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
-    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print them as JSON")
+    form.add_argument("--html", action="store_true", help="write index.html into the folder of the reports")
+    parser.add_argument("--open", action="store_true", help="with --html: open the page in the browser")
+    parser.add_argument(
+        "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="folder of the page's templates"
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the list."""
-    given = options().parse_args(argv)
+    parser = options()
+    given = parser.parse_args(argv)
+    if given.open and not given.html:
+        parser.error("--open goes with --html; drafthouse report --open opens the newest report")
     rows = history_rows(given.reports, given.profile)
     if given.json:
         names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
@@ -42,8 +55,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DrafthouseError(
             Problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
         )
+    elif given.html:
+        _write_page(given)
     elif not rows:
         print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
     else:
         print(table(list(_COLUMNS), [[printable(cell) for cell in row] for row in rows], width=60))
     return DONE
+
+
+def _write_page(given: argparse.Namespace) -> None:
+    page = given.reports / "index.html"
+    try:
+        write_index(page, kept_lines(given.reports, given.profile), given.templates)
+    except OSError as error:
+        found, needed = error.strerror or str(error), "a folder that can be written, and the templates"
+        problem = Problem("file-unwritable", found, needed, "choose --reports or --templates", str(page))
+        raise DrafthouseError(problem) from error
+    if given.open:
+        show(page, "reports")
+    else:
+        print(f"reports: {page.resolve().as_uri()}")

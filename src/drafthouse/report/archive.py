@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from ..bench.kept_shapes import REPORT, checked, checked_result
 from ..bench.result_types import ArmResult
+from ..bench.stats import Estimated
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..core.format import clock, name_of, times_span
@@ -156,26 +157,56 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
-    """Return a row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder.
+@dataclass(frozen=True)
+class KeptLine:
+    """What a kept report says in a line: ``said`` is its verdict's word, or why it cannot be read."""
 
-    A report that cannot be read says so in its row: one broken file does not hide the others.
+    folder: Path
+    date: str
+    profile: str
+    host: str
+    said: str
+    speedup: Estimated | None
+    engine: str
+
+    @property
+    def name(self) -> str:
+        """Return how a command names it."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+
+def kept_lines(reports: Path, profile: str | None = None) -> list[KeptLine]:
+    """Return a line for each kept report, the newest first.
+
+    A report that cannot be read says so in its line: one broken file does not hide the others.
     """
-    rows = []
-    for folder in folders(reports, profile):
-        try:
-            report = _read(folder / "report.json")
-            verdict = report["verdict"]
-            row = [
-                clock(str(report.get("date") or "")),
-                str(report.get("profile") or ""),
-                str(report.get("host") or ""),
-                str(verdict["word"]),
-                times_span(verdict.get("speedup")),
-            ]
-        except DrafthouseError as error:
-            row = ["", folder.parent.name, "", error.problems[0].found.splitlines()[0], ""]
-        except (KeyError, TypeError):
-            row = ["", folder.parent.name, "", "no verdict in it", ""]
-        rows.append([*row, f"{folder.parent.name}/{folder.name}"])
-    return rows
+    return [_line(folder) for folder in folders(reports, profile)]
+
+
+def _line(folder: Path) -> KeptLine:
+    try:
+        report = _read(folder / "report.json")
+        verdict = report["verdict"]
+        engine = (report.get("resolved") or {}).get("engine") or {}
+        return KeptLine(
+            folder,
+            clock(str(report.get("date") or "")),
+            str(report.get("profile") or ""),
+            str(report.get("host") or ""),
+            str(verdict["word"]),
+            verdict.get("speedup"),
+            f"{engine.get('name') or ''} {engine.get('version') or ''}".strip(),
+        )
+    except DrafthouseError as error:
+        why = error.problems[0].found.splitlines()[0]
+    except (KeyError, TypeError, AttributeError):
+        why = "no verdict in it"
+    return KeptLine(folder, "", folder.parent.name, "", why, None, "")
+
+
+def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
+    """Return a row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder."""
+    return [
+        [line.date, line.profile, line.host, line.said, times_span(line.speedup), line.name]
+        for line in kept_lines(reports, profile)
+    ]

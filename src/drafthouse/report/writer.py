@@ -214,7 +214,8 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
 
 
-def _environment(templates: Path, *, escape: bool) -> jinja2.Environment:
+def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
+    """Return what renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -260,11 +261,11 @@ def render_html(report: Report, templates: Path, stamp: str = "") -> str:
         name: {**plot, "svg": Markup(plot["svg"])}  # noqa: S704
         for name, plot in draw(report).items()
     }
-    template = _environment(templates, escape=True).get_template(PAGE)
+    template = environment(templates, escape=True).get_template(PAGE)
     return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp)
 
 
 def render_markdown(report: Report, templates: Path) -> str:
     """Return the report as Markdown, for an issue or a blog."""
-    template = _environment(templates, escape=False).get_template(TEXT)
+    template = environment(templates, escape=False).get_template(TEXT)
     return template.render(report=report, verdict=report["verdict"])
