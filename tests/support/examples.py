@@ -18,6 +18,8 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse new --target qwen3-32b --gpu h100 --print": (DONE,),
     "drafthouse completion zsh": (DONE,),
     "drafthouse reports": (DONE,),
+    "drafthouse reports --html": (DONE,),
+    "drafthouse share": (DONE,),
     "drafthouse report --again cpu-smollm2-ngram": (DONE, WARNED),
     "drafthouse compare cpu-smollm2-ngram cpu-smollm2-ngram --json": (DONE,),
     "drafthouse prune --inventory local": (DONE,),

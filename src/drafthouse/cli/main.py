@@ -39,6 +39,7 @@ GROUPS = {
         "tune": Verb("find the best draft length, method and draft within a budget"),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),
         "reports": Verb("list the reports", needs_clone=False),
+        "share": Verb("show a report as one small row without anything personal, for an issue", needs_clone=False),
         "compare": Verb("compare two reports", needs_clone=False),
         "compare-schedule": Verb("compare load sweeps with and without switching by batch size", needs_clone=False),
     },

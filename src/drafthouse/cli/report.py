@@ -30,7 +30,7 @@ from ..core.places import ROOT, WORK
 from ..core.schema import Map
 from ..core.shell import shell_words
 from ..core.yaml_documents import read_yaml
-from ..report.archive import find, folders
+from ..report.archive import find, newest_of_all
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
 from ..report.report_types import KeptProfile
@@ -142,11 +142,7 @@ def make(args: argparse.Namespace) -> Written:
 
 def page_of(reports: Path, name: str) -> Path:
     """Return the page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
-    kept = find(reports, name, "--open") if name else next(iter(folders(reports)), None)
-    if kept is None:
-        raise DrafthouseError(
-            Problem("no-such-report", f"no report in {reports}", "one that was measured", "measure a profile first")
-        )
+    kept = find(reports, name, "--open") if name else newest_of_all(reports)
     page = kept / "report.html"
     if not page.is_file():
         do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"

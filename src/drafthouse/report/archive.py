@@ -105,6 +105,14 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     return chosen[int(steps)]
 
 
+def newest_of_all(reports: Path) -> Path:
+    """Return the folder of the newest report. Raises DrafthouseError where there is none."""
+    for folder in folders(reports):
+        return folder
+    found, needed = f"no report in {reports}", "one that was measured"
+    raise DrafthouseError(Problem("no-such-report", found, needed, "measure a profile first"))
+
+
 def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
     """Return the newest report of a resolved profile, in its engine's version, on one box; None where there is none.
 
