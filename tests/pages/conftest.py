@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from drafthouse.report.answers import shown_of
 from drafthouse.report.archive import kept_lines
 from drafthouse.report.data.build import build_report
 from drafthouse.report.index import write_index
 from drafthouse.report.writer import render_html
 from tests.pages.browser import AXE, Page, a_page, chromium
 from tests.support.builders import NOTHING, make_pair, make_resolved
-from tests.support.report_builders import full_report_input, keep, make_ladder, with_crossover
+from tests.support.report_builders import differing, full_report_input, keep, make_ladder, with_crossover
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 REPORTS = ("full", "plain", "invalid", "nothing")
@@ -37,7 +38,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     folder = tmp_path_factory.mktemp("pages")
     for name, report in reports.items():
-        (folder / f"{name}.html").write_text(render_html(report, TEMPLATES), "utf-8")
+        shown = shown_of(*differing()) if name in ("full", "invalid") else None
+        (folder / f"{name}.html").write_text(render_html(report, TEMPLATES, shown=shown), "utf-8")
     for number, gain in enumerate((1.4, 0.9, 1.3)):
         keep(folder / "kept", f"2026112{number}-090000", speedups={"copy-edit": gain})
     keep(folder / "kept", "20261125-090000", lambda _, __, resolved: resolved.update(profile="a-long-name" * 4))

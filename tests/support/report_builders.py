@@ -10,6 +10,7 @@ from typing import Any
 
 from drafthouse.analysis.crossover import fill
 from drafthouse.report.data.build import build_report
+from drafthouse.report.report_types import Arm
 from drafthouse.report.writer import to_json
 from tests.support.builders import make_pair, make_resolved
 
@@ -136,6 +137,18 @@ def full_report_input(speedups: Mapping[str, float] | None = None) -> tuple[Any,
     for request in stock["requests"]:
         request["tpot_ms"] *= 1.2
     return base, spec, resolved, "box-7", stock, make_ladder(limits=LIMITS)
+
+
+def differing() -> tuple[dict[Arm, Any], Any]:
+    """Both arms' results, of which one answer differs in the middle, one ends early and one begins a line."""
+    said = "Mix the flour with the milk, and <b>wait</b> for an hour before you bake it. " * 8
+    other = {
+        "copy-edit-1": said[:300] + "X" + said[301:],
+        "chat-1": said[:90],
+        "creative-2": said[:40] + "\n" + said[40:],
+    }
+    base, spec = make_pair(text=lambda arm, prompt, _: other.get(prompt, said) if arm == "speculative" else said)
+    return {"baseline": base, "speculative": spec}, make_resolved()
 
 
 def keep(reports: Path, date: str, change: Change | None = None, ladder: Any = None, **pair: Any) -> Path:

@@ -25,6 +25,7 @@ from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
+from ..report.answers import SHARES, Shown, shown_of
 from ..report.data.build import build_report
 from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
@@ -41,6 +42,7 @@ SOURCES = (
     "report/plots/by_category.py",
     "report/plots/load.py",
     "report/writer.py",
+    "report/answers.py",
     "core/format.py",
 )
 STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
@@ -128,7 +130,8 @@ def write_files(
     page, text = place / "report.html", place / "report.md"
     if not (text.is_file() and _stamp_of(page) == stamp):
         changed.append(_put(text, render_markdown(report, templates)))
-        changed.append(_put(page, render_html(report, templates, stamp)))
+        shown = shown_of({"baseline": baseline, "speculative": speculative}, resolved)
+        changed.append(_put(page, render_html(report, templates, stamp, shown)))
     return Written(place, any(changed), report)
 
 
@@ -247,13 +250,14 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "arms": ARMS,
         "measures": [entry[:4] for entry in MEASURES],
         "latencies": LATENCIES,
+        "shares": SHARES,
         "limit_names": dict(LATENCIES),
     }
     return env
 
 
-def render_html(report: Report, templates: Path, stamp: str = "") -> str:
-    """Return the report as one HTML page that loads nothing."""
+def render_html(report: Report, templates: Path, stamp: str = "", shown: Shown | None = None) -> str:
+    """Return the report as one HTML page that loads nothing; ``shown`` is what it shows of the requests themselves."""
     from ..report.plots.by_category import draw  # noqa: PLC0415 (brings matplotlib along)
 
     plots = {
@@ -262,7 +266,8 @@ def render_html(report: Report, templates: Path, stamp: str = "") -> str:
         for name, plot in draw(report).items()
     }
     template = environment(templates, escape=True).get_template(PAGE)
-    return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp)
+    more = shown or Shown()
+    return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp, shown=more)
 
 
 def render_markdown(report: Report, templates: Path) -> str:

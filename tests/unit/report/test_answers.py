@@ -1,0 +1,95 @@
+"""What a page shows of the requests: a pair of answers of each kind, and the tails of the latencies."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.core.places import ROOT
+from drafthouse.prompts.loader import load_suite
+from drafthouse.prompts.suites import prompt_hashes
+from drafthouse.report.answers import shown_of
+from drafthouse.report.data.build import build_report
+from drafthouse.report.writer import render_html, write_report
+from tests.support.builders import make_pair, make_resolved
+from tests.support.report_builders import differing
+
+TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
+
+
+def test_of_each_kind_the_first_pair_that_differs_is_shown_from_where_it_does() -> None:
+    shown = shown_of(*differing()).answers
+    assert [(pair.prompt_id, pair.at, pair.equal) for pair in shown] == [
+        ("creative-2", 40, False),
+        ("chat-1", 90, False),
+        ("copy-edit-1", 300, False),
+    ]
+    line, ended, middle = shown
+    assert (line.sides["speculative"].mark, line.sides["baseline"].mark) == ("\n", "<")
+    assert (ended.sides["speculative"].mark, ended.sides["speculative"].rest) == ("", "")
+    assert middle.sides["speculative"].mark == "X"
+    assert middle.same.startswith("…")
+    assert len(middle.same) == 201
+    assert middle.sides["baseline"].rest[:20] == middle.sides["speculative"].rest[:20]
+
+
+def test_equal_answers_are_shown_once_a_kind_and_a_page_stays_small(tmp_path: Path) -> None:
+    base, spec = make_pair(text=lambda *_: "word " * 20_000)
+    shown = shown_of({"baseline": base, "speculative": spec}, make_resolved()).answers
+    assert [pair.equal for pair in shown] == [True] * 3
+    assert max(len(pair.same) for pair in shown) < 600
+    written = write_report(tmp_path, base, spec, make_resolved(), TEMPLATES)
+    assert (written.path / "report.html").stat().st_size < 400_000
+    # Support bundles carry this file.
+    assert "word word" not in (written.path / "report.json").read_text("utf-8")
+
+
+def test_the_page_marks_the_difference_and_escapes_the_answers() -> None:
+    results, resolved = differing()
+    report = build_report(results["baseline"], results["speculative"], resolved)
+    page = render_html(report, TEMPLATES, shown=shown_of(results, resolved))
+    assert "<mark>X</mark>" in page
+    assert "<mark>∅</mark>" in page
+    assert "<mark>↵\n</mark>" in page
+    assert "<b>wait" not in page
+    assert "&lt;b&gt;wait" in page
+
+
+def test_a_prompt_is_shown_while_its_suite_has_it_as_it_was_sent() -> None:
+    suite = load_suite("mixed", ROOT / "benchmarks")
+    base, spec = make_pair()
+    for result in (base, spec):
+        result["requests"][0]["prompt_id"] = "copy-edit-bakery"
+    resolved = make_resolved()
+    resolved["experiment"] |= {"prompts_per_kind": {}, "max_output_tokens": None}
+    kept = copy.deepcopy(resolved) | {"prompts": prompt_hashes([suite])}
+    results: Any = {"baseline": base, "speculative": spec}
+
+    def prompt(profile: Any) -> list[str | None]:
+        shown = shown_of(
+            {arm: result | {"requests": result["requests"][:1]} for arm, result in results.items()}, profile
+        )
+        return [pair.prompt for pair in shown.answers]
+
+    (said,) = prompt(kept)
+    assert said
+    assert said.startswith("Copy this paragraph exactly")
+    assert prompt(resolved) == [None]
+    kept["prompts"]["copy-edit"]["copy-edit-bakery"] = "0" * 12
+    assert prompt(kept) == [None]
+
+
+def test_the_tails_are_percentiles_of_whole_answers() -> None:
+    base, spec = make_pair()
+    for result, factor in ((base, 1.0), (spec, 2.0)):
+        for number, request in enumerate(result["requests"]):
+            request["ttft_ms"] = factor * number
+    base["requests"][-1].update(status="failed")
+    tails = {tail.title: tail for tail in shown_of({"baseline": base, "speculative": spec}, make_resolved()).tails}
+    assert set(tails) == {"TTFT", "First answer", "Whole answer"}
+    count = len(spec["requests"])
+    assert tails["TTFT"].requests == {"baseline": count - 1, "speculative": count}
+    assert tails["TTFT"].values["speculative"] == pytest.approx([p / 100 * 2 * (count - 1) for p in (50, 95, 99)])
