@@ -22,6 +22,7 @@ from drafthouse.core.exit_codes import DONE, FAILED
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.ever_run import ever_run
 from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
 from drafthouse.profiles.memory_fit import GB
@@ -151,7 +152,7 @@ def profiles_page() -> str:
         "",
         _WRITTEN.format(source="profiles/ and profiles/catalog/"),
         "",
-        "| profile | hardware | target | draft | method | engine | download | expected speed-up | run on hardware |",
+        "| profile | hardware | target | draft | method | engine | download | expected speed-up | verified |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     notes = []
@@ -194,8 +195,8 @@ def proof_page() -> str:
         "",
         _WRITTEN.format(source="profiles/ and tests/real_engines/proofs.json, which the tests write and check"),
         "",
-        "| profile | article | engine | method | tested, and how | not tested |",
-        "|---|---|---|---|---|---|",
+        "| profile | verified | article | engine | method | tested, and how | not tested |",
+        "|---|---|---|---|---|---|---|",
     ]
     refused = []
     for name in sorted(house.profiles):
@@ -205,6 +206,7 @@ def proof_page() -> str:
         engine, method = resolved["engine"], resolved["method"]
         cells = [
             f"`{name}`",
+            ever_run(resolved["verified"]),
             _line(resolved["article"] or "none"),
             f"{engine['name']} {engine['version']}; {', '.join(engine['runtimes'])}",
             f"{method['name']}, K={method['num_speculative_tokens']}",
@@ -220,8 +222,9 @@ def proof_page() -> str:
         "Parser: that version's own `vllm serve` parser read the rendered command. Configuration: its engine"
         " configuration was built from it, with `config.json` files written from facts"
         " (`tests/real_engines/model_configs/`), for the CPU platform. Checks of a GPU platform did not run. Served: a"
-        " real A/B run through `site.yml`, with a report. `make test-engines` runs all of this except whole A/B runs"
-        " with a draft model, a head or suffix decoding, which `make soak` runs. `make test` serves"
+        " real A/B run through `site.yml`, with a report; `verified` in the profile's file says on what, and"
+        " `make plan` and [profiles](profiles.md) say the same. `make test-engines` runs all of this except whole A/B"
+        " runs with a draft model, a head or suffix decoding, which `make soak` runs. `make test` serves"
         " `cpu-smollm2-ngram`.",
         "",
         "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
@@ -235,18 +238,17 @@ def proof_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-#: Served by the real engine in tests/real_engines/test_random_heads.py; no A/B of them was seen to its end yet.
-_NO_WHOLE_RUN = ("cpu-smollm2-vllm-dflash", "cpu-smollm2-vllm-mtp")
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"
 
 
 def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
     """Return what was proven of a profile and how, and what was not."""
     name = resolved["profile"]
-    if name in _NO_WHOLE_RUN:
-        return "the head, by the real engine: equal text, drafted and refused", "the A/B through `site.yml`"
-    if resolved["hardware"]["kind"] == "cpu":
+    if resolved["hardware"]["kind"] == "cpu" and resolved["verified"]:
         return "served: real A/B, both arms, report", "the gain on a GPU"
+    if resolved["hardware"]["kind"] == "cpu":
+        # Served by the real engine in tests/real_engines/test_random_heads.py; no A/B was seen to its end yet.
+        return "the head, by the real engine: equal text, drafted and refused", "the A/B through `site.yml`"
     if proof:
         return proof["proven"], "; ".join(part for part in (proof.get("missing"), _ON_THE_GPU) if part)
     proven, missing = [], []
@@ -275,7 +277,7 @@ def _cells(resolved: Mapping[str, Any]) -> list[str]:
         f"{resolved['engine']['name']} {resolved['engine']['version']}",
         f"{fetched / GB:.1f}",
         f"{speedup:.1f}x" if speedup else "not estimated",
-        ", ".join(resolved["verified"]) or "not yet",
+        ever_run(resolved["verified"]),
     ]
 
 

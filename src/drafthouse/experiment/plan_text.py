@@ -12,6 +12,7 @@ from ..core.plain_text import printable_lines
 from ..core.shell import shell_words
 from ..core.table import table
 from ..profiles.budget import limit_words
+from ..profiles.ever_run import ever_run
 from ..profiles.experiment_plan import suites_of_round
 from ..profiles.known_issues import issue_lines
 from ..profiles.memory_fit import GB
@@ -46,7 +47,7 @@ def _head(resolved: ResolvedProfile) -> str:
         f"draft      {resolved['draft']['name'] if resolved['draft'] else _NO_DRAFT[method['kind']]}"
         f" ({method['name']}, K={method['num_speculative_tokens']})",
         f"served at  http://{site['host']}:{site['port']}/v1 as {resolved['target']['served_name']}",
-        f"verified   {', '.join(resolved['verified']) or 'on no hardware of this kind yet'}",
+        f"verified   {ever_run(resolved['verified'])}",
     ]
     lines += _rounds(resolved)
     if ladder := resolved["experiment"].get("ladder"):
