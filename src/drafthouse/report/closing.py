@@ -1,4 +1,4 @@
-"""The last lines of a run: the verdict in a sentence, the one next command, and where the report is."""
+"""The last lines of a run: how to connect, the verdict in a sentence, the one next command, and where the report is."""
 
 from __future__ import annotations
 
@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING
 from ..analysis.verdict import CANNOT_SAY, INVALID
 from ..core.plain_text import printable
 from ..core.shell import shell_words
+from .connection import connection_lines
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import Run
+    from .connection import Connection
     from .report_types import Report
 
 #: A variable of the environment: the file that these lines are added to, to be printed behind what still follows.
 FILE = "DRAFTHOUSE_CLOSING_FILE"
 
 
-def closing_lines(report: Report, resolved: Run, inventory: str, page: Path | None, *, destroyed: bool = False) -> str:
+def closing_lines(
+    report: Report,
+    resolved: Run,
+    inventory: str,
+    page: Path | None,
+    *,
+    destroyed: bool = False,
+    connection: Connection | None = None,
+) -> str:
     """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
 
-    ``destroyed``: whoever started the run ends the rented box behind it.
+    ``destroyed``: whoever started the run ends the rented box behind it. ``connection``: how what serves is reached,
+    where something does.
     """
     command = _next(report, resolved, inventory, destroyed=destroyed)
-    lines = [f"verdict: {printable(report['verdict']['sentence'])}", f"next: {command}"]
+    reached = [*map(printable, connection_lines(connection)), ""] if connection else []
+    lines = [*reached, f"verdict: {printable(report['verdict']['sentence'])}", f"next: {command}"]
     # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
     return "\n".join([*lines, *([f"report: {page.resolve().as_uri()}"] if page else [])])
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.addons.gateway import Reached, key_command, reached_text
+from ..module_utils.addons.gateway import Reached, reached_text
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
-from ..module_utils.operate.tunnel import Way
+from ..plugin_utils.key_command import key_command_of
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 _SAID = ("outside_address", "outside_port", "model")
@@ -46,7 +44,7 @@ class ActionModule(ActionBase):
             host=str(self._task.args["outside_address"]),
             port=int(self._task.args["outside_port"]),
             model=str(self._task.args["model"]),
-            key_command=self._key_command(str(given["key_file"]), host),
+            key_command=key_command_of(self._connection, str(given["key_file"]), host),
             trust=trust,
             fingerprint=answer["fingerprint"],
         )
@@ -60,26 +58,3 @@ class ActionModule(ActionBase):
         file.parent.mkdir(mode=0o700, exist_ok=True)
         replace_file(file, pem, None)
         return str(file), True
-
-    def _key_command(self, key_file: str, host: str) -> str:
-        """Return the command that prints the key where the user is: in the way Ansible itself gets there."""
-        by_sudo = self._connection.become is not None
-        if self._connection.transport == "local":
-            return key_command(key_file, sudo=by_sudo)
-
-        def option(name: str) -> Any:
-            known = self._connection.has_option(name)  # paramiko knows fewer than ssh
-            return (self._connection.get_option(name) if known else None) or ""
-
-        user = str(option("remote_user"))
-        way = Way(
-            name=host,
-            address=str(option("host")) or host,
-            alias=host,
-            ssh_port=int(option("port") or 0) or None,
-            user=user,
-            identity=str(option("private_key_file")),
-            # A rented box has its host key in a file of ours: at its address there was another one yesterday.
-            more=tuple(shlex.split(f"{option('ssh_common_args')} {option('ssh_extra_args')}")),
-        )
-        return key_command(key_file, way.ssh(), sudo=by_sudo and user != "root")

@@ -11,13 +11,18 @@ from ..module_utils.analysis.verdict import INVALID, PAYS
 from ..module_utils.analysis.verdict_text import CANNOT_SAY
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.shell import shell_words
 from ..module_utils.experiment.kept_rounds import end_measuring
+from ..module_utils.operate.tunnel import PORT
+from ..module_utils.profiles.resolved_types import Run
 from ..module_utils.profiles.workspace import ROOT
-from ..module_utils.report.closing import closing_lines
+from ..module_utils.report.closing import FILE, closing_lines
+from ..module_utils.report.connection import Connection
 from ..module_utils.report.data.build import build_report, lasting
 from ..module_utils.report.terminal import verdict_table
 from ..module_utils.report.writer import write_report
 from ..plugin_utils.kept_results import KeptResultsAction
+from ..plugin_utils.key_command import key_command_of
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 
@@ -87,6 +92,26 @@ class ActionModule(KeptResultsAction):
             "invalid": verdict["word"] == INVALID,
             "drafthouse_verdict": f"\n{verdict_table(report, width=100)}",
             "drafthouse_closing": closing_lines(
-                report, resolved, _inventory(variables), page, destroyed=RUN_FILE in os.environ
+                report,
+                resolved,
+                _inventory(variables),
+                page,
+                destroyed=RUN_FILE in os.environ,
+                connection=self._reached(resolved, host, _inventory(variables)),
             ),
         }
+
+    def _reached(self, resolved: Run, host: str, inventory: str) -> Connection | None:
+        """Return how what serves is reached; None where nothing goes on, or where the gateway's own lines say it."""
+        if FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
+            return None
+        site, far = resolved["site"], self._connection.transport != "local"
+        address = site["host"] if not far and site["host"] not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+        has_key = resolved["engine"].get("has_key")
+        return Connection(
+            # The tunnel's own port here, whatever the server's is there.
+            f"http://{f'[{address}]' if ':' in address else address}:{PORT if far else site['port']}/v1",
+            str(resolved["target"]["served_name"]),
+            key_command_of(self._connection, resolved["key_file"], host) if has_key else "",
+            f"make tunnel INVENTORY={shell_words([inventory])} HOST={shell_words([host])}" if far else "",
+        )
