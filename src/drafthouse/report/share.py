@@ -18,6 +18,7 @@ from ..analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from ..bench.machine_types import MachineFacts
 from ..bench.stats import Estimated
 from ..core.format import number, percent, span, times, times_span
+from ..profiles.resolved_types import Model
 from .archive import Kept
 from .report_types import ARMS, Acceptance, Arm, KindRow
 
@@ -185,16 +186,14 @@ def _engine(kept: Kept, known: Known) -> SharedEngine:
     }
 
 
-def _model(model: Mapping[str, object] | None, known: Known, *, hub_names: bool) -> str:
+def _model(model: Model | None, known: Known, *, hub_names: bool) -> str:
     """Return a model's name in the shipped catalogue; else, where asked for, its repository."""
     if not model:
         return NOT_SHARED
     if shipped := known.models.get(str(model.get("id"))):
         return shipped
-    source = model.get("source")
-    hub = source.get("hub") if isinstance(source, Mapping) else None
-    found = _matched(_REPOSITORY, hub.get("repo")) if hub_names and isinstance(hub, Mapping) else None
-    return found or OWN_MODEL
+    hub = (model.get("source") or {}).get("hub") if hub_names else None
+    return (_matched(_REPOSITORY, hub.get("repo")) if hub else None) or OWN_MODEL
 
 
 def _cards(gpus: Sequence[tuple[str, float | None, float | None]]) -> list[Card]:
