@@ -68,6 +68,7 @@ translate: venv ; @scripts/drafthouse translate $(if $(value CMD),"$$CMD") $(ARG
 # --- Measure
 tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m; LIST=1 lists the candidates)
 reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## list the reports, newest first (PROFILE=name: only that profile)
+share: venv ; @scripts/drafthouse share $(if $(REPORT),"$(REPORT)") $(ARGS) ## show a report as one small row for an issue, without anything personal (REPORT=name, default the newest)
 compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## compare two reports (A=profile~1 B=profile, or folders; REGRESSION=5 fails if B is worse)
 # --- Operate
 doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, with what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
@@ -105,6 +106,7 @@ truth: venv-dev ; @PYTHONPATH=src:collections:. python -m tests.truth.table $(ca
 lint: venv-dev ; @ruff check . && ruff format --check . && mypy && PYTHONPATH=src lint-imports && scripts/structure.py && deptry --config .deptry.toml src scripts collections/ansible_collections/drafthouse/core/plugins && yamllint --strict . && ansible-lint --offline ## ruff, mypy, import order and size of the rooms, dependencies, yamllint and ansible-lint
 lock: venv ; @scripts/lock.py ## write all lock files with hashes: controller, box, engines (versions stay)
 docs: venv ; @scripts/docs.py ## write the generated pages of docs/ and roles/
+pictures: venv-dev ; @PYTHONPATH=src:. python -m tests.pages.shots docs --kept "$(REPORT)" ## write the pictures of docs/ from a kept report, the newest by default (REPORT=name; chromium)
 golden: venv-dev ; @WRITE_GOLDEN=1 pytest -q tests/golden ## write tests/golden/ again; review the difference before you commit it
 monitoring-check: venv ; @scripts/monitoring_check.py ## check the monitoring's rules of every profile and engine with promtool, one line each
 sbom: venv-dev ; @scripts/sbom.py ## write the SBOM of a release (CycloneDX) to build/drafthouse-VERSION.cdx.json

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from tests.pages.browser import PHONE, TABLET, WIDE, Page
 from tests.pages.conftest import NAMES
+from tests.pages.shots import DESKTOP, pictures
 
 SORTED = """(() => {
   const table = document.querySelector('[aria-label="Speed over load"] table');
@@ -192,3 +194,14 @@ async def test_warnings_stand_in_the_verdict_and_the_articles_last(page: Page, p
     await page.open(pages["full"])
     assert await page.run("document.querySelectorAll('.verdict .weak li').length")
     assert await page.run("[...document.querySelectorAll('h2')].at(-1).textContent") == "As in the articles"
+
+
+@pytest.mark.usefixtures("page")
+async def test_the_pictures_of_docs_are_the_first_screen_in_light_dark_and_on_a_phone(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
+    await pictures(tmp_path, pages["full"])
+    sizes = {path.stem: struct.unpack(">II", path.read_bytes()[16:24]) for path in tmp_path.glob("*.png")}
+    phone = (2 * PHONE[0], 2 * PHONE[1])
+    assert sizes == {"report": DESKTOP, "report-dark": DESKTOP, "report-phone": phone}
+    assert (tmp_path / "report.png").read_bytes() != (tmp_path / "report-dark.png").read_bytes()
