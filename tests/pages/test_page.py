@@ -43,6 +43,12 @@ CUT_OFF = """(() => {
     head.getBoundingClientRect().right > head.closest(".scroll").getBoundingClientRect().right + 1);
   return [heads.length, cut.map(head => head.closest(".scroll").ariaLabel)];
 })()"""
+# What the links of the contents say, each by the text of the heading it leads to, and all headings.
+CONTENTS = """[[...document.querySelectorAll("nav a")].map(
+  link => document.querySelector(link.getAttribute("href")).textContent),
+  [...document.querySelectorAll("h2")].map(head => head.textContent)]"""
+HIDDEN_GATES = """[...document.querySelectorAll('[aria-label="Gates"] td')].filter(cell =>
+  cell.getBoundingClientRect().right > innerWidth || !cell.offsetHeight).map(cell => cell.textContent)"""
 OUT_OF_PLOT = """[...document.querySelectorAll("figure svg")].flatMap(svg => {
   const box = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("text")].filter(text => {
@@ -205,3 +211,18 @@ async def test_the_pictures_of_docs_are_the_first_screen_in_light_dark_and_on_a_
     phone = (2 * PHONE[0], 2 * PHONE[1])
     assert sizes == {"report": DESKTOP, "report-dark": DESKTOP, "report-phone": phone}
     assert (tmp_path / "report.png").read_bytes() != (tmp_path / "report-dark.png").read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_contents_lead_to_headings_in_their_order(page: Page, pages: dict[str, Path], name: str) -> None:
+    await page.look()
+    await page.open(pages[name])
+    said, heads = await page.run(CONTENTS)
+    assert said == [head for head in heads if head in said]
+    assert name == "index" or len(said) >= 7
+
+
+async def test_a_phone_shows_every_column_of_the_gates(page: Page, pages: dict[str, Path]) -> None:
+    await page.look(PHONE)
+    await page.open(pages["full"])
+    assert await page.run(HIDDEN_GATES) == []

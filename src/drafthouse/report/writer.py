@@ -29,6 +29,7 @@ from ..report.answers import SHARES, Shown, shown_of
 from ..report.data.build import build_report
 from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
+from ..report.glossary import TERMS
 from ..report.report_types import ARMS, KeptProfile, Report
 
 PAGE, TEXT = "report.html.j2", "report.md.j2"
@@ -36,6 +37,11 @@ PAGE, TEXT = "report.html.j2", "report.md.j2"
 PARTS = "report*.j2"
 # Of a step of load: name in the data, title.
 LATENCIES = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "Whole answer"))
+# The headings that the contents name, in the page's order; each is its heading's id.
+CONTENTS = (
+    *("Speed over load", "By kind of prompt", "Acceptance", "Latency", "Gates and outputs", "Cost", "What was run"),
+    *("Versions and machine", "Not measured", "As in the articles"),
+)
 # The sources that a page is made of, beside its data and templates: a change of them must redraw it.
 SOURCES = (
     "report/plots/style.py",
@@ -43,6 +49,7 @@ SOURCES = (
     "report/plots/load.py",
     "report/writer.py",
     "report/answers.py",
+    "report/glossary.py",
     "core/format.py",
 )
 STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
@@ -251,6 +258,8 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "measures": [entry[:4] for entry in MEASURES],
         "latencies": LATENCIES,
         "shares": SHARES,
+        "contents": CONTENTS,
+        "terms": TERMS,
         "limit_names": dict(LATENCIES),
     }
     return env

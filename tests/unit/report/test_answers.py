@@ -13,9 +13,10 @@ from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import prompt_hashes
 from drafthouse.report.answers import shown_of
 from drafthouse.report.data.build import build_report
+from drafthouse.report.glossary import TERMS
 from drafthouse.report.writer import render_html, write_report
 from tests.support.builders import make_pair, make_resolved
-from tests.support.report_builders import differing
+from tests.support.report_builders import differing, full_report_input
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
 
@@ -93,3 +94,10 @@ def test_the_tails_are_percentiles_of_whole_answers() -> None:
     count = len(spec["requests"])
     assert tails["TTFT"].requests == {"baseline": count - 1, "speculative": count}
     assert tails["TTFT"].values["speculative"] == pytest.approx([p / 100 * 2 * (count - 1) for p in (50, 95, 99)])
+
+
+def test_every_term_of_the_glossary_stands_over_a_column() -> None:
+    report = build_report(*full_report_input())
+    page = render_html(report, TEMPLATES, shown=shown_of(*differing()))
+    page += (TEMPLATES / "report_kinds.html.j2").read_text("utf-8")  # published figures, which this report has none of
+    assert [term for term in TERMS if f">{term}</button>" not in page and f'sort_head("{term}")' not in page] == []
