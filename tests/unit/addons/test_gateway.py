@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.drafthouse.core.plugins.action.gateway_ready import ActionModule
+from ansible_collections.drafthouse.core.plugins.plugin_utils.key_command import key_command_of
 
 from drafthouse.addons.gateway import Reached, Settings, alternative_names, files, key_command, problems, reached_text
 from drafthouse.addons.gateway_ready import read_key, wait_for_gateway
@@ -494,13 +494,12 @@ def test_the_address_of_a_name_and_of_ipv6() -> None:
     ],
 )
 def test_the_key_is_fetched_as_ansible_gets_there(options: dict[str, Any], become: object, said: str) -> None:
-    action = ActionModule.__new__(ActionModule)
-    action._connection = SimpleNamespace(
+    connection = SimpleNamespace(
         transport="ssh", become=become, has_option=options.__contains__, get_option=options.__getitem__
     )
-    assert action._key_command("/k", "box") == said
-    action._connection.transport = "local"
-    assert action._key_command("/k", "box") == ("sudo cat /k" if become else "cat /k")
+    assert key_command_of(connection, "/k", "box") == said
+    connection.transport = "local"
+    assert key_command_of(connection, "/k", "box") == ("sudo cat /k" if become else "cat /k")
 
 
 # --- whether it is ready ----------------------------------------------------------------------------
