@@ -23,7 +23,8 @@ def measured_key(resolved: ResolvedProfile, *more: object) -> str:
         "hardware": {key: value for key, value in resolved["hardware"].items() if key != "vast_names"},
         "engine": resolved["engine"],
         "target": resolved["target"],
-        "draft": resolved["draft"],
+        # What a head's repository asks for where it is served by itself: no arm does that.
+        "draft": {key: value for key, value in (resolved["draft"] or {}).items() if key != "speculators"} or None,
         "method": resolved["method"],
         "experiment": measured_part(resolved["experiment"]),
         "suites": resolved["suites"],
