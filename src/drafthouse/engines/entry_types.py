@@ -189,7 +189,11 @@ class GpuEnvironment(TypedDict):
 
 
 class Launch(TypedDict):
-    """How the server is started."""
+    """How the server is started.
+
+    ``key_inside``: the flag of an engine that takes its key as a flag alone, which every process list would show: its
+    template hands the key over inside of the process.
+    """
 
     command: list[str]
     target: NotRequired[str]
@@ -198,6 +202,7 @@ class Launch(TypedDict):
     port: str
     key_file: NotRequired[str]
     key_environment: NotRequired[str]
+    key_inside: NotRequired[str]
     config: NotRequired[EngineConfig]
     always: NotRequired[list[list[str]]]
     environment: NotRequired[dict[str, str]]

@@ -13,7 +13,15 @@ from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, CatalogMethod, MethodOption, Option, OptionChoice, Options
+    from ..engines.entry_types import (
+        CatalogEngine,
+        CatalogMethod,
+        Launch,
+        MethodOption,
+        Option,
+        OptionChoice,
+        Options,
+    )
     from .catalog_types import CatalogModel, ModelEntry
     from .profile_types import Site
     from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
@@ -115,6 +123,11 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         "environment": environment,
         "container": _container(parts, arm),
     }
+
+
+def takes_key(launch: Launch) -> bool:
+    """Tell whether an engine asks for a key, whichever way it is told it."""
+    return any(way in launch for way in ("key_file", "key_environment", "key_inside"))
 
 
 def _for_gpu(parts: Parts) -> dict[str, str]:
@@ -222,7 +235,7 @@ def _container(parts: Parts, arm: str) -> ArmContainer | None:
     cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}" if "cache" in wanted else None
     if cache:
         mounts.append(f"{cache}:{wanted['cache']}:rw")
-    if "key_file" in parts.engine["launch"] or "key_environment" in parts.engine["launch"]:
+    if takes_key(parts.engine["launch"]):
         mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
     container: ArmContainer = {
         "image": parts.image,

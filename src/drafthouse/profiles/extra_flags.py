@@ -125,8 +125,7 @@ def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
     yield from engine.get("reserved", [])
     launch, speculation = engine["launch"], engine["speculation"]
     site = [launch[key] for key in ("host", "port")]
-    if file := launch.get("key_file"):
-        site.append(file)
+    site += [name for name in (launch.get("key_file"), launch.get("key_inside")) if name]
     yield {"flags": [name.removeprefix("--") for name in site], "by": "the inventory"}
     target = [name for name in (launch.get("target"), launch.get("name")) if name]
     yield {"flags": ["model", *(name.removeprefix("--") for name in target)], "by": "the profile's target"}

@@ -18,7 +18,7 @@ from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
-from .arms import ARMS, STOCK, Parts, build_arm
+from .arms import ARMS, STOCK, Parts, build_arm, takes_key
 from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
@@ -223,8 +223,7 @@ class _Join:
         warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
         if self.version == NIGHTLY:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
-        launch = self.engine["launch"]
-        if "key_file" not in launch and "key_environment" not in launch:
+        if not takes_key(self.engine["launch"]):
             warnings.append(
                 f"{self.engine['name']} asks nobody for a key: keep it on loopback, with a gateway in front"
             )
@@ -331,7 +330,7 @@ class _Join:
                 "ready_timeout_s": engine["ready_timeout_s"],
                 "metrics": engine["metrics"],
                 "key_environment": engine["launch"].get("key_environment"),
-                "has_key": "key_environment" in engine["launch"] or "key_file" in engine["launch"],
+                "has_key": takes_key(engine["launch"]),
             },
             # Not below "engine", all of which decides whether a kept result is this profile's.
             "config_template": config["template"] if (config := engine["launch"].get("config")) else None,

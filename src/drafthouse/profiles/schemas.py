@@ -291,6 +291,7 @@ ENGINE = Map(
                 "port": _NEEDED_TEXT,
                 "key_file": _TEXT,
                 "key_environment": Value(form=VARIABLE),
+                "key_inside": _TEXT,
                 "config": Map(
                     {
                         "flag": _NEEDED_TEXT,

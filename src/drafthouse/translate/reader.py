@@ -261,6 +261,9 @@ class Reading:
             self.note(
                 entry.spelled, "", "it looks like a secret, which is not printed again: add it by hand", "removed"
             )
+        elif "key_inside" in launch:
+            why = f"serve.sh hands it over inside of the process, out of {KEY_FILE}; by hand: {entry.flag} KEY"
+            self.note(entry.spelled, "", f"{_OPEN_KEY}; {why}", "moved")
         elif "key_file" in launch:
             self.rest.append([launch["key_file"], KEY_FILE])
             self.note(entry.spelled, f"{launch['key_file']} {KEY_FILE}", _OPEN_KEY, "moved")
