@@ -239,13 +239,18 @@ class Meaning(_Is, Versioned):
 
 @final
 class Option(Versioned):
-    """An option of profiles in the words of an engine."""
+    """An option of profiles in the words of an engine.
+
+    ``unless_said``: what every arm is given where the profile says nothing, because the engine's own default is another
+    one with speculation.
+    """
 
     flag: NotRequired[str]
     yaml: NotRequired[str]
     environment: NotRequired[str]
     type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
     means: NotRequired[dict[str, Meaning]]
+    unless_said: NotRequired[int]
     warning: NotRequired[str]
     choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]

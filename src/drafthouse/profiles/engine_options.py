@@ -14,10 +14,16 @@ from .forms import VALUE
 from .token_counts import counted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import MethodOption, Option, Options, Versioned
+    from ..engines.entry_types import EngineEntry, MethodOption, Option, Options, Versioned
     from .resolved_types import Hardware
 
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+def unless_said(engine: EngineEntry, version: str) -> Options:
+    """Return what every arm is given of a version's options where the profile says nothing."""
+    options = engine["options"].items()
+    return {key: one["unless_said"] for key, one in options if "unless_said" in one and known(version or "0", one)}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .arms import ARMS, STOCK, Parts, build_arm, takes_key
 from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
-from .engine_options import OptionCheck
+from .engine_options import OptionCheck, unless_said
 from .engine_version import choose_engine
 from .experiment_plan import check_experiment, plan_experiment
 from .exposure import open_paths
@@ -275,7 +275,8 @@ class _Join:
             method=self.method,
             method_options=self.method_options,
             tokens=self.profile["speculation"]["num_speculative_tokens"],
-            serve=self.serve,
+            # The plan of memory counts what the profile says: so many sequences at their longest are seldom meant.
+            serve={**unless_said(self.engine, self.version), **self.serve},
             extra=self.extra,
             environment=self.environment,
             image=self.chosen.derived.name if self.chosen.derived else self.chosen.image,

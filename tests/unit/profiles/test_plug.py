@@ -40,3 +40,19 @@ def test_a_key_that_only_a_template_hands_over_is_a_key_and_no_flag() -> None:
         resolved(
             EAGLE, {"launch": {**launch, "key_inside": "--secret-word"}}, {"serve": {"extra": ["--secret-word", "x"]}}
         )
+
+
+def test_what_speculation_would_change_is_given_to_both_arms_unless_the_profile_says_it() -> None:
+    options = {key: dict(option) for key, option in entry(EAGLE)["options"].items()}
+    options["max_num_seqs"]["unless_said"] = 48
+    options["max_num_batched_tokens"] |= {"unless_said": 4096, "since": "0.33.0"}  # the profile's version is older
+    for overrides, wanted, planned in (
+        (None, "48", 1),
+        ({"serve": {"max_num_seqs": 16, "max_model_len": 4096}}, "16", 16),
+    ):
+        found = resolved(EAGLE, {"options": options}, overrides)
+        for arm in ("baseline", "speculative"):
+            flags = {words[0]: words[-1] for words in found["arms"][arm]["flags"]}
+            assert flags["--max-num-seqs"] == wanted
+            assert "--max-num-batched-tokens" not in flags
+        assert found["arms"]["baseline"]["fit"]["sequences"] == planned
