@@ -315,7 +315,8 @@ class Method(Versioned, MethodPackages):
     ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
     that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
     a head predicts in one pass, K must be a multiple of them. ``one_pass``: all tokens of a draft come out of one pass.
-    ``always``: settings that it is always given.
+    ``always``: settings that it is always given; ``follows``: settings that are K and so much more (a step verifies the
+    drafted tokens and one).
     """
 
     draft: DraftKind
@@ -332,6 +333,7 @@ class Method(Versioned, MethodPackages):
     names: dict[str, str]
     spelled: NotRequired[dict[str, list[Spelling]]]
     always: NotRequired[Settings]
+    follows: NotRequired[dict[str, int]]
     options: NotRequired[dict[str, MethodOption]]
 
 

@@ -96,6 +96,7 @@ class Parts:
             if key in method["names"] and (word := spelled(self.version, method["names"][key], spellings.get(key, ()))):
                 words[word] = value
         words |= method.get("always", {})
+        words |= {word: self.tokens + more for word, more in method.get("follows", {}).items()}
         for key, value in self.method_options.items():
             option = method["options"][key]
             words[spelled(self.version, option["name"], option.get("spelled", ()))] = _word(self, option, value)

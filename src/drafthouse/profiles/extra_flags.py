@@ -133,6 +133,7 @@ def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
         yield {"flags": [config["flag"].removeprefix("--")], "by": "the engine's YAML, which is rendered"}
     methods = [name for entry in engine["methods"].values() for name in entry["names"].values()]
     methods += [option["name"] for entry in engine["methods"].values() for option in entry.get("options", {}).values()]
+    methods += [name for entry in engine["methods"].values() for name in entry.get("follows", {})]
     drafts = [speculation["flag"]] if "flag" in speculation else methods if speculation["form"] == "flags" else []
     yield {"flags": [name.removeprefix("--") for name in drafts], "by": "speculation, which one arm alone has"}
     for words in launch.get("always", []):

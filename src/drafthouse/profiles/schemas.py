@@ -174,6 +174,7 @@ _METHOD = Map(
         "names": Table(_TEXT, required=True),
         "spelled": Table(_SPELLED),
         "always": Anything(),
+        "follows": Table(Value(int)),
         "options": Table(
             Map(
                 {

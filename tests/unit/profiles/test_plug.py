@@ -56,3 +56,15 @@ def test_what_speculation_would_change_is_given_to_both_arms_unless_the_profile_
             assert flags["--max-num-seqs"] == wanted
             assert "--max-num-batched-tokens" not in flags
         assert found["arms"]["baseline"]["fit"]["sequences"] == planned
+
+
+def test_a_setting_that_follows_from_the_number_of_tokens_moves_with_it() -> None:
+    methods = {key: dict(method) for key, method in entry(LLAMA)["methods"].items()}
+    methods["draft-simple"] |= {"always": {"--branches": 1}, "follows": {"--to-verify": 1}}
+    for tokens in (2, 5):
+        found = resolved(LLAMA, {"methods": methods}, {"speculation": {"num_speculative_tokens": tokens}})
+        flags = found["arms"]["speculative"]["speculation_flags"]
+        assert ["--spec-draft-n-max", str(tokens)] in flags
+        assert flags[-2:] == [["--branches", "1"], ["--to-verify", str(tokens + 1)]]
+    with pytest.raises(DrafthouseError, match="--to-verify, which is for speculation"):
+        resolved(LLAMA, {"methods": methods}, {"serve": {"extra": ["--to-verify", "3"]}})
