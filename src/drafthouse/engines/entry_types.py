@@ -345,6 +345,7 @@ class EngineEntry(TypedDict):
     template: str
     offline_template: NotRequired[str]
     formats: list[str]
+    unread_layouts: NotRequired[list[str]]
     health: str
     ready_timeout_s: int
     metrics: Metrics

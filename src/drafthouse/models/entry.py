@@ -113,6 +113,8 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
             entry["max_speculative_tokens"] = most
         if config := speculators_of(found.config):
             entry["speculators"] = config
+        if isinstance(found.config.get("speculators_config"), Mapping):
+            entry["layout"] = "speculators"
     else:
         _add_target_keys(entry, found, shape, totals, notes)
     file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)

@@ -109,6 +109,7 @@ class ModelEntry(TypedDict):
 
     ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids). ``window_bytes``
     and ``state_bytes``: what a sequence takes in the others, as KV cache in 16 bits and as recurrent state.
+    ``layout``: how its configuration is written, where that is not as transformers has it.
     """
 
     name: str
@@ -123,6 +124,7 @@ class ModelEntry(TypedDict):
     since: NotRequired[dict[str, str]]
     traits: NotRequired[list[Trait]]
     format: Literal["gguf", "safetensors"]
+    layout: NotRequired[Literal["speculators"]]
     folder: str
     file: NotRequired[str]
     license: str

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .engine_options import OptionCheck
+from .heads import made_for
 from .supply import check_pickles
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogEngine
-    from .catalog_types import CatalogModel
+    from .catalog_types import CatalogModel, ModelEntry
 
 
-def check_models(check: OptionCheck, engine: CatalogEngine, target: CatalogModel, draft: CatalogModel | None) -> None:
+def check_models(
+    check: OptionCheck,
+    engine: CatalogEngine,
+    target: CatalogModel,
+    draft: CatalogModel | None,
+    models: Mapping[str, ModelEntry],
+) -> None:
     """Add to the findings of ``check`` what keeps the engine from loading target and draft as such."""
     family = engine.get("family", engine["id"])
     if target["kind"] != "model":
@@ -29,6 +37,21 @@ def check_models(check: OptionCheck, engine: CatalogEngine, target: CatalogModel
         if family in model.get("since", {}):
             check.version_has(path, model["name"], {"since": model["since"][family]})
         check_pickles(check.findings, path, model)
+        if model.get("layout") in engine.get("unread_layouts", ()):
+            others = [
+                key
+                for key, one in models.items()
+                if "head_method" in model
+                and made_for(one, target["id"], model["head_method"])
+                and one.get("layout") not in engine["unread_layouts"]
+            ]
+            check.findings.add(
+                "weights-format",
+                path,
+                f"'{model['id']}', which is in the layout of {model['layout']}",
+                f"weights that {engine['name']} loads: it does not know that layout",
+                f"use one of: {', '.join(others)}" if others else "drafthouse model add, with another head for it",
+            )
         if model["format"] not in engine["formats"]:
             check.findings.add(
                 "weights-format",

@@ -139,7 +139,7 @@ class _Join:
             self.hardware,
             spec["num_speculative_tokens"],
         )
-        check_models(self.check, self.engine, self.target, self.draft)
+        check_models(self.check, self.engine, self.target, self.draft, house.models)
         given = self.profile.get("serve") or {}
         named = {key: value for key, value in given.items() if key != "extra"} if isinstance(given, Mapping) else given
         self.serve = self.check.options("serve", named, self.engine["options"])

@@ -11,6 +11,8 @@ from .experiment_plan import measured_part
 if TYPE_CHECKING:
     from .resolved_types import ResolvedProfile
 
+_SAID_OF_HEADS = ("speculators", "layout")
+
 
 def measured_key(resolved: ResolvedProfile, *more: object) -> str:
     """Return the key of a result: a hash of all that can change it, and of nothing else.
@@ -23,8 +25,8 @@ def measured_key(resolved: ResolvedProfile, *more: object) -> str:
         "hardware": {key: value for key, value in resolved["hardware"].items() if key != "vast_names"},
         "engine": resolved["engine"],
         "target": resolved["target"],
-        # What a head's repository asks for where it is served by itself: no arm does that.
-        "draft": {key: value for key, value in (resolved["draft"] or {}).items() if key != "speculators"} or None,
+        # What a head's repository asks for where it is served by itself, which no arm does, and how it is written.
+        "draft": {key: value for key, value in (resolved["draft"] or {}).items() if key not in _SAID_OF_HEADS} or None,
         "method": resolved["method"],
         "experiment": measured_part(resolved["experiment"]),
         "suites": resolved["suites"],

@@ -76,6 +76,8 @@ _SOURCE = Map(
     one_of=True,
 )
 
+#: Configurations that are not as transformers has them: speculators (vllm-project/speculators).
+_LAYOUTS = ("speculators",)
 MODELS = Table(
     Map(
         {
@@ -103,6 +105,7 @@ MODELS = Table(
             "since": Table(_VERSION),
             "traits": List(Value(str, choices=TRAITS)),
             "format": Value(str, required=True, choices=("gguf", "safetensors")),
+            "layout": Value(str, choices=_LAYOUTS),
             "folder": Value(required=True, form=FILE),
             "file": _FILE,
             "license": _NEEDED_TEXT,
@@ -213,6 +216,7 @@ ENGINE = Map(
         "template": Value(required=True, form=FILE),
         "offline_template": _FILE,
         "formats": List(_TEXT, required=True),
+        "unread_layouts": List(Value(str, choices=_LAYOUTS)),
         "health": Value(required=True, form=ROUTE),
         "ready_timeout_s": _NEEDED_COUNT,
         "metrics": Map(

@@ -10,6 +10,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 
 HOUSE = load_house(ROOT)
@@ -17,10 +18,10 @@ SUITES = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).it
 EAGLE, LLAMA = "rtx6000-qwen-eagle3", "cpu-smollm2-draft"
 
 
-def resolved(name: str, change: Any, overrides: Any = None, runtime: str = "process") -> Any:
-    """Resolve a profile whose engine's entry was changed by ``change``."""
+def resolved(name: str, change: Any, overrides: Any = None, runtime: str = "process", **more: Any) -> Any:
+    """Resolve a profile whose engine's entry was changed by ``change``; ``more`` replaces tables of the house."""
     engine = HOUSE.profiles[name]["engine"]
-    house = replace(HOUSE, engines={**HOUSE.engines, engine: {**HOUSE.engines[engine], **change}})
+    house = replace(HOUSE, engines={**HOUSE.engines, engine: {**HOUSE.engines[engine], **change}}, **more)
     site: Any = {**site_of_inventory(HOUSE.hardware[HOUSE.profiles[name]["hardware"]]["inventory"]), "runtime": runtime}
     return resolve(house, name, site, SUITES, overrides)
 
@@ -68,3 +69,22 @@ def test_a_setting_that_follows_from_the_number_of_tokens_moves_with_it() -> Non
         assert flags[-2:] == [["--branches", "1"], ["--to-verify", str(tokens + 1)]]
     with pytest.raises(DrafthouseError, match="--to-verify, which is for speculation"):
         resolved(LLAMA, {"methods": methods}, {"serve": {"extra": ["--to-verify", "3"]}})
+
+
+def test_a_head_in_a_layout_that_an_engine_does_not_load_is_refused_with_those_that_load() -> None:
+    other: Any = {**HOUSE.models["qwen3-32b-eagle3"], "name": "an-org/a-head"}
+    del other["layout"]
+    with pytest.raises(DrafthouseError) as caught:
+        resolved(EAGLE, {"unread_layouts": ["speculators"]}, models={**HOUSE.models, "a-head": other})
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.do) == ("weights-format", "use one of: a-head")
+    assert "'qwen3-32b-eagle3', which is in the layout of speculators" in problem.found
+    with pytest.raises(DrafthouseError, match="drafthouse model add"):
+        resolved(EAGLE, {"unread_layouts": ["speculators"]})
+
+
+def test_how_a_configuration_is_written_makes_no_other_result() -> None:
+    found: Any = {**resolved(EAGLE, {}), "suites": {}}
+    assert found["draft"]["layout"] == "speculators"
+    without: Any = {**found, "draft": {key: value for key, value in found["draft"].items() if key != "layout"}}
+    assert measured_key(without) == measured_key(found)
