@@ -46,6 +46,8 @@ def drafting_of(result: ArmResult) -> Drafting:
             per_iteration += 1
             # One token an iteration is ordinary decoding; more can only come from accepted drafts.
             several += decoded > 1.0
+    length = counter_of(result, "acceptance_length") if result.get("spec_decode_source") == "gauge" else None
+    several += bool(length and length > 1.0)
     numbers = [*[value for value in counters if value is not None], *answers]
     tokens = max(counter_of(result, "draft_tokens") or 0.0, sum(answers))
     drafted = True if several or any(numbers) else False if numbers or per_iteration else None

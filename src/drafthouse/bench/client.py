@@ -60,6 +60,8 @@ class Endpoint:
     metrics_url: str | None = None
     metrics_path: str = "/metrics"
     """Where this engine has its counters. trtllm-serve's /metrics is JSON, and empty once read: never that one."""
+    asks: str = ""
+    """The field of a request with which this engine tells of drafting in its answer."""
 
     @property
     def root(self) -> str:
@@ -191,7 +193,7 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
     redirect is not followed: the key would go with it, and the numbers would be another server's.
     """
     record = Recording(ask, began_s=time.perf_counter())
-    sent = json.dumps(ask.body(endpoint.model)).encode()
+    sent = json.dumps({**ask.body(endpoint.model), **dict.fromkeys(endpoint.asks.split(), True)}).encode()
     try:
         while (wait_s := await _exchange(session, endpoint, sent, record)) is not None:
             record.throttled += 1

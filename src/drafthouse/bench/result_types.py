@@ -86,6 +86,7 @@ class Snapshot(Counts):
     present: bool
     error: str | None
     family: NotRequired[str]
+    length: NotRequired[float]
     traffic: NotRequired[dict[str, float]]
 
 

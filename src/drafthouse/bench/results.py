@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..core.format import count
@@ -231,10 +232,14 @@ def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], 
     known = [delta for delta in deltas if delta is not None]
     if known and len(known) == len(deltas):
         counted = acceptance("metrics", total(known))
-        if counted["spec_decode_acceptance_length"] is None and counted["spec_decode_draft_tokens"]:
-            # Counters without the number of drafts (TensorRT-LLM's per iteration): the answers may know the length.
-            told = acceptance_from_requests(requests)
-            counted["spec_decode_acceptance_length"] = told["spec_decode_acceptance_length"] if told else None
+        drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
+        if drafted and (told := acceptance_from_requests(requests)):
+            # Counters without the number of drafts (TensorRT-LLM's per iteration) or of drafted tokens (SGLang's): the
+            # answers may know the length or the rate.
+            counted |= {key: value for key, value in told.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
+        gauges = [length for one in counters if (length := one["after"].get("length"))]
+        if drafted is None and counted["spec_decode_acceptance_length"] is None and gauges:
+            return {**counted, "spec_decode_acceptance_length": fmean(gauges), "spec_decode_source": "gauge"}
         return counted
     unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
     return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
@@ -350,6 +355,7 @@ def _source_line(result: ArmResult) -> str:
         "metrics": "the engine's counters",
         "response": "the answers themselves",
         "log": "the engine's log lines",
+        "gauge": "a gauge of the engine, which tells of its last steps alone",
     }
     source = result["spec_decode_source"]
     if source is None:

@@ -58,6 +58,8 @@ def parse_counters(text: str) -> Snapshot:
     }
     if drafted.family:
         snapshot["family"] = drafted.family
+    if drafted.length:
+        snapshot["length"] = drafted.length
     return snapshot
 
 

@@ -23,6 +23,13 @@ _DONE_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?data: ?\[DONE\]")
 #: The longest that can be in front of `[DONE]` on its line, with the end of the line before it, in bytes.
 _DONE_BEFORE = 16
 # vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
+#: SGLang's names for what vLLM tells of drafting in an answer (`srt/entrypoints/openai/protocol.py`).
+_SGLANG_NAMES = {
+    "spec_verify_ct": "num_spec_steps",
+    "spec_num_proposed_drafts": "num_draft_tokens",
+    "spec_num_correct_drafts": "num_accepted_draft_tokens",
+    "spec_correct_drafts_histogram": "acceptance_histogram",
+}
 _REASONING = ("reasoning", "reasoning_content")
 
 
@@ -62,7 +69,7 @@ class Answer:
     avg_decoded_tokens_per_iter: float | None = None
     """TensorRT-LLM's mean number of tokens for each step of the engine."""
     spec_metrics: dict[str, Any] | None = None
-    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`)."""
+    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), and SGLang's under these names."""
 
 
 def says_done(body: bytes | bytearray, new: int) -> bool:
@@ -219,6 +226,10 @@ def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
     metrics = document.get("metrics")
     if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
         answer.spec_metrics = metrics["speculative_decoding"]
+    extension = document.get("sglext")
+    details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    if isinstance(details, dict):
+        answer.spec_metrics = {ours: details[theirs] for theirs, ours in _SGLANG_NAMES.items() if theirs in details}
 
 
 def _count(value: object) -> int | None:

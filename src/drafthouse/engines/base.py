@@ -54,7 +54,8 @@ class Drafted:
     """What an engine's counters say of drafting since its start; None where it does not count that.
 
     ``per_position`` has the accepted tokens at each place of a draft. ``family`` tells ways to count apart whose
-    figures do not compare.
+    figures do not compare. ``length``: the mean acceptance length of the last moments, of an engine that has a gauge
+    of it and counts nothing.
     """
 
     num_drafts: int | None = 0
@@ -62,6 +63,7 @@ class Drafted:
     accepted_tokens: int | None = 0
     per_position: list[int] = field(default_factory=list)
     family: str | None = None
+    length: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Engine:
     like: ClassVar[str] = ""
     #: What the names of its Prometheus series begin with.
     prefixes: ClassVar[tuple[str, ...]] = ()
+    #: What the names of the series have in them that `drafted` reads.
+    of_drafting: ClassVar[tuple[str, ...]] = ("spec_decode",)
     #: Under which names Prometheus finds what is watched; None: it is only asked whether it lives.
     series: ClassVar[Series | None] = None
     #: Which of its counters (without ``_total``) says what of its work: one of `WORK`.

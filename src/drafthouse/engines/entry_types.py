@@ -16,11 +16,15 @@ Settings = dict[str, Any]
 
 
 class Metrics(TypedDict):
-    """The engine's counters: their dialect, their path, and whether the key guards them."""
+    """The engine's counters: their dialect, their path, and whether the key guards them.
+
+    ``ask``: the field of a request with which it tells of drafting in the answer; older versions ignore it.
+    """
 
     dialect: str
     path: NotRequired[str]
     key: bool
+    ask: NotRequired[str]
 
 
 class VersionRange(TypedDict):

@@ -108,14 +108,15 @@ def measure_one_step(
 def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float, tell: Tell, wait_s: float) -> Path:
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     experiment, site = resolved["experiment"], resolved["site"]
-    metrics_path = (resolved["engine"].get("metrics") or {}).get("path", "/metrics")
+    metrics = resolved["engine"].get("metrics") or {}
     endpoints = [
         Endpoint(
             arm,
             f"http://{site['host']}:{port}",
             resolved["target"]["served_name"],
             key,
-            metrics_path=metrics_path,
+            metrics_path=metrics.get("path", "/metrics"),
+            asks=metrics.get("ask", ""),
         )
         for arm, port in step["arms"].items()
     ]

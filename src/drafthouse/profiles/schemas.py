@@ -224,6 +224,7 @@ ENGINE = Map(
                 "dialect": Value(str, required=True, choices=tuple(DIALECTS)),
                 "path": _ROUTE,
                 "key": Value(bool, required=True),
+                "ask": _NAME,
             },
             required=True,
         ),

@@ -78,12 +78,14 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
                 str(resolved["key_file"]),
             )
         ) from None
+    metrics = resolved["engine"]["metrics"]
     return Endpoint(
         arm,
         f"http://{site['host']}:{site['port']}",
         resolved["target"]["served_name"],
         key,
-        metrics_path=resolved["engine"]["metrics"].get("path", "/metrics"),
+        metrics_path=metrics.get("path", "/metrics"),
+        asks=metrics.get("ask", ""),
     )
 
 

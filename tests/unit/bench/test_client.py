@@ -261,6 +261,20 @@ def test_the_key_is_sent_and_never_told() -> None:
     assert "secret" not in repr(Endpoint("a", "http://x", "m", "secret"))
 
 
+def test_a_field_with_which_an_engine_tells_of_drafting_is_sent_beside_the_request() -> None:
+    with clock_server(**QUICK) as server:
+        endpoint = Endpoint("a", server.base_url, "clock", asks="tell_of_drafts")
+
+        async def both() -> None:
+            async with open_session(60) as session:
+                await send(session, endpoint, ask())
+                await send(session, Endpoint("a", server.base_url, "clock"), ask())
+
+        asyncio.run(both())
+        asked, plain = (entry["request"] for entry in server.record())
+    assert asked == {**plain, "tell_of_drafts": True}
+
+
 # ---- the closed loop -----------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drafthouse.analysis.drafting import drafting_of
 from drafthouse.bench.results import assemble, not_well, percentile, spread, summary_lines
 
 
@@ -243,3 +244,31 @@ def test_counts_that_contradict_each_other_stand_first() -> None:
         "Miscounted: usage and max_tokens disagree: 1,000,000,000,000 output tokens where at most 32 were asked for "
         "(first p0, round 1; 1 of 1 answer)."
     )
+
+
+def read(**fields: Any) -> Any:
+    nothing: dict[str, Any] = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
+    return {"dialect": "trtllm", "present": True, "error": None, **nothing, **fields}
+
+
+def test_what_counters_do_not_say_the_answers_do() -> None:
+    told = {"num_spec_steps": 5, "num_draft_tokens": 15, "num_accepted_draft_tokens": 6}
+    around = [{"round": 1, "group": "chat", "before": read(), "after": read(num_drafts=10, accepted_tokens=15)}]
+    without = assemble([step([request(0)], counters=around)], "speculative")
+    beside = assemble([step([request(0, spec_metrics=told)], counters=around)], "speculative")
+    for one, rate in ((without, None), (beside, 40.0)):
+        assert (one["spec_decode_source"], one["spec_decode_acceptance_length"]) == ("metrics", 2.5)
+        assert (one["spec_decode_num_drafts"], one["spec_decode_acceptance_rate"]) == (10, rate)
+        assert drafting_of(one)["drafted"] is True
+    still = [{"round": 1, "group": "chat", "before": read(num_drafts=10), "after": read(num_drafts=10)}]
+    assert drafting_of(assemble([step([request(0)], counters=still)], "speculative"))["drafted"] is False
+
+
+def test_a_gauge_is_read_last_and_said() -> None:
+    around = [{"round": at, "group": "chat", "before": read(), "after": read(length=2.0 + at)} for at in (0, 1)]
+    result = assemble([step([request(0)], counters=around)], "speculative")
+    assert (result["spec_decode_source"], result["spec_decode_acceptance_length"]) == ("gauge", 2.5)
+    assert drafting_of(result)["drafted"] is True
+    assert any("a gauge of the engine, which tells of its last steps alone" in line for line in summary_lines(result))
+    flat = [{**around[0], "after": read(length=1.0)}]
+    assert drafting_of(assemble([step([request(0)], counters=flat)], "speculative"))["drafted"] is None

@@ -142,6 +142,11 @@ def test_figures_of_the_engines() -> None:
     assert got.timings == timings
     assert got.spec_metrics == spec
     assert got.finish_reason == "length"
+    # SGLang's chunk behind the last token (0.5.23, serving_chat.py), in vLLM's words.
+    details = {"spec_accept_rate": 0.5, "spec_num_proposed_drafts": 12, "spec_verify_ct": 4, "spec_cap_length": 0.0}
+    chunk = {"choices": [], "sglext": {"routed_experts": None, "spec_tokens_details": details}}
+    assert answer((1.0, chunk)).spec_metrics == {"num_draft_tokens": 12, "num_spec_steps": 4}
+    assert answer((1.0, {"choices": [], "sglext": {"spec_tokens_details": [details]}})).spec_metrics is None
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,11 @@ class Watchdog:
         moved = difference(before, after)
         if moved is None:
             return Window(seconds, missing="the engine's counters began anew, or say nothing of drafts")
+        drafted = moved["draft_tokens"]
         return Window(
             seconds,
-            drafted=int(moved["draft_tokens"] or 0),
+            # An engine that does not count them (SGLang) drafts as many as the profile says.
+            drafted=int(drafted if drafted is not None else (moved["num_drafts"] or 0) * self.order["tokens"]),
             accepted=int(moved["accepted_tokens"] or 0),
             drafts=moved["num_drafts"],
             tokens=answered(before, after),

@@ -201,8 +201,10 @@ def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
     Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.
     """
     told = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
-    if moved is not None and moved["draft_tokens"] is not None:
-        return float(max([moved["draft_tokens"], *told]))
+    # An engine that counts drafts and not their tokens: one of each at least.
+    drafted = (moved["num_drafts"] if moved["draft_tokens"] is None else moved["draft_tokens"]) if moved else None
+    if drafted is not None:
+        return float(max([drafted, *told]))
     if told:
         return sum(told)
     several = [chat for chat in chats if (chat["per_iteration"] or 0) > 1.0]

@@ -19,8 +19,9 @@ from ...addons.gateway_ready import asked as asked_gateway
 from ...addons.gateway_ready import read_key, trust_of, wait_for_gateway
 from ...core.errors import DrafthouseError
 from ...core.http import opener
+from ...core.prometheus_text import samples
 from ...core.redact import redactor
-from ...engines.registry import dialect_of, engine_of
+from ...engines.registry import DIALECTS, dialect_of, engine_of
 from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
@@ -34,8 +35,8 @@ _LOOK_S = 10.0
 _GATEWAY_S = 3.0
 _ERROR_LETTERS = 200
 _CHAT = "/v1/chat/completions"
-# The lines that `spec_metrics.parse_counters` reads: all of drafting, and any one that names the engine's dialect.
-_SPECULATION = "spec_decode"
+# What the lines have in them that `spec_metrics.parse_counters` reads; beside them, any one names the dialect.
+_OF_DRAFTING = tuple({word for engine in DIALECTS.values() for word in engine.of_drafting})
 
 
 def read_served_key(asked: Asked) -> tuple[KeyFacts, str]:
@@ -72,13 +73,21 @@ def ask(asked: Asked, key: str, timeout_s: float) -> AskedFacts:
     for body in asked["chats"]:
         found["chats"].append(_chat(f"{base}{_CHAT}", key, body, timeout_s))
         found["after"], found["counters_error"] = _counters(metrics, key)
-        if not found["chats"][-1]["tokens"] or _drafting(found["after"]) != _drafting(found["before"]):
+        if not found["chats"][-1]["tokens"] or _drafts(found["after"]) != _drafts(found["before"]):
             break
     return found
 
 
 def _drafting(text: str) -> list[str]:
-    return [line for line in text.splitlines() if _SPECULATION in line]
+    return [line for line in text.splitlines() if any(word in line for word in _OF_DRAFTING)]
+
+
+def _drafts(text: str) -> list[int | None]:
+    """Return what an engine's lines count of drafts."""
+    read = list(samples(text))
+    engine = dialect_of(read[0].name) if read else None
+    found = engine.drafted(read) if engine else None
+    return [found.num_drafts, found.draft_tokens, found.accepted_tokens] if found else []
 
 
 def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Answered, str]:

@@ -150,6 +150,15 @@ def test_it_switches_off_tries_and_comes_back(box: Box) -> None:
     assert numbers["acceptance"] == pytest.approx(0.02)
 
 
+def test_an_engine_that_counts_no_drafted_tokens_is_judged_by_k(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = box.read
+    monkeypatch.setattr(box.watchdog, "read", lambda order: {**whole(order), "draft_tokens": None})
+    box.goes_on(300, 0.8)
+    box.goes_on(300, 0.02)
+    numbers = next(line for line in read_journal(box.folder) if line["code"] == "does_not_pay")["numbers"]
+    assert numbers["acceptance"] == pytest.approx(0.02)
+
+
 def test_by_default_it_only_reports(tmp_path: Path) -> None:
     box = Box(tmp_path, mode="report")
     box.goes_on(600, 0.02)
