@@ -113,8 +113,9 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
             f"a serve command behind it: {FORMS}",
             "paste the command that is typed into it too",
         )
-    other = re.search(r"\b(sglang\.launch_server|sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
-    seen = f"no engine that is known here ({other.group(1)} is none)" if other else "no serve command"
+    named = re.findall(r"\b(sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
+    other = next((name for name in named if name not in DIALECTS), "")
+    seen = f"no engine that is known here ({other} is none)" if other else "no serve command"
     return Problem("no-serve-command", seen, f"one of: {FORMS}", "paste the whole command, from its first word")
 
 

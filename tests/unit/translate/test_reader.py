@@ -305,7 +305,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("", ["found: nothing", "needed: a serve command"]),
     (" \n ", ["found: nothing"]),
     ("hello there", ["code: no-serve-command", "vllm serve", "trtllm-serve", "llama-server"]),
-    ("python -m sglang.launch_server --model-path x", ["sglang.launch_server is none", "needed: one of: vllm serve"]),
+    ("lmdeploy serve api_server x", ["lmdeploy is none", "needed: one of: vllm serve"]),
     ('vllm serve x --served-model-name "abc', ["where: line 1, column 34", 'found: a quote (")']),
     ("vllm serve x\nvllm serve y --api-key 'abc", ["where: line 2, column 24", "found: a quote (')"]),
     ("vllm serve", ["code: no-model"]),
