@@ -3,9 +3,11 @@
 
     scripts/engine_flags.py ENGINE VERSION "SOURCE" --python ~/engines/x/bin/python
     scripts/engine_flags.py ENGINE VERSION "SOURCE" --help-of ~/engines/y/bin/llama-server --help
+    scripts/engine_flags.py ENGINE VERSION "SOURCE" --rows-of ~/engines/z/bin/python tests/real_engines/x.py --rows
 
 SOURCE says for people where the parser was. With --python the parser is Python's argparse, made by that interpreter;
-with --help-of it is what the program prints. Other versions in the file stay as they are.
+with --help-of it is what the program prints; with --rows-of it prints the actions of such a parser itself, as
+JSON: [spellings, how many values, the kind of action] each. Other versions in the file stay as they are.
 """
 
 from __future__ import annotations
@@ -63,6 +65,9 @@ def main() -> int:
     if given.python:
         done = subprocess.run([given.python, "-c", _ARGPARSE], capture_output=True, text=True, check=True)
         found = of_argparse(json.loads(done.stdout.splitlines()[-1]))
+    elif given.rows_of:
+        done = subprocess.run(given.rows_of, capture_output=True, text=True, check=True)
+        found = of_argparse(json.loads(done.stdout.splitlines()[-1]))
     else:
         found = of_help(subprocess.run(given.help_of, capture_output=True, text=True, check=True).stdout)
     path = given.into / f"{given.engine}.yml"
@@ -83,6 +88,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--into", type=Path, default=ROOT / FOLDER, help="the folder of the lists")
     parser.add_argument("--python", help="the engine's interpreter")
     parser.add_argument("--help-of", nargs=argparse.REMAINDER, help="a program, and what has it print its flags")
+    parser.add_argument("--rows-of", nargs=argparse.REMAINDER, help="a program that prints the actions of its parser")
     return parser.parse_args()
 
 
