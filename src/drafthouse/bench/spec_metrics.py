@@ -242,6 +242,9 @@ def acceptance_from_log(text: str) -> Acceptance | None:
     lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
     if not lines:
         return None
+    lengths = [line.length for line in lines if line.length is not None]
+    if len(lengths) == len(lines):
+        return acceptance("log", _nothing(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / len(lengths)}
     drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
     counts: Counts = {
         "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,

@@ -29,7 +29,8 @@ class Series:
     """The names of an engine's counters as Prometheus records them; '' where it has none.
 
     ``ttft``, ``tpot`` and ``queue`` are histograms, in seconds. ``position`` is the label of ``accepted_at``,
-    ``drafts_where`` what else a line of ``drafts`` must have.
+    ``drafts_where`` what else a line of ``drafts`` must have. ``not_accepted``: what is to be taken off
+    ``accepted_tokens``, where that counts more than those (several names, blanks between).
     """
 
     drafts: str
@@ -39,6 +40,7 @@ class Series:
     output_tokens: str
     input_tokens: str
     drafts_where: str = ""
+    not_accepted: str = ""
     position: str = "position"
     output_seconds: str = ""  # spent on output tokens, where there is no histogram
     running: str = ""
@@ -68,12 +70,16 @@ class Drafted:
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a line of an engine's log says of drafting since the last one; ``rates`` are acceptances by position."""
+    """What a line of an engine's log says of drafting since the last one; ``rates`` are acceptances by position.
+
+    ``length``: the mean acceptance length, of an engine that writes no counts.
+    """
 
     num_drafts: float | None
     draft_tokens: int
     accepted_tokens: int
     rates: list[float]
+    length: float | None = None
 
 
 class Engine:

@@ -254,7 +254,7 @@ class Option(Versioned):
     environment: NotRequired[str]
     type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
     means: NotRequired[dict[str, Meaning]]
-    unless_said: NotRequired[int]
+    unless_said: NotRequired[float]
     warning: NotRequired[str]
     choices: NotRequired[dict[str, OptionChoice]]
     spelled: NotRequired[list[Spelling]]

@@ -199,7 +199,7 @@ _OPTION = Map(
         "environment": Value(form=VARIABLE),
         "type": Value(str, required=True, choices=(*_TYPES, "tokens")),
         "means": Table(Map({"is": Value(required=True, choices=("fit", "model")), **_SINCE_UNTIL})),
-        "unless_said": Value(int),
+        "unless_said": Value(float),
         "warning": _TEXT,
         "choices": _CHOICES,
         "spelled": _SPELLED,

@@ -17,6 +17,8 @@ from drafthouse.bench.spec_metrics import (
     total,
     unreadable,
 )
+from drafthouse.engines.base import LogLine
+from drafthouse.engines.registry import DIALECTS
 from tests.fakes.clock_server import clock_server
 
 pytestmark = pytest.mark.processes
@@ -144,7 +146,7 @@ def test_trtllm_without_a_line_about_drafts_tells_nothing() -> None:
     assert difference(parse_counters(TRTLLM_ITERATIONS), drafting) is None  # two ways to count do not compare
 
 
-@pytest.mark.parametrize("text", ["", "<html>", '{"iter": 1}', "sglang:spec_accept_length 2.0\n", "up 1\n"])
+@pytest.mark.parametrize("text", ["", "<html>", '{"iter": 1}', "tgi:spec_accept_length 2.0\n", "up 1\n"])
 def test_text_of_another_server_tells_nothing(text: str) -> None:
     got = parse_counters(text)
     assert got["dialect"] is None
@@ -306,3 +308,12 @@ def test_where_the_counters_are_asked_for() -> None:
         "http://h:1/prometheus/metrics"
     )
     assert Endpoint("a", "http://h:1", "m", None, "http://x/y").counters_url == "http://x/y"
+
+
+def test_a_log_of_lengths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [LogLine(None, 0, 0, [], 2.0), LogLine(None, 0, 0, [], 3.0)]
+    monkeypatch.setattr(type(DIALECTS["llamacpp"]), "log_lines", lambda self, text: lines)
+    got = acceptance_from_log("a log")
+    assert got is not None
+    assert (got["spec_decode_source"], got["spec_decode_acceptance_length"]) == ("log", 2.5)
+    assert (got["spec_decode_num_drafts"], got["spec_decode_draft_tokens"]) == (None, None)
