@@ -24,6 +24,7 @@ _NOT_RUN = (
     "GPU profiles on a GPU (their commands are checked by vLLM's own parser in make test-engines)",
     "the clocks and the energy of a real GPU (NVIDIA's package asks a library that is made here)",
     "TensorRT-LLM and ArcticInference themselves (their YAML by a schema of our own, their flags by vLLM's parser)",
+    "SGLang itself (it has no build for a CPU: its flags by its own parser in make test-engines, its figures are made)",
     "NVIDIA's driver and toolkit, Docker's and NVIDIA's own package repositories (make test-hosts: made packages)",
     "Grafana and NVIDIA's DCGM exporter (the dashboard by the types that Grafana publishes, its queries by Prometheus)",
     "downloads from the Hugging Face hub itself (its client runs against a server of the tests)",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from .base import Engine
 from .llamacpp import LlamaCpp
+from .sglang import SGLang
 from .trtllm import TensorRTLLM
 from .vllm import VLLM
 from .vllm_arctic import VLLMWithArctic
 
 # Imports and not a search of the folder: Ansible ships to a box what it finds imported.
-ENGINES: tuple[Engine, ...] = (VLLM(), VLLMWithArctic(), TensorRTLLM(), LlamaCpp())
+ENGINES: tuple[Engine, ...] = (VLLM(), VLLMWithArctic(), TensorRTLLM(), LlamaCpp(), SGLang())
 _BY_NAME = {engine.name: engine for engine in ENGINES}
 #: Those that are not like another: what a catalogue's entry may name as its `metrics.dialect`.
 DIALECTS = {engine.name: engine for engine in ENGINES if not engine.like}

@@ -1,0 +1,124 @@
+"""SGLang: its counters, its log, and its flags of speculation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ..core.prometheus_text import Sample
+from .base import Drafted, Engine, LogLine, Series, by_field
+from .pasted import Command, Speculation, json_value, whole_number
+
+if TYPE_CHECKING:
+    from .entry_types import Settings
+
+_SINCE = "0.5.15"
+_STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"
+_LOG_LINE = re.compile(r"Decode batch.*?accept len: ([\d.]+)")
+
+
+class SGLang(Engine):
+    """SGLang's server. Names: `srt/observability/metrics_collector.py` of 0.5.23.
+
+    It counts as a request ends: the tokens of its answer, and, since 0.5.15, how often drafts of it were verified
+    (`sglang:spec_verify_calls_total`). Each verification gives the accepted tokens and one, and a request's first token
+    is the prefill's, so that accepted = tokens - requests - verifications. How much was drafted it does not count. No
+    such counter has a line before it first moved.
+
+    Older ones show the mean acceptance length of their last steps alone, as a gauge and in their log.
+    """
+
+    name = "sglang"
+    prefixes = ("sglang:",)
+    of_drafting = ("sglang:spec_", "sglang:generation_tokens", "sglang:num_requests")
+    shows_zeros = False
+    no_sign = (
+        f"the server has neither sglang:spec_verify_calls_total (SGLang has it since {_SINCE}, once something was "
+        "drafted) nor sglang:spec_accept_length, and its answers say nothing (return_spec_tokens_details, since 0.5.20)"
+    )
+    see_drafts = f"sglang:spec_verify_calls_total, since SGLang {_SINCE}"
+    # How much was drafted, and accepted at which place, it does not count.
+    series = Series(
+        drafts="sglang:spec_verify_calls_total",
+        draft_tokens="",
+        accepted_tokens="sglang:generation_tokens_total",
+        not_accepted="sglang:num_requests_total sglang:spec_verify_calls_total",
+        accepted_at="",
+        output_tokens="sglang:generation_tokens_total",
+        input_tokens="sglang:prompt_tokens_total",
+        running="sglang:num_running_reqs",
+        waiting="sglang:num_queue_reqs",
+        kv_cache="sglang:token_usage",
+        ttft="sglang:time_to_first_token_seconds",
+        tpot="sglang:inter_token_latency_seconds",
+        queue="sglang:queue_time_seconds",
+    )
+    traffic: ClassVar[Mapping[str, str]] = {
+        "sglang:num_requests": "requests",
+        "sglang:prompt_tokens": "input_tokens",
+        "sglang:generation_tokens": "output_tokens",
+        "sglang:num_running_reqs": "running",
+        "sglang:num_queue_reqs": "running",
+    }
+    programs: ClassVar[Mapping[str, str]] = {"sglang": "serve"}
+    python_modules = ("sglang.launch_server",)
+    images = ((r"(?:.*/)?lmsysorg/sglang", ()),)
+    forms = ("python -m sglang.launch_server", "sglang serve")
+    flags_in_file = True
+    _FIELDS: ClassVar[Mapping[str, str]] = {
+        "spec_verify_calls": "verified",
+        "generation_tokens": "tokens",
+        "num_requests": "requests",
+        "spec_accept_length": "length",
+    }
+
+    def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
+        """Return its verifications and what they accepted, else its gauge; see `Engine.drafted`."""
+        found = {name: counts.get(0, 0) for name, counts in by_field(samples, self._FIELDS, self.prefixes, "").items()}
+        if "verified" in found:
+            accepted = found.get("tokens", 0) - found.get("requests", 0) - found["verified"]
+            return Drafted(num_drafts=found["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
+        if "length" not in found:
+            return None
+        length = max(
+            (one.value for one in samples if one.name == "sglang:spec_accept_length" and one.finite), default=0
+        )
+        # 0 where nothing was drafted yet, and for ever where nothing is.
+        return Drafted(None, None, None, length=length) if length else Drafted()
+
+    def log_lines(self, text: str) -> list[LogLine]:
+        """Return its lines `Decode batch, …`: the mean acceptance length since the last one; see `Engine.log_lines`."""
+        return [LogLine(None, 0, 0, [], float(length)) for length in _LOG_LINE.findall(text)]
+
+    def read_speculation(self, command: Command) -> Speculation | None:
+        """Take the ``--speculative-…`` flags out of a command; see `Engine.read_speculation`."""
+        words: Settings = {one.flag: one.value for one in command.given if one.name.startswith("speculative-")}
+        command.given = [one for one in command.given if not one.name.startswith("speculative-")]
+        said = str(words.get("--speculative-algorithm", ""))
+        if not said:
+            return None
+        methods = command.engine["methods"]
+        word = said.upper()  # as it reads it itself
+        method = next((key for key, entry in methods.items() if entry.get("value") == word), said.lower())
+        entry = methods.get(method)
+        names = entry["names"] if entry else {}
+        draft = str(words.get("--speculative-draft-model-path", "")).rstrip("/")
+        tokens = None
+        if (count := names.get("num_speculative_tokens", _STEPS)) in words:
+            tokens = whole_number(words[count], count)
+        elif _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):
+            tokens = whole_number(words[_TO_VERIFY], _TO_VERIFY) - 1
+        if word != said:
+            words["--speculative-algorithm"] = word
+        spoken = {**words}
+        for name, more in (entry.get("follows", {}) if entry else {}).items():
+            if tokens is not None and str(words.get(name, tokens + more)) == str(tokens + more):
+                spoken.pop(name, None)  # the catalogue says it
+        for name, value in (entry.get("always", {}) if entry else {}).items():
+            if str(words.get(name, value)) == str(value):
+                spoken.pop(name, None)
+        known = (*names.values(), *(("--speculative-draft-model-path",) if draft else ()))
+        found = Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
+        found.words = words
+        return found
