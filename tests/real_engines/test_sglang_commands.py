@@ -15,6 +15,7 @@ from drafthouse.core.yaml_documents import read_yaml
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.flag_lists import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.translate.another import in_words_of
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import translate
 from tests.support.engines import check_home
@@ -132,3 +133,11 @@ def test_a_translated_command_passes() -> None:
     )
     (found,) = translate(pasted, HOUSE, load_flags(ROOT), lambda name: None)[0]
     assert verdicts(NEWEST, {"pasted": flat(found.command)[3:]}) == {"pasted": "ok"}
+
+
+def test_vllms_profiles_in_its_words_pass() -> None:
+    others = {name: one for name, one in HOUSE.profiles.items() if one["engine"] == "vllm"}
+    made = {name: in_words_of("sglang", one, HOUSE, baseline=False) for name, one in others.items()}
+    assert len(made) > 20
+    said = verdicts(NEWEST, {name: flat(found.command)[3:] for name, found in made.items()})
+    assert {name: text for name, text in said.items() if text != "ok"} == {}

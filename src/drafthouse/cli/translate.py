@@ -3,8 +3,10 @@
 Examples:
   drafthouse translate 'python -m vllm.entrypoints.openai.api_server --model a/b --speculative-model c/d'
   drafthouse translate < article.md
+  drafthouse translate --to sglang 'vllm serve a/b --max-model-len 8192'
 
-It reads old and new forms of vLLM, TensorRT-LLM and llama.cpp, also inside `docker run`, and Python's LLM(...). Several
+It reads old and new forms of vLLM, TensorRT-LLM, llama.cpp and SGLang, also inside `docker run`, and Python's LLM(...).
+With --to it prints the nearest command of another engine too, and names what has no equivalent there. Several
 commands in one paste are translated one by one. Nothing is run or downloaded. A YAML file that a command names is read
 from its path, or from a heredoc in the paste.
 
@@ -20,10 +22,12 @@ from pathlib import Path
 from ..core.documents import BadDocument, checked_text, text_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.exit_codes import DONE
+from ..engines.registry import DIALECTS
 from ..profiles.catalog import load_house
 from ..profiles.workspace import ROOT
+from ..translate.another import in_words_of
 from ..translate.flags import load_flags
-from ..translate.text import as_data, profile_text, translation_text
+from ..translate.text import another_text, as_data, profile_text, translation_text
 from ..translate.translator import Translation, translate
 from .parser import Parser, coloured, parser_of, print_json
 
@@ -35,6 +39,9 @@ def options() -> Parser:
     parser = parser_of(__doc__, "translate")
     parser.add_argument("command", nargs="?", help="the command as ONE argument (default, and -: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument(
+        "--to", metavar="ENGINE", choices=sorted(DIALECTS), help="the nearest command of another engine"
+    )
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="write the profile to this file; an existing file is not replaced"
     )
@@ -51,14 +58,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
         raise DrafthouseError(Problem("no-command", "no command", "an old serve command, or a page that has one", do))
-    found, loose = translate(text, load_house(ROOT), load_flags(ROOT), _file)
+    house = load_house(ROOT)
+    found, loose = translate(text, house, load_flags(ROOT), _file)
+    others = [
+        in_words_of(given.to, one.profile, house, baseline=one.baseline)
+        if given.to and given.to != one.engine
+        else None
+        for one in found
+    ]
     if given.profile:
         _write(given.profile, found)
     if given.json:
-        print_json("translate", {"translations": [as_data(one) for one in found], "left_aside": loose})
+        print_json(
+            "translate",
+            {"translations": [as_data(*pair) for pair in zip(found, others, strict=True)], "left_aside": loose},
+        )
         return DONE
     colour = coloured(sys.stdout)
-    print("\n\n".join(translation_text(one, colour=colour) for one in found))
+    for place, (one, other) in enumerate(zip(found, others, strict=True)):
+        print("\n" * bool(place) + translation_text(one, colour=colour))
+        if other:
+            print(f"\n{another_text(other, colour=colour)}")
     if loose:
         print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
     if given.profile:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CatalogEngine,
         CatalogMethod,
         Launch,
+        Method,
         MethodOption,
         Option,
         OptionChoice,
@@ -85,22 +86,27 @@ class Parts:
 
     def speculation(self) -> Options:
         """Return the settings of the method in the engine's own words."""
-        method, spellings = self.method, self.method.get("spelled", {})
-        own = method.get("value", method["id"])
-        neutral: Options = {"method": spelled(self.version, own, spellings.get("value", ()))}
-        if self.draft:
-            neutral["model"] = self.model_path(self.draft)
-        neutral["num_speculative_tokens"] = self.tokens
-        words: Options = {}
-        for key, value in neutral.items():
-            if key in method["names"] and (word := spelled(self.version, method["names"][key], spellings.get(key, ()))):
-                words[word] = value
-        words |= method.get("always", {})
-        words |= {word: self.tokens + more for word, more in method.get("follows", {}).items()}
+        method, draft = self.method, self.model_path(self.draft) if self.draft else ""
+        words = words_of(method["id"], method, self.version, draft, self.tokens)
         for key, value in self.method_options.items():
             option = method["options"][key]
-            words[spelled(self.version, option["name"], option.get("spelled", ()))] = _word(self, option, value)
+            words[spelled(self.version, option["name"], option.get("spelled", ()))] = _word(self.version, option, value)
         return words
+
+
+def words_of(method_id: str, method: Method, version: str, draft: str, tokens: int) -> Options:
+    """Return what a method is told of its draft ('' for none) and of K, in the words of its engine's version."""
+    spellings = method.get("spelled", {})
+    neutral: Options = {"method": spelled(version, method.get("value", method_id), spellings.get("value", ()))}
+    if draft:
+        neutral["model"] = draft
+    neutral["num_speculative_tokens"] = tokens
+    words: Options = {}
+    for key, value in neutral.items():
+        if key in method["names"] and (word := spelled(version, method["names"][key], spellings.get(key, ()))):
+            words[word] = value
+    words |= method.get("always", {})
+    return words | {word: tokens + more for word, more in method.get("follows", {}).items()}
 
 
 def build_arm(parts: Parts, arm: str) -> BuiltArm:
@@ -161,9 +167,8 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     for key, value in parts.served(arm).items():
         option = engine["options"][key]
         if "flag" in option:
-            flags.append(
-                flag(spelled(parts.version, option["flag"], option.get("spelled", ())), _word(parts, option, value))
-            )
+            name = spelled(parts.version, option["flag"], option.get("spelled", ()))
+            flags.append(flag(name, _word(parts.version, option, value)))
     flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
@@ -189,11 +194,11 @@ def _switches(parts: Parts, arm: str) -> dict[str, str]:
     return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
 
 
-def _word(parts: Parts, option: Option | MethodOption, value: Any) -> Any:
+def _word(version: str, option: Option | MethodOption, value: Any) -> Any:
     """Return an option's value as this version spells it (parser names change)."""
     choices: dict[str, OptionChoice] = option.get("choices", {})
     choice = choices.get(value) if isinstance(value, str) else None
-    return spelled(parts.version, value, choice.get("spelled", ())) if choice else value
+    return spelled(version, value, choice.get("spelled", ())) if choice else value
 
 
 def _config(parts: Parts, arm: str) -> EngineYaml | None:
@@ -212,7 +217,7 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
         place = data
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[last] = _word(parts, option, value)
+        place[last] = _word(parts.version, option, value)
         refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability") or "")
         if refused:
             notes.append(f"{option['yaml']} {value}: {refused['reason']}.")

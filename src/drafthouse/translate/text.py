@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
 from ..core.plain_text import printable
 from ..core.shell import shell_words
 from ..core.table import table
+from .another import Another
 from .flags import KINDS
 from .translator import Translation
 
@@ -35,7 +36,7 @@ def profile_text(translation: Translation) -> str:
     return "\n".join(lines) + "\n" + body
 
 
-def command_text(translation: Translation) -> str:
+def command_text(translation: Translation | Another) -> str:
     """Return the command to paste: the files it reads first, then one flag a line."""
     parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
     first, *rest = translation.command
@@ -48,9 +49,10 @@ def _shell(words: Sequence[str]) -> str:
     return " ".join(f'"{word}"' if _VARIABLE.fullmatch(word) else shell_words(word) for word in words)
 
 
-def as_data(translation: Translation) -> dict[str, Any]:
-    """Return the whole translation as plain data, for --json."""
+def as_data(translation: Translation, another: Another | None = None) -> dict[str, Any]:
+    """Return the whole translation as plain data, for --json; ``another``, where asked for, under ``to``."""
     return {
+        **({"to": _of_another(another)} if another else {}),
         "name": translation.name,
         "engine": translation.engine,
         "engine_version": translation.version,
@@ -66,6 +68,36 @@ def as_data(translation: Translation) -> dict[str, Any]:
         "files": translation.files,
         "changes": [change.as_dict() for change in translation.changes],
     }
+
+
+class AnotherData(TypedDict):
+    """A command of another engine as plain data."""
+
+    engine: str
+    engine_version: str
+    command: list[str]
+    command_text: str
+    files: dict[str, str]
+    missing: list[dict[str, str]]
+
+
+def _of_another(another: Another) -> AnotherData:
+    return {
+        "engine": another.engine,
+        "engine_version": another.version,
+        "command": [word for words in another.command for word in words],
+        "command_text": command_text(another),
+        "files": another.files,
+        "missing": [{"what": what, "why": why} for what, why in another.missing],
+    }
+
+
+def another_text(another: Another, *, colour: bool = False) -> str:
+    """Return the command of another engine for a terminal, and what of the first one it is without."""
+    rows = [[printable(what), printable(why)] for what, why in another.missing]
+    lost = _indented(table(["was", "why"], rows, width=60)) if rows else "  nothing: it has all of it"
+    title = f"the nearest command of {another.engine_name} {another.version}; never run"
+    return f"{_rule(title, colour)}{command_text(another)}\n\nwithout an equivalent\n{lost}"
 
 
 def translation_text(translation: Translation, *, colour: bool = False) -> str:
