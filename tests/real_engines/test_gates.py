@@ -15,8 +15,8 @@ from drafthouse.bench.results import assemble
 from drafthouse.bench.samples import disturbances
 from drafthouse.bench.step import run_step
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.prompts.fill import fill
 from drafthouse.prompts.loader import load_suite
-from drafthouse.prompts.long_context import fill
 from tests.fakes.breaking_proxy import breaking_proxy
 from tests.support.builders import make_resolved
 from tests.support.engines import LlamaServer, engine_home, llama_server, packaged_weights

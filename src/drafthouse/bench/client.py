@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import time
 import zlib
@@ -23,13 +22,12 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from ..core.retry import asked_to_wait
-from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES, outcome_of
-from .samples import time_per_token
-from .sse import read_answer, says_done, split_events
+from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
+from .raw_request import raw_request
+from .sse import says_done
 
 if TYPE_CHECKING:
     from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
-    from .result_types import Request
 
 #: How long the server may take to accept a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
@@ -108,6 +106,8 @@ class Ask:
     """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
     gate: Gate | None = None
     """What the answer is checked for later; it is not sent."""
+    stream: bool = True
+    """Whether the answer comes as it is made; one that comes as a whole has no times but its end."""
 
     def body(self, model: str) -> RequestFields:
         """Return the request as the server reads it."""
@@ -116,10 +116,11 @@ class Ask:
             "messages": list(self.messages),
             "max_tokens": self.output_tokens,
             "temperature": self.temperature,
-            "stream": True,
-            # Tokens are counted by the server: with speculation one chunk carries several.
-            "stream_options": {"include_usage": True},
+            "stream": self.stream,
         }
+        if self.stream:
+            # Tokens are counted by the server: with speculation one chunk carries several.
+            body["stream_options"] = {"include_usage": True}
         if self.seed is not None:
             body["seed"] = self.seed
         if self.ignore_eos:
@@ -216,7 +217,7 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
         data=sent,
         headers={
             "Content-Type": "application/json",
-            "Accept": "text/event-stream",
+            "Accept": "text/event-stream" if record.ask.stream else "application/json",
             "Accept-Encoding": "identity",
             **endpoint.headers,
         },
@@ -343,58 +344,3 @@ async def open_loop(
         for task in running:
             task.cancel()
     return [done[number] for number in sorted(done)]
-
-
-def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
-    """Return what happened in one request, as plain data.
-
-    ``zero_s`` is the run's start on the client's clock. With t_n the arrival of the n-th chunk that
-    carried tokens and N the server's own count of output tokens:
-    TTFT = t_first - sent; E2E = t_last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between
-    chunks with tokens (vLLM's definitions, `vllm/benchmarks/serve.py`; with speculation a chunk carries
-    several tokens, so ITL is not TPOT). Each is None where it is not known; TPOT also where the answer came in
-    too few pieces for it (`samples.time_per_token`).
-    """
-    events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
-    answer = read_answer(events)
-    status, error = outcome_of(record, answer, endpoint)
-    sent_s = record.sent_s if record.sent_s is not None else record.began_s
-    times = answer.token_times_s
-    ttft = (times[0] - sent_s) * 1000 if times else None
-    e2el = (times[-1] - sent_s) * 1000 if times else None
-    gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
-    ask = record.ask
-    return {
-        "prompt_id": ask.prompt_id,
-        "kind": ask.kind,
-        "suite": ask.suite,
-        "group": ask.group,
-        "round": ask.round,
-        "temperature": ask.temperature,
-        "status": status,
-        "error": endpoint.without_key(error) if error else None,
-        "http_status": record.http_status,
-        "throttled": record.throttled,
-        "throttled_s": round(record.throttled_s, 3),
-        "started_s": round(sent_s - zero_s, 6),
-        "input_tokens": answer.input_tokens,
-        "output_tokens": answer.output_tokens,
-        "max_tokens": ask.output_tokens,
-        "cached_tokens": answer.cached_tokens,
-        "ttft_ms": ttft,
-        "ttfat_ms": (answer.first_answer_s - sent_s) * 1000 if answer.first_answer_s is not None else None,
-        "e2el_ms": e2el,
-        "tpot_ms": time_per_token(ttft, e2el, answer.output_tokens, gaps),
-        "itls_ms": gaps,
-        "chunks": len(times),
-        "finish_reason": answer.finish_reason,
-        "text": answer.text,
-        "reasoning_text": answer.reasoning_text,
-        "tool_calls": answer.tool_calls or None,
-        # Characters of each piece: without speculation a piece is a token.
-        "pieces": answer.reasoning_pieces + answer.text_pieces,
-        "gate": ask.gate,
-        "timings": answer.timings,
-        "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
-        "spec_metrics": answer.spec_metrics,
-    }

@@ -53,8 +53,8 @@ GIVEN_UP: Cost = {
 def parse_traffic(text: str) -> Traffic:
     """Return what a Prometheus text says of an engine's work, summed over all labels.
 
-    Keys: requests, input_tokens, output_tokens (since the server's start), running (now, those in the queue
-    included). A key that the engine does not have is left out.
+    Keys: requests, input_tokens, output_tokens, cached_tokens (since the server's start), running (now, those in
+    the queue included). A key that the engine does not have is left out.
     """
     found: dict[str, Traffic] = {}
     for sample in samples(text):

@@ -27,6 +27,7 @@ class PromptFields(TypedDict):
     response_format: ResponseFormat | None
     extra: RequestFields | None
     gate: Gate | None
+    stream: bool
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Group:
     place: int
     """Its place in the round, from 0."""
     asks: tuple[Ask, ...]
+    concurrency: int = 1
 
 
 def group_key(kind: str, temperature: float) -> str:
@@ -118,12 +120,19 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
             for key, (temperature, kind) in zip(keys, cells, strict=True)
         ]
         asks = asking_token_ids(asks, options.token_ids)
-        groups += [Group(key, number, place, asks[place]) for place, key in enumerate(keys)]
+        groups += [
+            Group(key, number, place, asks[place], _at_once(chosen[kind], options))
+            for place, (key, (_, kind)) in enumerate(zip(keys, cells, strict=True))
+        ]
     return groups
 
 
 def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[float, ...]:
     return (prompts[0].temperatures if prompts else ()) or options.temperatures
+
+
+def _at_once(prompts: Sequence[Prompt], options: StepOptions) -> int:
+    return (prompts[0].at_once if prompts else 0) or options.concurrency
 
 
 def ask_fields(prompt: Prompt) -> PromptFields:
@@ -138,6 +147,7 @@ def ask_fields(prompt: Prompt) -> PromptFields:
         "response_format": prompt.response_format,
         "extra": prompt.extra,
         "gate": prompt.gate,
+        "stream": prompt.stream,
     }
 
 

@@ -46,13 +46,14 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
             FAILED,
             f"HTTP {record.http_status}: {said()}" + (f"; {record.error}" if record.body and record.error else ""),
         )
-    if not record.stream:
+    if record.ask.stream and not record.stream:
         return (
             FAILED,
             f"the answer is no event stream: {said()}",
         )
     if answer.error:
-        return FAILED, f"an error inside the stream: {_cut(answer.error, endpoint)}"
+        where = "stream" if record.stream else "answer"
+        return FAILED, f"an error inside the {where}: {_cut(answer.error, endpoint)}"
     if not record.whole and not record.body:
         return FAILED, record.error
     if not record.whole and not answer.done:

@@ -111,7 +111,7 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[A
     """
     queues = []
     for group in groups:
-        free = [ask for ask in reversed(group) if not ask.tools and not ask.response_format]
+        free = [ask for ask in reversed(group) if ask.stream and not ask.tools and not ask.response_format]
         once = {whole_prompt(ask.prompt_id): ask for ask in free}
         queues.append(sorted(once.values(), key=lambda ask: len(json.dumps(list(ask.messages)))))
     chosen: set[int] = set()

@@ -193,7 +193,8 @@ def _numbers(
         "cut_off": ended[CUT_OFF],
         "empty": ended[EMPTY],
         "no_usage": ended[NO_USAGE],
-        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        # One that was asked for as a whole came in no pieces at all.
+        "without_tpot": sum(measured_tpot(request) is None and request["chunks"] != 0 for request in good),
         "throttled": sum(bool(request.get("throttled")) for request in requests),
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,

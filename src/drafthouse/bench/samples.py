@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.format import count
+from ..prompts.checks import GATES
 from .result_types import ArmResult, Request
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def gave_nothing(request: Request) -> bool:
     Then the gate judges it: it is an answer, a wrong one, and no breakdown of the server.
     """
     refused = request.get("status") == "failed" and request.get("http_status") in REFUSALS
-    return bool(request.get("gate")) and (refused or request.get("status") == "empty")
+    gate = request.get("gate")
+    return bool(gate and gate.get("name") in GATES) and (refused or request.get("status") == "empty")
 
 
 def whole_prompt(prompt_id: object) -> str:

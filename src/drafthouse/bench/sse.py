@@ -122,6 +122,11 @@ def _field(line: bytes, name: str, data: list[str]) -> str:
     return name  # comments (an empty key), id and retry carry no tokens
 
 
+def one_event(body: bytes, time_s: float) -> list[Event]:
+    """Return an answer that came as a whole, as the events of a stream that carried all of it at once."""
+    return [Event(time_s, "message", body.decode("utf-8", "replace")), Event(time_s, "message", "[DONE]")]
+
+
 def read_answer(events: Sequence[Event]) -> Answer:
     """Return what the events say.
 
@@ -178,7 +183,8 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
     average = choice.get("avg_decoded_tokens_per_iter")
     if isinstance(average, (int, float)):
         answer.avg_decoded_tokens_per_iter = float(average)
-    delta = choice.get("delta")
+    # An answer that was not asked for as a stream has all of it in its message.
+    delta = choice.get("delta", choice.get("message"))
     if not isinstance(delta, dict):
         return False
     content = delta.get("content")

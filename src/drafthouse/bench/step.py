@@ -241,7 +241,7 @@ class _Step:
         for endpoint in self.endpoints:
             ended = {record.ask.prompt_id for record in self.going.records[endpoint.arm]}
             left = [ask.prompt_id for ask in group.asks if ask.prompt_id not in ended]
-            waiting += [f"{endpoint.arm}: {prompt}" for prompt in left[: self.options.concurrency]]
+            waiting += [f"{endpoint.arm}: {prompt}" for prompt in left[: group.concurrency]]
         return f"{group.key} was asked in round {group.round} (waiting or next: {listing(waiting[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
@@ -279,7 +279,7 @@ class _Step:
         self.text = f"{group.key}, round {group.round}"
         used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
         self.sampler.forget()
-        if self.options.concurrency == 1 and len(endpoints) > 1:
+        if group.concurrency == 1 and len(endpoints) > 1:
             for place, ask in enumerate(group.asks):
                 for endpoint in self.in_turn(place + group.round):
                     with used[endpoint.arm]:
@@ -290,7 +290,7 @@ class _Step:
             for endpoint in endpoints:
                 with used[endpoint.arm]:
                     records[endpoint.arm] = await closed_loop(
-                        session, endpoint, group.asks, self.options.concurrency, partial(self.count, endpoint)
+                        session, endpoint, group.asks, group.concurrency, partial(self.count, endpoint)
                     )
         jump = clock_jump(clocks, read_clocks())
         after = await self.read_counters(session)
@@ -370,7 +370,7 @@ class _Step:
         arm["requests"] += [raw_request(record, endpoint, self.zero_s) for record in records]
         arm["token_ids"] += [ids for record in records if (ids := token_ids_of(record))]
         spans = [(record.sent_s or record.began_s, record.ended_s) for record in records]
-        if self.options.concurrency == 1:
+        if group.concurrency == 1:
             # One after the other; between them the other arm may have had its turn.
             duration = sum(end - start for start, end in spans)
         else:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Field = TypeVar("Field")
 #: What `Engine.traffic` may tell: since the server's start, and (running) now, those in the queue included.
-WORK = ("requests", "input_tokens", "output_tokens", "running")
+#: cached_tokens are those of prompts that its prefix cache had.
+WORK = ("requests", "input_tokens", "output_tokens", "cached_tokens", "running")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class VLLM(SpecDecodeCounters):
         "vllm:request_success": "requests",
         "vllm:prompt_tokens": "input_tokens",
         "vllm:generation_tokens": "output_tokens",
+        # In tokens (vllm/v1/metrics/loggers.py, 0.33.0).
+        "vllm:prefix_cache_hits": "cached_tokens",
         "vllm:num_requests_running": "running",
         "vllm:num_requests_waiting": "running",
     }

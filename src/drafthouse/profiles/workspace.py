@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, cast
 
 from ..core import places
 from ..core.errors import DrafthouseError, Problem
+from ..core.format import listing
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
 from ..core.schema import Anything, Findings, Map, Table, check
 from ..prompts.checks import asked_of, gate_of
+from ..prompts.fill import fill
 from ..prompts.loader import load_suite
-from ..prompts.long_context import fill
-from ..prompts.suites import prompt_hashes
+from ..prompts.suites import NEEDS, prompt_hashes
 from .catalog import House, load_house
 from .render import arm_files, extra_files
 from .resolver import resolve
@@ -79,9 +80,11 @@ def resolved_profile(
     kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
     kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
     resolved = resolve(house, name, site, kinds, overrides)
-    context = request_context(resolved, house.engines[resolved["engine"]["id"]])
+    engine = house.engines[resolved["engine"]["id"]]
+    context = request_context(resolved, engine)
+    asked = {suite: _answerable(suites[suite], resolved, engine) for suite in resolved["experiment"]["suites"]}
     resolved["suites"] = {
-        suite: {**fill(trimmed(suites[suite], resolved), context), "name": suite}
+        suite: {**fill(trimmed(asked[suite], resolved), context), "name": suite}
         for suite in resolved["experiment"]["suites"]
     }
     resolved["prompts"] = prompt_hashes(resolved["suites"].values())
@@ -134,6 +137,25 @@ def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
     fit = resolved["arms"]["baseline"]["fit"]
     shared = fit["sequences"] if engine["context_is_shared"] else 1
     return fit["context"] // max(1, shared)
+
+
+def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) -> Suite:
+    """Return ``suite`` without the kinds that the profile's server cannot answer, and say so in the warnings.
+
+    That is known of an engine with an option for it, which the profile does not set. Others are asked: a server that
+    cannot do it refuses, and the gate says that.
+    """
+    given = [flag[0] for flag in resolved["arms"]["baseline"]["flags"]]
+    kinds: dict[str, Kind] = {}
+    for name, kind in suite["kinds"].items():
+        options = [engine["options"].get(NEEDS[need]) for need in kind.get("needs", [])]
+        flags = [option["flag"] for option in options if option and "flag" in option]
+        lacking = [flag for flag in flags if flag not in given]
+        if lacking and name not in resolved["experiment"]["kinds"]:
+            resolved["warnings"].append(f"suite {suite['name']}: {name} is not asked: no {listing(lacking)}")
+        else:
+            kinds[name] = kind
+    return {**suite, "kinds": kinds}
 
 
 def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:

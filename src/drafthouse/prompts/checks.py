@@ -6,17 +6,26 @@ Pure. From it follows the gate of a prompt: what its answers are checked for (`g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..core.errors import did_you_mean
 from ..core.schema import Anything, Findings, List, Map, Shape, Value, check, check_keys
 
 if TYPE_CHECKING:
-    from .suite_types import Ask, AskFields, Gate, JsonSchema, PromptEntry
+    from .suite_types import Again, Ask, AskFields, Gate, JsonSchema, PromptEntry
 
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 #: The names of the gates that look at one answer.
 GATES = (JSON, TOOLS, NEEDLE)
+
+WARM: Final = "warm"
+SLOTS: Final = "slots"
+STREAMS: Final = "streams"
+#: How a prompt is asked again on the same server: with its prefix in the cache, several times at once, or streamed and
+#: then not; and how often in all, without a `repeat` of its own.
+AGAIN: dict[Again, int] = {SLOTS: 4, STREAMS: 2, WARM: 2}
+#: The mark of a turn of a growing conversation: looked at for its acceptance alone.
+TALK = "talk"
 
 #: What the experiment sets, for every prompt alike.
 RESERVED = (

@@ -14,9 +14,9 @@ from ..core.parsed_files import parsed_once
 from ..core.schema import Findings
 from ..core.yaml_documents import yaml_of
 from .checks import schemas_of
+from .fill import fill
 from .formats import SUITE, format_of, is_json, is_suite, read_prompts
 from .json_schema import schema_problem
-from .long_context import fill
 from .suites import check_suite
 
 if TYPE_CHECKING:

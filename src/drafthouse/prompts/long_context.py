@@ -11,11 +11,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ..core.errors import DrafthouseError, Problem
 from ..core.schema import Findings, Map, Value
 
 if TYPE_CHECKING:
-    from .suite_types import Kind, PromptEntry, Suite
+    from .suite_types import PromptEntry
 
 #: What stands in a prompt where its long text goes.
 MARK = "{long_text}"
@@ -284,56 +283,3 @@ def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
         findings.add(
             "missing-key", f"{path}.long.depth", "a depth without a needle", "a needle", "add it, or remove the key"
         )
-
-
-def fill(suite: Suite, context: int | None = None) -> Suite:
-    """Return ``suite`` with the long texts in their prompts, none longer than ``context`` (tokens) leaves room for.
-
-    Raises DrafthouseError for prompts that have no room.
-    """
-    problems: list[Problem] = []
-    kinds: dict[str, Kind] = {
-        kind: {**entry, "prompts": [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]}
-        for kind, entry in suite["kinds"].items()
-    }
-    if problems:
-        raise DrafthouseError(problems)
-    return {**suite, "kinds": kinds}
-
-
-def _filled(
-    prompt: PromptEntry,
-    entry: Kind,
-    context: int | None,
-    problems: list[Problem],
-    suite: Suite,
-) -> PromptEntry:
-    if "long" not in prompt:
-        return {**prompt}
-    long = prompt["long"]
-    *before, last = prompt["messages"]
-    characters = CHARACTERS_A_TOKEN * long["tokens"]
-    if context is not None:
-        room = context - AROUND - prompt.get("output_tokens", entry["output_tokens"])
-        if room < FEWEST_TOKENS:
-            problems.append(
-                Problem(
-                    "context-too-short",
-                    f"a context of {context} tokens: room for a text of {max(room, 0)}",
-                    f"room for {FEWEST_TOKENS} or more",
-                    "give the profile a longer context, or leave this suite out",
-                    f"suite {suite['name']}: {prompt['id']}",
-                )
-            )
-        characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
-    text = long_text(
-        int(characters),
-        long["seed"],
-        long.get("setting", "harbour"),
-        long.get("needle"),
-        long.get("depth", 0.5),
-        (prompt.get("expect") or {}).get("contains", ""),
-    )
-    filled: PromptEntry = {**prompt, "messages": [*before, {**last, "content": last["content"].replace(MARK, text)}]}
-    del filled["long"]
-    return filled

@@ -62,10 +62,18 @@ class Expect(TypedDict, total=False):
     tool: str
 
 
+Again = Literal["slots", "streams", "warm"]
+"""How a prompt is asked again on the same server (`checks.AGAIN`)."""
+
+
 class Gate(TypedDict):
-    """What an answer is checked for: words, a JSON document of a schema, or a call of one of these tools."""
+    """What an answer is checked for: words, a JSON document of a schema, or a call of one of these tools.
+
+    ``again`` sets the answers to one prompt that was asked several times beside each other.
+    """
 
     name: str
+    again: NotRequired[Again]
     contains: NotRequired[str]
     schema: NotRequired[JsonSchema]
     tools: NotRequired[dict[str, JsonSchema]]
@@ -106,12 +114,29 @@ class Long(TypedDict):
     depth: NotRequired[float]
 
 
+class Talk(TypedDict):
+    """A conversation of so many tokens in so many turns; a kind asks the turns ``first`` to ``last`` (from 1)."""
+
+    tokens: int
+    turns: int
+    first: int
+    last: int
+    seed: int
+    setting: NotRequired[Literal["farm", "harbour", "station"]]
+
+
 class PromptEntry(Ask):
     """A prompt of a suite; ``long`` is a long text in place of the mark in its last message."""
 
     id: str
     output_tokens: NotRequired[int]
     long: NotRequired[Long]
+
+
+class TurnEntry(PromptEntry):
+    """A turn of a conversation, ``talk["last"]``: all that were before it stand in front of its message."""
+
+    talk: Talk
 
 
 class Made(TypedDict):
@@ -125,7 +150,7 @@ class Made(TypedDict):
 class Kind(AskFields):
     """Prompts of one category; ``repeat`` sends them so often, ``more`` is the form of further ones.
 
-    In a file ``made`` may stand in place of ``prompts``.
+    In a file ``made`` or ``talk`` may stand in place of ``prompts``. ``needs`` is what the server must be able to do.
     """
 
     output_tokens: int
@@ -134,6 +159,9 @@ class Kind(AskFields):
     repeat: NotRequired[int]
     temperatures: NotRequired[list[float]]
     more: NotRequired[str]
+    again: NotRequired[Again]
+    needs: NotRequired[list[Literal["thinking", "tools"]]]
+    talk: NotRequired[Talk]
 
 
 class Suite(TypedDict):

@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few
 from ..core.schema import Anything, Findings, List, Map, Table, Value, check, check_keys
-from .checks import ASK_FIELDS, EXPECT, asked_of, check_ask, check_expect, gate_of
+from .checks import AGAIN, ASK_FIELDS, EXPECT, SLOTS, STREAMS, TALK, asked_of, check_ask, check_expect, gate_of
+from .conversation import TALK_KEYS, talk_prompts
 from .long_context import LONG, check_long
 from .more_prompts import MORE_FORMS, lengthen
 from .synthetic import MADE, REPEAT, made_prompts
 
 if TYPE_CHECKING:
-    from .suite_types import Gate, Kind, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
+    from .suite_types import Again, Gate, Kind, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
 
+#: What a kind may need of a server, and the engine's option that gives it (`profiles/workspace.py`).
+NEEDS = {"thinking": "reasoning_parser", "tools": "tool_call_parser"}
 _ROLES = ("assistant", "developer", "system", "tool", "user")
 MESSAGE = Map(
     {
@@ -56,6 +59,11 @@ _KIND = Map(
         "temperatures": List(Value(float, low=0, high=2)),
         "prompts": List(_PROMPT),
         "made": MADE,
+        "talk": TALK_KEYS,
+        # Each prompt once more on the same server, in this way: its answers must be the same.
+        "again": Value(choices=tuple(AGAIN)),
+        # Asked only where the profile's server has a parser for it.
+        "needs": List(Value(choices=tuple(NEEDS))),
         # The form of further prompts, where a measurement asks for more than there are.
         "more": Value(choices=MORE_FORMS),
         # For all of the kind's prompts.
@@ -86,6 +94,9 @@ class Prompt:
     gate: Gate | None = None
     temperatures: tuple[float, ...] = ()
     """Its kind's own; none: the experiment's."""
+    at_once: int = 0
+    """How many requests of its kind are under way at once; 0: as the experiment has it."""
+    stream: bool = True
 
 
 def check_suite(data: object, where: str) -> Suite:
@@ -114,10 +125,14 @@ def check_suite(data: object, where: str) -> Suite:
 def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
     """Return a kind with its prompts: its own, or those that are made for it."""
     path = f"kinds.{kind}"
-    if "made" in entry and "prompts" in entry:
-        findings.add(
-            "conflicting-keys", f"{path}.made", "'made' beside 'prompts'", "one of them", "keep one, or make two kinds"
-        )
+    sources = [key for key in ("made", "talk", "prompts") if key in entry]
+    if len(sources) > 1:
+        both = f"'{sources[0]}' beside '{sources[1]}'"
+        findings.add("conflicting-keys", f"{path}.{sources[0]}", both, "one of them", "keep one, or make two kinds")
+    elif "talk" in entry:
+        talked: Kind = {**entry, "prompts": talk_prompts(kind, entry["talk"], findings, f"{path}.talk")}
+        del talked["talk"]
+        return talked
     elif "made" in entry:
         made = made_prompts(kind, entry["made"], findings, f"{path}.made")
         whole: Kind = {"more": entry["made"]["form"], **entry, "prompts": made}
@@ -208,19 +223,29 @@ def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
 
 def expand(suite: Suite) -> dict[str, list[Prompt]]:
     """Return the prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
-    prompts: dict[str, list[Prompt]] = {}
-    for kind, entry in suite["kinds"].items():
-        repeat = entry.get("repeat", 1)
-        prompts[kind] = [
-            _prompt(suite["name"], kind, entry, prompt, turn if repeat > 1 else 0)
-            for turn in range(1, repeat + 1)
-            for prompt in entry["prompts"]
-        ]
-    return prompts
+    return {
+        kind: [_prompt(suite["name"], kind, entry, prompt, turn) for prompt, turn in _turns(entry)]
+        for kind, entry in suite["kinds"].items()
+    }
+
+
+def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
+    """Return the prompts of a kind in the order they are sent, each with the number of its repeat, 0 for none.
+
+    What is asked again for a gate follows at once: so its prefix is in the cache still, or runs beside it.
+    """
+    again = entry.get("again")
+    repeat = entry.get("repeat", AGAIN[again] if again else 1)
+    if repeat == 1:
+        return [(prompt, 0) for prompt in entry["prompts"]]
+    turns = range(1, repeat + 1)
+    if again:
+        return [(prompt, turn) for prompt in entry["prompts"] for turn in turns]
+    return [(prompt, turn) for turn in turns for prompt in entry["prompts"]]
 
 
 def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) -> Prompt:
-    asked = asked_of(entry, prompt)
+    asked, again = asked_of(entry, prompt), entry.get("again")
     return Prompt(
         suite,
         kind,
@@ -230,9 +255,20 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) 
         tools=asked.get("tools"),
         response_format=asked.get("response_format"),
         extra=asked.get("request"),
-        gate=gate_of(asked),
+        gate=_gate(asked, again),
         temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
+        # One after the other, whatever the experiment asks at once: else there is no prefix to find yet.
+        at_once=(entry.get("repeat", AGAIN[SLOTS]) if again == SLOTS else 1) if again else 0,
+        stream=not (again == STREAMS and turn and turn % 2 == 0),
     )
+
+
+def _gate(asked: PromptEntry, again: Again | None) -> Gate | None:
+    """Return what looks at a prompt's answers: at each, at those to one prompt beside each other, or at its turn."""
+    gate = gate_of(asked)
+    if again:
+        return {**(gate or {"name": again}), "again": again}
+    return {"name": TALK} if gate is None and "talk" in asked else gate
 
 
 def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
@@ -264,7 +300,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     kinds: dict[str, list[PromptEntry]] = {
         kind: [
             {**prompt, "id": one.id, "output_tokens": one.output_tokens}
-            for one, prompt in zip(expand(suite)[kind], entry["prompts"] * entry.get("repeat", 1), strict=True)
+            for one, (prompt, _) in zip(expand(suite)[kind], _turns(entry), strict=True)
         ]
         for kind, entry in suite["kinds"].items()
     }

@@ -10,7 +10,8 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.schema import Findings
-from drafthouse.prompts.long_context import MARK, days, fill, long_text, passage
+from drafthouse.prompts.fill import fill
+from drafthouse.prompts.long_context import MARK, days, long_text, passage
 from drafthouse.prompts.suites import check_suite, expand
 from drafthouse.prompts.synthetic import made_prompts
 

@@ -1,0 +1,76 @@
+"""What happened in one request, read from its recording once it has ended. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from .outcome import outcome_of
+from .samples import time_per_token
+from .sse import one_event, read_answer, split_events
+
+if TYPE_CHECKING:
+    from .client import Endpoint, Recording
+    from .result_types import Request
+
+OK_STATUS = 200
+
+
+def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
+    """Return what happened in one request, as plain data.
+
+    ``zero_s`` is the run's start on the client's clock. With t_n the arrival of the n-th chunk that
+    carried tokens and N the server's own count of output tokens:
+    TTFT = t_first - sent; E2E = t_last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between
+    chunks with tokens (vLLM's definitions, `vllm/benchmarks/serve.py`; with speculation a chunk carries
+    several tokens, so ITL is not TPOT). Each is None where it is not known; TPOT also where the answer came in
+    too few pieces for it (`samples.time_per_token`). An answer that was asked for as a whole has E2E alone.
+    """
+    whole = not record.ask.stream and not record.stream
+    events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
+    if whole and record.http_status == OK_STATUS and record.times_s:
+        events = one_event(bytes(record.body), record.times_s[-1])
+    answer = read_answer(events)
+    status, error = outcome_of(record, answer, endpoint)
+    sent_s = record.sent_s if record.sent_s is not None else record.began_s
+    times = answer.token_times_s
+    e2el = (times[-1] - sent_s) * 1000 if times else None
+    if whole:
+        times, answer.first_answer_s = [], None
+    ttft = (times[0] - sent_s) * 1000 if times else None
+    gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
+    ask = record.ask
+    return {
+        "prompt_id": ask.prompt_id,
+        "kind": ask.kind,
+        "suite": ask.suite,
+        "group": ask.group,
+        "round": ask.round,
+        "temperature": ask.temperature,
+        "status": status,
+        "error": endpoint.without_key(error) if error else None,
+        "http_status": record.http_status,
+        "throttled": record.throttled,
+        "throttled_s": round(record.throttled_s, 3),
+        "started_s": round(sent_s - zero_s, 6),
+        "input_tokens": answer.input_tokens,
+        "output_tokens": answer.output_tokens,
+        "max_tokens": ask.output_tokens,
+        "cached_tokens": answer.cached_tokens,
+        "ttft_ms": ttft,
+        "ttfat_ms": (answer.first_answer_s - sent_s) * 1000 if answer.first_answer_s is not None else None,
+        "e2el_ms": e2el,
+        "tpot_ms": time_per_token(ttft, e2el, answer.output_tokens, gaps),
+        "itls_ms": gaps,
+        "chunks": len(times),
+        "finish_reason": answer.finish_reason,
+        "text": answer.text,
+        "reasoning_text": answer.reasoning_text,
+        "tool_calls": answer.tool_calls or None,
+        # Characters of each piece: without speculation a piece is a token.
+        "pieces": [] if whole else answer.reasoning_pieces + answer.text_pieces,
+        "gate": ask.gate,
+        "timings": answer.timings,
+        "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
+        "spec_metrics": answer.spec_metrics,
+    }

@@ -1,0 +1,90 @@
+"""Long texts and conversations put into the prompts of a suite, no longer than a context holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ..core.errors import DrafthouseError, Problem
+from .conversation import FEWEST_A_TURN, talk_messages
+from .long_context import (
+    AROUND,
+    CHARACTERS_A_TOKEN,
+    CHARACTERS_A_TOKEN_AT_LEAST,
+    FEWEST_TOKENS,
+    MARK,
+    long_text,
+)
+
+if TYPE_CHECKING:
+    from .suite_types import Kind, PromptEntry, Suite, TurnEntry
+
+
+def fill(suite: Suite, context: int | None = None) -> Suite:
+    """Return ``suite`` with the long texts and conversations in its prompts.
+
+    None is longer than ``context`` (tokens) leaves room for. Raises DrafthouseError for prompts that have no room.
+    """
+    problems: list[Problem] = []
+    kinds: dict[str, Kind] = {
+        kind: {**entry, "prompts": [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]}
+        for kind, entry in suite["kinds"].items()
+    }
+    if problems:
+        raise DrafthouseError(problems)
+    return {**suite, "kinds": kinds}
+
+
+def _filled(
+    prompt: PromptEntry,
+    entry: Kind,
+    context: int | None,
+    problems: list[Problem],
+    suite: Suite,
+) -> PromptEntry:
+    output_tokens = prompt.get("output_tokens", entry["output_tokens"])
+    if "talk" in prompt:
+        talk = cast("TurnEntry", prompt)["talk"]
+        try:
+            return {**prompt, "messages": talk_messages(talk, context, output_tokens)}
+        except ValueError as error:
+            if talk["last"] > talk["first"]:
+                # The same of all turns of a kind: its first one says it.
+                return {**prompt}
+            problems.append(
+                Problem(
+                    "context-too-short",
+                    f"a context of {context} tokens: {error}",
+                    f"room for {FEWEST_A_TURN} tokens a turn or more",
+                    "give the profile a longer context, or the conversation fewer turns, or leave this suite out",
+                    f"suite {suite['name']}: {prompt['id']}",
+                )
+            )
+    if "long" not in prompt:
+        return {**prompt}
+    long = prompt["long"]
+    *before, last = prompt["messages"]
+    characters = CHARACTERS_A_TOKEN * long["tokens"]
+    if context is not None:
+        room = context - AROUND - output_tokens
+        if room < FEWEST_TOKENS:
+            problems.append(
+                Problem(
+                    "context-too-short",
+                    f"a context of {context} tokens: room for a text of {max(room, 0)}",
+                    f"room for {FEWEST_TOKENS} or more",
+                    "give the profile a longer context, or leave this suite out",
+                    f"suite {suite['name']}: {prompt['id']}",
+                )
+            )
+        characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
+    text = long_text(
+        int(characters),
+        long["seed"],
+        long.get("setting", "harbour"),
+        long.get("needle"),
+        long.get("depth", 0.5),
+        (prompt.get("expect") or {}).get("contains", ""),
+    )
+    filled: PromptEntry = {**prompt, "messages": [*before, {**last, "content": last["content"].replace(MARK, text)}]}
+    del filled["long"]
+    return filled
