@@ -1,19 +1,27 @@
-"""What the acceptance counters say of a draft that is too deep, or dead. Pure."""
+"""What the acceptance counters say of a draft that is too deep, dead, or lost in a long conversation. Pure."""
 
 from __future__ import annotations
 
+from statistics import median
+
 from ..bench.result_types import ArmResult
+from ..bench.samples import requests_of
 from ..profiles.resolved_types import ResolvedProfile
+from ..prompts.checks import TALK
 from .drafting import counter_of
 from .verdict_types import AcceptanceFinding
 
-TOO_DEEP, DEAD = "draft-too-deep", "dead-head"
+TOO_DEEP, DEAD, COLLAPSES = "draft-too-deep", "dead-head", "acceptance-collapses"
 #: Drafts that must have been made before a position's rate is called 0: three accepted ones would show.
 LEAST_DRAFTS = 300
 #: A position of which no more is accepted costs its step of the draft and gives nothing.
 NOTHING_ACCEPTED = 0.01
 #: Tokens a step, the target's own among them: 1 is nothing accepted, and a draft costs more than 2 %.
 DEAD_LENGTH = 1.02
+#: Of a longer conversation less than this share of what is accepted at its beginning is no drift any more.
+COLLAPSED = 0.5
+#: Tokens that must have been drafted at either end of a conversation: a rate is then known to a few percent.
+LEAST_DRAFTED = 200
 #: What most often kills a head, in the order in which it is quickest to see.
 CAUSES = (
     "weights that were not loaded, or are not in this export (look for missing or unused tensors in the engine's log)",
@@ -32,6 +40,7 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
     drafts = counter_of(speculative, "drafts")
     if method.get("kind") == "lookup" or (drafts is not None and drafts < LEAST_DRAFTS):
         return []
+    collapsed = _collapsed(speculative)
     length = speculative.get("spec_decode_acceptance_length")
     if length is not None and length <= DEAD_LENGTH:
         return [
@@ -44,12 +53,42 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
     rates = list(speculative.get("spec_decode_per_position_acceptance_rates") or [])
     useful = next((at for at, rate in enumerate(rates) if rate <= NOTHING_ACCEPTED), len(rates))
     if drafts is None or not 0 < useful < len(rates):
-        return []
+        return collapsed
     return [
+        *collapsed,
         {
             "code": TOO_DEEP,
             "said": f"K too deep: of the draft's position {useful + 1} and later at most {NOTHING_ACCEPTED:.0%} is "
             f"accepted, with K={method.get('num_speculative_tokens', len(rates))}",
             "do": f"num_speculative_tokens: {useful}; a head with one layer may be made for no more",
+        },
+    ]
+
+
+def _collapsed(speculative: ArmResult) -> list[AcceptanceFinding]:
+    """Return a finding where less is accepted the longer a conversation is: its parts are groups of their own."""
+    lengths: dict[str, list[int]] = {}
+    for request in requests_of(speculative):
+        if (gate := request.get("gate")) and gate.get("name") == TALK:
+            lengths.setdefault(str(request.get("group")), []).append(request.get("input_tokens") or 0)
+    groups = speculative.get("groups") or {}
+    parts = sorted(
+        ((median(tokens), groups[name]) for name, tokens in lengths.items() if name in groups), key=lambda part: part[0]
+    )
+    told = [
+        (tokens, rate)
+        for tokens, part in parts
+        if (counter_of(part, "draft_tokens") or 0) >= LEAST_DRAFTED
+        and (rate := part.get("spec_decode_acceptance_rate")) is not None
+    ]
+    if len(told) < 2 or told[-1][1] >= COLLAPSED * told[0][1]:
+        return []
+    over = ", ".join(f"{rate:.0f} % at {tokens:,.0f} tokens" for tokens, rate in told)
+    return [
+        {
+            "code": COLLAPSES,
+            "said": f"acceptance collapses as a conversation grows: {over}",
+            "do": "usual causes: a draft with a shorter context or another RoPE scaling than the target, a sliding "
+            "window of the draft, a draft cache that is not kept between turns",
         }
     ]

@@ -1,10 +1,11 @@
-"""The gates: is the output of the speculative arm still right. Six of them, each asked of both arms.
+"""The gates: is the output of the speculative arm still right. Six, and up to three more, each asked of both arms.
 
 `outputs` sets the answers at temperature 0 side by side (`output_equality.py`), `scores` asks the target itself how
-likely they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). The others look
-at each answer by itself: is it JSON of the schema that was asked for, a call of the right tool with the right types,
-does it hold the words that stood somewhere in a long text. A prompt counts as right in an arm when all of its answers
-are.
+likely they are (`scored_outputs.py`), `texts` looks for text that degenerates (`degenerate_text.py`). Others look at
+each answer by itself (`answer_checks.py`): is it JSON of the schema that was asked for, a call of the right tool with
+the right types, does it hold the words that stood somewhere in a long text. A prompt counts as right in an arm when
+all of its answers are. Three more are there where an experiment asks a prompt again on the same server, and set those
+answers beside each other (`asked_again.py`).
 
 A model may be wrong without any fault of speculation, so nothing is asked of the speculative arm that the
 baseline does not do itself.
@@ -13,16 +14,16 @@ baseline does not do itself.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..bench.result_types import ArmResult, Request, ToolCall
-from ..bench.samples import Prompt, gave_nothing, requests_of
+from ..bench.result_types import ArmResult, Request
+from ..bench.samples import Prompt, gave_nothing, requests_of, whole_prompt
 from ..core.format import count
 from ..profiles.resolved_types import ResolvedProfile
-from ..prompts.checks import JSON, NEEDLE, TOOLS
-from ..prompts.json_schema import Unfinished, read_json, why_not
-from ..prompts.suite_types import Gate, JsonSchema
+from ..prompts.checks import JSON, NEEDLE, SLOTS, STREAMS, TOOLS, WARM
+from ..prompts.suite_types import Again
+from .answer_checks import OPEN, RIGHT, WRONG, check_answer
+from .asked_again import SLOTS_RULE, again_states, judge_slots, prefix_hits, with_proof
 from .degenerate_text import RULE as TEXTS_RULE
 from .degenerate_text import judge_texts
 from .output_equality import RULE as OUTPUTS_RULE
@@ -35,9 +36,6 @@ from .verdict_types import CheckedSide, GateSide, JudgedGate
 OUTPUTS, SCORES, TEXTS = "outputs", "scores", "texts"
 PASSED, FAILED, NOT_MEASURED, NO_BASELINE = "passed", "failed", "not measured", "no baseline"
 
-RIGHT, WRONG, OPEN = "right", "wrong", "open"
-"""What an answer can be; open: it was cut off by the output length before it could be told."""
-
 #: So many prompts may be lost to chance where the baseline makes no mistake at all.
 LOST_TO_CHANCE = 1
 #: Below this chance of as many losses among equal arms (sign test, one-sided) they are no chance.
@@ -48,13 +46,18 @@ FEWEST = LOST_TO_CHANCE + 1
 #: The fewest losses, with nothing won, that the sign test tells from chance: 5. Of fewer prompts all may be lost.
 TELLING = math.ceil(-math.log2(CHANCE))
 
-CHECKS_RULE = (
-    "a prompt is right in an arm when all of its answers are; fails when, of the prompts that the baseline gets "
+FAILS_WHEN = (
+    "fails when, of the prompts that the baseline gets "
     f"right, the speculative arm gets more than {LOST_TO_CHANCE} wrong where the baseline gets none wrong, or so "
     f"many more than the other way round that chance would do it in fewer than {CHANCE:.0%} of the cases (sign "
     "test), or one wrong where it gets nothing right at all; cannot be told when some are lost to the speculative "
     f"arm and the baseline, which errs itself, gets fewer than {TELLING} right, or when more than {LOST_TO_CHANCE} "
     "are lost and the speculative arm gets fewer than half of all right"
+)
+CHECKS_RULE = f"a prompt is right in an arm when all of its answers are; {FAILS_WHEN}"
+AGAIN_RULE = (
+    "a prompt is right in an arm when its answers on one server say the same, thoughts aside (a changed sentence with "
+    f"the words that were asked for does, where its prefix was in the cache); {FAILS_WHEN}"
 )
 TITLES = {
     OUTPUTS: "Equal outputs at temperature 0",
@@ -63,13 +66,16 @@ TITLES = {
     JSON: "JSON by schema",
     TOOLS: "Tool calls",
     NEEDLE: "Needle in a long text",
+    WARM: "Warm prefix cache",
+    STREAMS: "Tool calls streamed and not",
+    SLOTS: "One prompt in all slots",
 }
+_AGAIN: tuple[Again, ...] = (WARM, STREAMS)
 _ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words out of a long text"}
-_SHOWN_CHARACTERS = 120
 
 
 def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> list[JudgedGate]:
-    """Return the six gates in their order, as plain data.
+    """Return the gates in their order, as plain data: six, and those of prompts that were asked again.
 
     Each has ``name``, ``title``, ``rule``, ``word`` (passed, failed, not measured; no baseline where the
     baseline itself does not pass) and ``said``, and for either arm ``said``, ``passed`` and ``total`` (answers
@@ -87,93 +93,26 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
     suites = [str(suite) for suite in (resolved.get("experiment") or {}).get("suites") or []]
     checks = [_judge_checks(name, baseline, speculative, suites) for name in (JSON, TOOLS, NEEDLE)]
     # In the order in which a failure is told: what one answer shows is plainer than figures over all of them.
-    return [told[0], *checks, *told[1:]]
+    return [told[0], *checks, *_judge_again(baseline, speculative, resolved), *told[1:]]
 
 
-# --- one answer -----------------------------------------------------------------------------------
-
-
-def check_answer(request: Request) -> tuple[str, str]:
-    """Return what an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
-    if gave_nothing(request):
-        return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
-    gate = request.get("gate")
-    check = _CHECKS.get(gate.get("name", "")) if gate else None
-    if gate is None or check is None:
-        return OPEN, f"the unknown gate {gate and gate.get('name')!r}"
-    return check(request, gate)
-
-
-def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
-    try:
-        value = read_json(str(request.get("text") or ""))
-    except Unfinished as error:
-        return (OPEN if _was_cut(request) else WRONG), f"{error}: {_short(request.get('text'))}"
-    except ValueError as error:
-        return WRONG, f"{error}: {_short(request.get('text'))}"
-    problem = why_not(value, gate.get("schema") or {})
-    return (WRONG, problem) if problem else (RIGHT, "")
-
-
-def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
-    calls = request.get("tool_calls") or []
-    wanted = gate.get("tool")
-    if not calls:
-        said = f"no call: {_short(request.get('text'))}"
-        # Without a tool that must be called, text is an answer too; whether both arms call, `outputs` tells.
-        return (OPEN if _was_cut(request) or not wanted else WRONG), said
-    for call in calls:
-        state, why = _check_call(call, gate.get("tools") or {}, _was_cut(request))
-        if state != RIGHT:
-            return state, why
-    if wanted and wanted not in [call.get("name") for call in calls]:
-        return WRONG, f"called {calls[0].get('name')} instead of {wanted}"
-    return RIGHT, ""
-
-
-def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], cut: bool) -> tuple[str, str]:
-    name, text = str(call.get("name")), str(call.get("arguments") or "")
-    if name not in tools:
-        return WRONG, f"called {name!r}, which is none of the tools"
-    try:
-        # Nothing at all is how some servers write a call without arguments.
-        arguments = read_json(text or "{}")
-    except Unfinished as error:
-        return (OPEN if cut else WRONG), f"{name}: {error}: {_short(text)}"
-    except ValueError as error:
-        return WRONG, f"{name}: {error}: {_short(text)}"
-    if not isinstance(arguments, dict):
-        return WRONG, f"{name}: arguments that are no object: {_short(text)}"
-    problem = why_not(arguments, dict(tools[name]))
-    return (WRONG, f"{name}: {problem}") if problem else (RIGHT, "")
-
-
-def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
-    # Only the answer counts: a model that thinks repeats half of the text on the way.
-    text = str(request.get("text") or "")
-    wanted = str(gate.get("contains") or "")
-    # As words of their own: 417 is not found in 4170.
-    if re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE):
-        return RIGHT, ""
-    if not text.strip() and _was_cut(request):
-        return OPEN, "no answer before the output length was reached"
-    return WRONG, f"'{wanted}' is not in: {_short(text)}"
-
-
-_CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
-    JSON: _check_json,
-    TOOLS: _check_tools,
-    NEEDLE: _check_needle,
-}
-
-
-def _was_cut(request: Request) -> bool:
-    return request.get("finish_reason") == "length"
-
-
-def _short(text: object) -> str:
-    words = " ".join(str(text or "").split())
-    return f"{words[:_SHOWN_CHARACTERS]}…" if len(words) > _SHOWN_CHARACTERS else words or "(nothing)"
+def _judge_again(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> list[JudgedGate]:
+    """Return the gates of prompts that were asked again on one server, those that the experiment asks for."""
+    asked = {gate.get("again") for r in requests_of(baseline) if (gate := r.get("gate"))}
+    found: list[JudgedGate] = []
+    for name in (n for n in _AGAIN if n in asked):
+        ours, theirs = (again_states(requests_of(result), name) for result in (baseline, speculative))
+        found.append(_judge_states(name, AGAIN_RULE, ours, theirs, "no prompt was asked again in both arms"))
+        if name == WARM:
+            hits = {"baseline": prefix_hits(baseline), "speculative": prefix_hits(speculative)}
+            found[-1] = with_proof(found[-1], hits)
+    if SLOTS in asked:
+        arm = (resolved.get("arms") or {}).get("baseline")
+        # A result that is judged without its profile has none.
+        fit = arm.get("fit") if arm else None
+        judged = judge_slots(baseline, speculative, fit["sequences"] if fit else None)
+        found.append({"name": SLOTS, "title": TITLES[SLOTS], "rule": SLOTS_RULE, **judged})
+    return found
 
 
 # --- one gate -------------------------------------------------------------------------------------
@@ -182,6 +121,19 @@ def _short(text: object) -> str:
 def _judge_checks(name: str, baseline: ArmResult, speculative: ArmResult, suites: Sequence[str]) -> JudgedGate:
     """Return the gate ``name`` over the prompts that both arms were asked."""
     ours, theirs = (_states(requests_of(result), name) for result in (baseline, speculative))
+    advice = "" if "gates" in suites else "; the suite 'gates' has prompts that do"
+    nothing = f"no prompt of the experiment asks for {_ASKED_FOR[name]}{advice}"
+    return _judge_states(name, CHECKS_RULE, ours, theirs, nothing)
+
+
+def _judge_states(
+    name: str,
+    rule: str,
+    ours: Mapping[Prompt, tuple[str, str]],
+    theirs: Mapping[Prompt, tuple[str, str]],
+    without: str,
+) -> JudgedGate:
+    """Return a gate by what each prompt is in the baseline and in the other arm; ``without`` says that none is."""
     both = [prompt for prompt in ours if prompt in theirs]
     sides: dict[str, GateSide] = {
         "baseline": _told({prompt: ours[prompt] for prompt in both}),
@@ -190,14 +142,12 @@ def _judge_checks(name: str, baseline: ArmResult, speculative: ArmResult, suites
 
     def judged(word: str, said: str) -> JudgedGate:
         return {
-            "name": name, "title": TITLES[name], "rule": CHECKS_RULE, "baseline": sides["baseline"],
+            "name": name, "title": TITLES[name], "rule": rule, "baseline": sides["baseline"],
             "speculative": sides["speculative"], "word": word, "said": said,
         }  # fmt: skip
 
     if not both:
-        advice = "" if "gates" in suites else "; the suite 'gates' has prompts that do"
-        said = f"no prompt of the experiment asks for {_ASKED_FOR[name]}{advice}"
-        return judged(NOT_MEASURED, said)
+        return judged(NOT_MEASURED, without)
     if len(both) < FEWEST:
         return judged(NOT_MEASURED, f"{count(len(both), 'prompt')}, and {FEWEST} are needed")
     passed = sides["baseline"]["passed"]
@@ -250,7 +200,7 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
         gate = request.get("gate")
         if not gate or gate.get("name") != name or not (request.get("status") == "ok" or gave_nothing(request)):
             continue
-        prompt = str(request.get("group")), str(request.get("prompt_id"))
+        prompt = str(request.get("group")), whole_prompt(request.get("prompt_id"))
         state, why = check_answer(request)
         known = found.get(prompt)
         if known is None or _WORSE[state] > _WORSE[known[0]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.gates import CHANCE, TELLING, check_answer, judge_gates
+from drafthouse.analysis.answer_checks import check_answer
+from drafthouse.analysis.gates import CHANCE, TELLING, judge_gates
 from drafthouse.analysis.paired_tests import sign_test
 from drafthouse.prompts.json_schema import Unfinished, read_json, schema_problem, why_not
 from drafthouse.report.data.checks import gates_not_measured

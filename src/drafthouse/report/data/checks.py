@@ -47,7 +47,13 @@ def gates_not_measured(verdict: Judgement) -> list[str]:
     tried = {gate["name"]: gate["word"] for gate in gates}
     # One whose prompts were sent, and whose answers tell nothing, says why itself.
     asked = {gate["name"]: f"{gate['title']}: {gate['said']}." for gate in gates if gate["speculative"]["total"]}
-    return [
+    # Those of prompts that are asked again are there only where an experiment asks for them.
+    others = [
+        f"{gate['title']}: {gate['said']}."
+        for gate in gates
+        if gate["name"] not in NOT_TRIED and gate["word"] == NOT_MEASURED
+    ]
+    return others + [
         asked.get(name, sentence)
         for name, sentence in NOT_TRIED.items()
         if tried.get(name, NOT_MEASURED) == NOT_MEASURED
