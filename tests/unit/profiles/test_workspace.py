@@ -41,7 +41,7 @@ def test_no_such_inventory() -> None:
 
 @pytest.mark.parametrize("name", ["a" * 300, "../mixed", ""])
 def test_a_suite_that_there_is_not(name: str) -> None:
-    with pytest.raises(DrafthouseError, match="needed: one of: articles"):
+    with pytest.raises(DrafthouseError, match="needed: one of: agents, articles"):
         resolved("cpu-smollm2-ngram", experiment={"suites": [name]})
 
 
