@@ -18,14 +18,17 @@ from tests.support.ports import free_port
 
 
 @contextmanager
-def vllm_server(target: Path, speculation: Mapping[str, Any] | None = None, context: int = 512) -> Iterator[str]:
-    """Run `vllm serve`, ready inside the block."""
+def vllm_server(
+    target: Path, speculation: Mapping[str, Any] | None = None, context: int = 512, *more: str
+) -> Iterator[str]:
+    """Run `vllm serve`, with ``more`` flags, ready inside the block."""
     port = free_port()
     words = [
         str(engine_home("vllm") / "bin" / "vllm"), "serve", str(target), "--served-model-name", "smol",
         "--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(context), "--max-num-seqs", "8",
         "--enforce-eager", "--dtype", "bfloat16",
         *(["--speculative-config", json.dumps(speculation)] if speculation else []),
+        *more,
     ]  # fmt: skip
     environment = {
         **os.environ,
