@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.gateway import certificate_file
-from drafthouse.addons.watchdog.journal import read_journal
 from drafthouse.core.box_archive import archive_file
 from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy
 from tests.support.loosely import read_history
 from tests.support.ports import free_port
 from tests.support.tales import TALES
+from tests.support.watchdog import read_journal
 
 PROFILE = "cpu-smollm2-ngram"
 #: Times of a test: a look a second, and a dwell time of a few starts of the engine.

@@ -7,12 +7,11 @@ the old one's place), `journal.jsonl` a line for each decision. The journal has 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...core.documents import json_of
 from ...core.files import replace_file
@@ -159,21 +158,6 @@ def note(folder: Path, line: Line) -> None:
         stream.write(b"\n" * cut + json.dumps(line).encode() + b"\n")
         stream.flush()
         os.fsync(handle)
-
-
-def read_journal(folder: Path) -> list[Line]:
-    """Return the journal's lines, the oldest first; one that was cut off by a full disk is left out."""
-    found: list[Line] = []
-    for name in ("journal.1.jsonl", JOURNAL):
-        try:
-            text = (folder / name).read_text("utf-8")
-        except OSError:
-            continue
-        for line in text.splitlines():
-            with contextlib.suppress(ValueError):
-                read = json_of(line)
-                found += [cast("Line", read)] if isinstance(read, dict) else []
-    return found
 
 
 def read_order(folder: Path) -> Order:

@@ -24,7 +24,6 @@ from drafthouse.addons.watchdog.journal import (
     State,
     elapsed,
     note,
-    read_journal,
     read_state,
     write_state,
 )
@@ -37,6 +36,7 @@ from drafthouse.core.box_archive import archive
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.serving.history import SERVED, SWITCHED, add_event
 from drafthouse.serving.runtimes import State as Running
+from tests.support.watchdog import read_journal
 
 pytestmark = pytest.mark.processes
 
