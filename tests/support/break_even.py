@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from drafthouse.analysis.break_even import Counts, counts_of, crosses_at
+from drafthouse.analysis.break_even import Counts, Point, cost_at, counts_of, gain_of
 from drafthouse.analysis.verdict_text import THRESHOLD
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.spec_metrics import acceptance, difference, read_counters
@@ -52,6 +52,26 @@ def traffic_of(ladder: Any, tokens: int) -> Counts:
         sum(step[f"spec_decode_{name}"] for step in steps) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
     )
     return counts_of(drafted, accepted, tokens, drafts, None)
+
+
+def crosses_at(points: Sequence[Point], counts: Counts, threshold: float) -> float | None:
+    """Return the load up to which traffic with these counts gains ``threshold``, and above which it does not.
+
+    0 where it does not at the lowest load that was measured, None where it still does at the highest.
+    """
+    ordered = sorted(points, key=lambda point: point.level)
+    gains = [gain_of(counts, point.cost) for point in ordered]
+    if gains[-1] > threshold:
+        return None
+    last = next((place for place in reversed(range(len(ordered))) if gains[place] > threshold), None)
+    if last is None:
+        return 0.0
+    low, high = math.log2(ordered[last].level), math.log2(ordered[last + 1].level)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = gain_of(counts, cost_at(ordered, 2.0**middle)[0]) > threshold
+        low, high = (middle, high) if above else (low, middle)
+    return float(2.0**high)
 
 
 def compared(known: Any, other: Any, tokens: int, what: str, truth: float | None = None) -> tuple[bool, str]:

@@ -136,23 +136,3 @@ def break_even(points: Sequence[Point], level: float, tokens: int) -> BreakEven:
     length = 1.0 + cost * tokens
     chance = chance_of(length, tokens)
     return {"level": level, "rate": cost, "length": length, "chance": chance, "measured": measured}
-
-
-def crosses_at(points: Sequence[Point], counts: Counts, threshold: float) -> float | None:
-    """Return the load up to which traffic with these counts gains ``threshold``, and above which it does not.
-
-    0 where it does not at the lowest load that was measured, None where it still does at the highest.
-    """
-    ordered = sorted(points, key=lambda point: point.level)
-    gains = [gain_of(counts, point.cost) for point in ordered]
-    if gains[-1] > threshold:
-        return None
-    last = next((place for place in reversed(range(len(ordered))) if gains[place] > threshold), None)
-    if last is None:
-        return 0.0
-    low, high = math.log2(ordered[last].level), math.log2(ordered[last + 1].level)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        above = gain_of(counts, cost_at(ordered, 2.0**middle)[0]) > threshold
-        low, high = (middle, high) if above else (low, middle)
-    return float(2.0**high)

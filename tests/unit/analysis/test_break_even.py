@@ -15,7 +15,6 @@ from drafthouse.analysis.break_even import (
     cost_at,
     cost_of,
     counts_of,
-    crosses_at,
     expected_tokens,
     gain_of,
 )
@@ -23,6 +22,7 @@ from drafthouse.analysis.break_even_results import points_of, points_of_pair
 from drafthouse.analysis.verdict_text import THRESHOLD
 from drafthouse.profiles.memory_fit import expected_speedup
 from tests.fakes.crossover_server import Law, known_crossover
+from tests.support.break_even import crosses_at
 from tests.support.ladders import KIND, make_ladder, make_step
 from tests.support.loosely import fill, points_of_ladder
 from tests.support.refusals import refuses
