@@ -18,7 +18,6 @@ from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memor
 
 MILLION = 1_000_000
 JOULES_PER_KWH = 3_600_000
-ARMS = ("baseline", "speculative")
 
 # What engines say of the memory they take, in their own units.
 _GIB, _MIB = 1024**3, 1024**2

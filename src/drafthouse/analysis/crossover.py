@@ -46,7 +46,7 @@ from .verdict_text import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS, THRESHOLD
 from .verdict_types import Judgement
 
 # What others read from here.
-__all__ = ["COSTS", "UNCLEAR", "agreed", "crossings", "fill", "headline", "prompts_needed", "word_of"]
+__all__ = ["COSTS", "UNCLEAR", "agreed", "crossings", "fill", "prompts_needed", "word_of"]
 
 COSTS, UNCLEAR = "costs", "unclear"
 OK = "ok"
@@ -113,12 +113,6 @@ def word_of(speedup: Estimated) -> str:
     if speedup["reach"] < speedup["confidence"]:
         return UNCLEAR
     return PAYS if speedup["low"] > THRESHOLD else COSTS if speedup["high"] < 1 / THRESHOLD else UNCLEAR
-
-
-def headline(crossover: Mapping[str, Crossover], kinds: Sequence[str] = ()) -> str:
-    """Return the sentences of some kinds (all of them without any) as one text, each after its kind."""
-    chosen = [kind for kind in (kinds or crossover) if kind in crossover]
-    return "; ".join(f"{kind} {crossover[kind]['sentence']}" for kind in chosen)
 
 
 # --- one kind ---------------------------------------------------------------------------------------

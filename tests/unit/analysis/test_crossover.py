@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drafthouse.analysis.crossover import crossings, headline, prompts_needed
+from drafthouse.analysis.crossover import crossings, prompts_needed
 from drafthouse.analysis.crossover_text import load
 from drafthouse.analysis.level_claims import prompts_needed_above
 from drafthouse.core.format import DASH, TIMES
@@ -173,12 +173,6 @@ def test_an_open_loop_is_said_in_its_own_unit() -> None:
 )
 def test_a_load_has_two_digits(value: float, text: str) -> None:
     assert load(value) == text
-
-
-def test_a_headline_names_the_kinds() -> None:
-    crossover = fill(known_ladder(FALLING), QUICK)
-    assert headline(crossover) == f"{KIND} {crossover[KIND]['sentence']}"
-    assert headline(crossover, ["nothing"]) == ""
 
 
 # ---- what counts ---------------------------------------------------------------------------------
