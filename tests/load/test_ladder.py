@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import subprocess
 import threading
@@ -21,7 +22,7 @@ from drafthouse.bench.sweep.plan import LadderPlan, Rung, heading
 from drafthouse.bench.sweep.recovery import ServerWatch
 from drafthouse.bench.sweep.run import run_ladder
 from drafthouse.bench.sweep.stats import step_numbers
-from drafthouse.bench.sweep.store import LadderFile, read_requests, requests_file
+from drafthouse.bench.sweep.store import LadderFile, requests_file
 from drafthouse.core.errors import DrafthouseError, Problem
 from tests.fakes.clock_server import Running, clock_server
 from tests.fakes.crossover_server import crossover_server
@@ -82,7 +83,8 @@ def test_every_step_of_both_arms(tmp_path: Path) -> None:
         assert step["goodput"] == pytest.approx(step["request_throughput"])
         assert set(step["tpot_by_prompt"]) <= {f"{step['kind']}-{number}" for number in range(3)}
         rung = Rung(step["level"], step["arm"], step["round"], step["kind"])
-        raw = read_requests(requests_file(path, rung))
+        lines = gzip.decompress(requests_file(path, rung).read_bytes()).splitlines()
+        raw = [json.loads(line) for line in lines]
         assert len(raw) == step["num_prompts"]
         assert "text" not in raw[0]
     drafted = {step["arm"]: step["spec_decode_acceptance_rate"] for step in steps}

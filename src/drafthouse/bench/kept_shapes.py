@@ -37,7 +37,6 @@ _ANY_ROWS = _rows({})
 _ESTIMATE = _open({name: Value(float, required=True) for name in ("median", "low", "high", "confidence", "reach")} | {
     "n": Value(int, required=True, low=0)
 })  # fmt: skip
-_MUST_ESTIMATE = Map(_ESTIMATE.fields, required=True, others=True, null=True)
 _SPREAD = _open({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
 _POWER = _open(
     {
@@ -200,7 +199,6 @@ _SUITE = Map(
     },
     others=True,
 )
-_NAMED = _open({"id": _TEXT, "name": _TEXT})
 _TARGET = _open({"id": _TEXT, "name": _TEXT, "revision": _TEXT, "sha256": _TEXT})
 RESOLVED = Map(
     {

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from .machine_types import Disturbance, GroupMachine
     from .result_types import CounterReading
 
-# `analysis` still asks for them here, by these names.
-__all__ = ["Request", "Result"]
-Result = ArmResult
 Prompt = tuple[str, str]
 """The group and the id of a prompt."""
 

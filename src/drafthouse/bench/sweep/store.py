@@ -28,9 +28,7 @@ OK: Final = "ok"
 POLLUTED: Final = "polluted"
 BROKEN: Final = "broken"
 INCOMPLETE: Final = "incomplete"
-#: How a step can stand there. One that is incomplete is measured again by the next run, the others stay; those that
-#: are bad are measured again where that is asked for.
-STATUSES = (OK, POLLUTED, BROKEN, INCOMPLETE)
+#: Measured again where that is asked for; an incomplete step always is, the others stay.
 BAD = (POLLUTED, BROKEN)
 
 _NEEDED = f"a ladder ({SCHEMA}), or no file", "name another file, or remove this one"
@@ -107,12 +105,6 @@ def requests_file(path: Path, rung: Rung) -> Path:
     # A user's own kind may have any name.
     kind = re.sub(r"[^\w.-]", "_", rung.kind)
     return path.parent / path.stem / f"{rung.round}-{rung.arm}-{kind}-{shown_level(rung.level)}.jsonl.gz"
-
-
-def read_requests(path: Path) -> list[Request]:
-    """Return the raw requests that a step kept."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def read_ladder(path: Path) -> Ladder:
