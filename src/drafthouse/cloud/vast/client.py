@@ -36,7 +36,6 @@ NO_KEY = "no-vast-key"
 # A minute in all: a machine is rented by the second, and whoever waits is a person.
 PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
 PAGE, MOST_PAGES = 25, 400
-_LOG_TRIES, _LOG_PAUSE_S = 20, 0.5
 _FACE = {"User-Agent": "drafthouse", "Accept": "application/json"}
 # How the API has been seen to say that somebody else rented it (410 today, 404 and 400 before).
 _GONE = ("no_such_ask", "not available", "no longer available")
@@ -215,22 +214,6 @@ class VastClient:
     def stop(self, number: int) -> None:
         """Stop an instance; its disk goes on being billed."""
         self._succeeded(self._read("PUT", f"/api/v0/instances/{int(number)}/", {"state": "stopped"}))
-
-    def logs(self, number: int) -> str:
-        """Return what the container printed. vast.ai uploads it first, to an address that our key does not go to."""
-        answer = self._read("PUT", f"/api/v0/instances/request_logs/{int(number)}/", {"tail": "1000"})
-        url = answer.word("result_url")
-        if not url:
-            raise VastError(self._malformed("an answer without the log's address"))
-        for _ in range(_LOG_TRIES):
-            try:
-                text = send("GET", url, {"User-Agent": _FACE["User-Agent"]}, timeout_s=self._timeout_s)
-            except (NotSent, Unanswered) as error:
-                raise OutOfReach(self._no_answer(str(error), 1)) from None
-            if text.status == 200:
-                return text.text
-            self._sleep(_LOG_PAUSE_S)
-        raise OutOfReach(self._no_answer(f"the log of instance {number} was not uploaded", _LOG_TRIES))
 
     # --- SSH keys ------------------------------------------------------------------------------------
 

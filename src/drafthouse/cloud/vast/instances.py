@@ -119,11 +119,6 @@ def host_of(
     return cast("HostVariables", {name: value for name, value in found.items() if value is not None and value != ""})
 
 
-def name_of(instance: Instance) -> str:
-    """Return the name of the host: numbers are unique over all accounts, and never come back."""
-    return f"vast-{int(instance['id'])}"
-
-
 def status_of(instance: Instance) -> str:
     """Return what an instance does; one that nothing is known of yet is being created."""
     return _text(instance.get("actual_status")) or "created"

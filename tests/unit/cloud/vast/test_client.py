@@ -52,7 +52,6 @@ def test_the_way_of_a_rental() -> None:
         assert (shown["actual_status"], shown["label"]) == ("running", "drafthouse-a-1")
         assert set(shown["ports"]) == {"22/tcp", "8000/tcp"}
         assert {number, *vast.others} == {row["id"] for row in client.instances()}
-        assert client.logs(number) == "server started\n"
         client.stop(number)
         assert client.instance(number)["actual_status"] == "stopped"  # type: ignore[index]
         assert number in vast.billing()
@@ -116,7 +115,6 @@ READS: dict[str, Callable[[VastClient], object]] = {
     "destroy": lambda client: client.destroy(31000001),
     "state": lambda client: client.stop(31000001),
     "keys": lambda client: client.ssh_keys(),
-    "logs": lambda client: client.logs(31000001),
 }
 PASSING: dict[str, dict[str, Any]] = {
     "429": {"status": 429},
@@ -309,8 +307,6 @@ def test_the_price_of_a_rental_can_differ_from_the_one_shown() -> None:
         ("instance", b'{"instances": {"label": "x"}}'),
         ("keys", b'{"success": true}'),
         ("keys", b"[7]"),
-        ("logs", b'{"success": true}'),
-        ("logs", b'{"result_url": "file:///etc/passwd"}'),
         ("state", b"{}"),
         ("state", b'{"success": false, "msg": "locked"}'),
         ("destroy", b"{}"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.cloud.vast.instances import chosen, host_of, is_vm, name_of, outer_ports, ssh_address, status_of
+from drafthouse.cloud.vast.instances import chosen, host_of, is_vm, outer_ports, ssh_address, status_of
 from drafthouse.cloud.vast.rows import Instance
 from tests.fakes.vast_market import Life, Market, offer
 from tests.support.programs import needs
@@ -39,7 +39,7 @@ def test_all_of_it() -> None:
     found = host_of(row, account="work", url="https://console.vast.ai", known_hosts="/a b/known_hosts")
     arguments = shlex.split(found.pop("ansible_ssh_common_args"))
     assert arguments[1::2] == [
-        'UserKnownHostsFile="/a b/known_hosts"', f"HostKeyAlias={name_of(row)}", "StrictHostKeyChecking=accept-new"
+        'UserKnownHostsFile="/a b/known_hosts"', f"HostKeyAlias=vast-{row['id']}", "StrictHostKeyChecking=accept-new"
     ]  # fmt: skip
     assert found.pop("vast_ports") == {"22/tcp": 40122, "8000/tcp": 40180}
     assert found == {
@@ -124,7 +124,7 @@ def test_one_that_nothing_is_known_of() -> None:
         "ansible_user": "root", "drafthouse_instance": 7, "drafthouse_is_vm": False, "drafthouse_currency": "USD",
         "vast_status": "created", "vast_ports": {},
     }  # fmt: skip
-    assert (name_of(bare), status_of(bare), outer_ports(bare)) == ("vast-7", "created", {})
+    assert (status_of(bare), outer_ports(bare)) == ("created", {})
 
 
 @pytest.mark.parametrize("wrong", [True, [], {}, "many", float("nan"), float("inf"), None, "1e999", object()])
