@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias
 
 from .errors import DrafthouseError, Problem
 
-_Read = TypeVar("_Read")
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | bool | None"
 """A value of a JSON or YAML document whose form is somebody else's."""
 
@@ -88,24 +87,15 @@ def checked_text(text: str) -> str:
     return text
 
 
-def read_text(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> str:
-    """Return what a file of at most ``most`` bytes holds, as text.
+def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
+    """Return the JSON in a file of at most ``most`` bytes.
 
-    Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read, is too large or is no text; ``where`` is
+    Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read, is too large or is no JSON; ``where`` is
     what the message calls the file (default: its path).
     """
-    return _of_file(path, needed, do, where, most, text_of)
-
-
-def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
-    """Return the JSON in a file. Raises DrafthouseError, as `read_text` does, for what is none too."""
-    return _of_file(path, needed, do, where, most, lambda data: json_of(text_of(data)))
-
-
-def _of_file(path: Path, needed: str, do: str, where: str, most: int, read: Callable[[bytes], _Read]) -> _Read:
     where = where or str(path)
     try:
-        return read(bytes_of(path, most))
+        return json_of(text_of(bytes_of(path, most)))
     except OSError as error:
         raise DrafthouseError(
             Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)

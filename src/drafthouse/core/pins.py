@@ -126,12 +126,6 @@ def image_of(resolved: Mapping[str, Any]) -> str | None:
     return str(name) if name else None
 
 
-def commit_pinned(item: Mapping[str, Any]) -> str | None:
-    """Return the commit that a hub item's files are of: the catalogue's own, or what was pinned; None before that."""
-    revision = str(item["details"]["revision"])
-    return revision if is_commit(revision) else item.get("pinned")
-
-
 def commit_words(item: Mapping[str, Any]) -> str:
     """Return how a plan or report names the commit of a hub item, and where that is written."""
     revision, pinned = str(item["details"]["revision"]), item.get("pinned")
