@@ -332,20 +332,11 @@ def _short(value: object) -> str:
 # --- our own lines --------------------------------------------------------------------------------
 
 
-def suite_from_lines(text: str, name: str, where: str) -> Suite:
-    """Return a suite from a user's own JSONL: one JSON object a line with OpenAI `messages`.
-
-    Optional on each line: id (else the kind and the line's number), kind (else "own"), output_tokens
-    (else 256), tools, tool_choice, response_format, further fields under `request`, and what is expected of the
-    answer. Raises DrafthouseError with the first problems, each with its line, and how many there are.
-    """
-    findings = Findings(where)
-    return suite_from_entries(json_lines(text, findings), name, findings)
-
-
 def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) -> Suite:
     """Return a suite from entries of our own format; ``findings`` has what went wrong before.
 
+    Optional beside `messages`: id (else the kind and the entry's number), kind (else "own"), output_tokens (else 256),
+    tools, tool_choice, response_format, further fields under `request`, and what is expected of the answer.
     Raises DrafthouseError.
     """
     kinds: dict[str, Kind] = {}

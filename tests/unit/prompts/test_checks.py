@@ -12,7 +12,7 @@ import yaml
 from drafthouse.bench.groups import StepOptions, plan_groups
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
-from drafthouse.prompts.formats import suite_from_lines
+from drafthouse.prompts.formats import MESSAGES, read_prompts
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import check_suite, expand, pick
 
@@ -208,7 +208,7 @@ def test_a_users_own_lines_with_tools_and_json() -> None:
         {"messages": user("one"), "tools": [TIMER], "tool_choice": "required", "expect": {"tool": "set_timer"}},
         {"messages": user("two"), "response_format": FORM, "request": {"top_p": 0.5}, "kind": "forms"},
     ]
-    made = expand(suite_from_lines("\n".join(map(json.dumps, lines)), "mine", "mine.jsonl"))
+    made = expand(read_prompts("\n".join(map(json.dumps, lines)), "mine", "mine.jsonl", MESSAGES))
     (one,), (two,) = made["own"], made["forms"]
     assert one.extra == {"tool_choice": "required"}
     assert one.gate == {"name": "tools", "tools": {"set_timer": {"type": "object"}}, "tool": "set_timer"}
@@ -223,7 +223,7 @@ def test_what_is_wrong_in_a_users_own_lines() -> None:
         {"messages": user("four"), "request": {"max_tokens": 3}},
     ]
     with pytest.raises(DrafthouseError) as caught:
-        suite_from_lines("\n".join(map(json.dumps, lines)), "mine", "mine.jsonl")
+        read_prompts("\n".join(map(json.dumps, lines)), "mine", "mine.jsonl", MESSAGES)
     assert [problem.where.removeprefix("mine.jsonl: ") for problem in caught.value.problems] == [
         "line 1.tool_choice",
         "line 2.tools[0].type",

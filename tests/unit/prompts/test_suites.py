@@ -12,7 +12,7 @@ import yaml
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.prompts.formats import suite_from_lines
+from drafthouse.prompts.formats import MESSAGES, read_prompts
 from drafthouse.prompts.loader import load_suite
 from drafthouse.prompts.suites import check_suite, expand, only_kinds, pick, with_output_tokens
 from tests.support.refusals import refuses
@@ -111,7 +111,7 @@ def test_a_users_own_lines() -> None:
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "three"}]}]},
     ]
     text = "\n".join(json.dumps(line) for line in lines) + "\n\n"
-    prompts = expand(suite_from_lines(text, "own-file", "own-file.jsonl"))
+    prompts = expand(read_prompts(text, "own-file", "own-file.jsonl", MESSAGES))
     assert [(p.kind, p.id, p.output_tokens) for kind in prompts.values() for p in kind] == [
         ("own", "own-1", 256),
         ("own", "own-3", 256),
@@ -124,7 +124,7 @@ def test_a_line_ends_at_a_line_feed_alone(sign: str) -> None:
     lines = [{"messages": user(f"one{sign}two")}, {"messages": user("three")}]
     text = "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     assert sign in text
-    prompts = expand(suite_from_lines(text, "x", "x.jsonl"))["own"]
+    prompts = expand(read_prompts(text, "x", "x.jsonl", MESSAGES))["own"]
     assert [(prompt.id, prompt.messages) for prompt in prompts] == [
         ("own-1", user(f"one{sign}two")),
         ("own-2", user("three")),
@@ -134,7 +134,7 @@ def test_a_line_ends_at_a_line_feed_alone(sign: str) -> None:
 def test_a_form_feed_between_tokens_is_told_with_its_own_line() -> None:
     text = json.dumps({"messages": user("one")}) + "\n\f\n{\f}"
     with pytest.raises(DrafthouseError) as caught:
-        suite_from_lines(text, "x", "x.jsonl")
+        read_prompts(text, "x", "x.jsonl", MESSAGES)
     assert [problem.where for problem in caught.value.problems] == ["x.jsonl: line 3"]
 
 
@@ -147,13 +147,13 @@ def test_an_id_has_no_sign_of_a_repeat() -> None:
     assert problem.needed == "an id without '#', which marks repeats"
     lines = [{"messages": user(f"{n}"), "id": f"issue#{n}"} for n in range(2)]
     with pytest.raises(DrafthouseError) as caught:
-        suite_from_lines("\n".join(map(json.dumps, lines)), "x", "x.jsonl")
+        read_prompts("\n".join(map(json.dumps, lines)), "x", "x.jsonl", MESSAGES)
     assert [problem.where for problem in caught.value.problems] == ["x.jsonl: line 1.id", "x.jsonl: line 2.id"]
 
 
 def test_a_kind_may_have_that_sign_and_the_ids_made_for_it_have_not() -> None:
     own = {"messages": user("one"), "kind": "c#"}
-    assert [p.id for p in expand(suite_from_lines(json.dumps(own), "x", "x.jsonl"))["c#"]] == ["c--1"]
+    assert [p.id for p in expand(read_prompts(json.dumps(own), "x", "x.jsonl", MESSAGES))["c#"]] == ["c--1"]
     data = small()
     data["kinds"]["c#"] = {"output_tokens": 9, "made": {"form": "code", "number": 2}}
     assert [p.id for p in expand(check_suite(data, "s"))["c#"]] == ["c--001", "c--002"]
@@ -162,7 +162,7 @@ def test_a_kind_may_have_that_sign_and_the_ids_made_for_it_have_not() -> None:
 def test_wrong_lines_are_all_named() -> None:
     text = '{"message": []}\nno json\n{"messages": []}\n' + json.dumps({"messages": user("x"), "output_tokens": "9"})
     with pytest.raises(DrafthouseError) as caught:
-        suite_from_lines(text, "x", "x.jsonl")
+        read_prompts(text, "x", "x.jsonl", MESSAGES)
     assert [problem.where for problem in caught.value.problems] == [
         "x.jsonl: line 1.message",
         "x.jsonl: line 1.messages",
@@ -171,7 +171,7 @@ def test_wrong_lines_are_all_named() -> None:
         "x.jsonl: line 4.output_tokens",
     ]
     with refuses("no-prompts"):
-        suite_from_lines("\n\n", "x", "x.jsonl")
+        read_prompts("[]", "x", "x.jsonl", MESSAGES)
 
 
 def test_a_mixture_is_taken_evenly() -> None:
