@@ -75,21 +75,17 @@ def served_folder(home: str | Path) -> Path:
 
 
 def read_history(home: str | Path) -> list[Event]:
-    """Return the events, the oldest first; what is no event is left out (`damage` names it)."""
-    return [event for _, event in numbered_events(home) if event is not None]
+    """Return the events, the oldest first, without what is no event; none where there is no history yet."""
+    try:
+        text = history_file(home).read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return [event for _, event in events_of(text) if event is not None]
 
 
 def history_file(home: str | Path) -> Path:
     """Return where the history lies."""
     return served_folder(home) / "history.jsonl"
-
-
-def numbered_events(home: str | Path) -> list[tuple[int, Event | None]]:
-    """Return the history as `events_of` does; nothing where there is none yet."""
-    try:
-        return events_of(history_file(home).read_text("utf-8", "replace"))
-    except OSError:
-        return []
 
 
 def events_of(text: str) -> list[tuple[int, Event | None]]:

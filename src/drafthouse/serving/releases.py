@@ -27,9 +27,7 @@ from .history import (
     ROLLED_BACK,
     SERVED,
     Serving,
-    history_file,
     locked,
-    numbered_events,
     read_history,
     served_folder,
     serving,
@@ -65,23 +63,6 @@ _UNFINISHED = "."  # a folder that is being written, or removed
 
 
 # --- history ------------------------------------------------------------------------------------
-
-
-def damage(home: str | Path) -> list[Problem]:
-    """Return what of history and releases cannot be read, each by its file."""
-    path = history_file(home)
-    found = [
-        Problem(
-            "file-malformed",
-            "a line that is no event",
-            "one JSON object with 'at' and 'event'",
-            "remove it",
-            f"{path}: line {line}",
-        )
-        for line, event in numbered_events(home)
-        if event is None
-    ]
-    return found + damaged_releases(home)
 
 
 def damaged_releases(home: str | Path) -> list[Problem]:
