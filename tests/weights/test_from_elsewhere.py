@@ -28,11 +28,11 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from drafthouse.weights.nearby_copies import place_of
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.weights.install import Tools, put_in_place
+from drafthouse.weights.install import Tools, put_all
 item, elsewhere, offline = json.loads(sys.argv[2])
 try:
     tools = Tools("uv", "python", elsewhere=place_of(elsewhere), offline=offline)
-    print(json.dumps(put_in_place(item, lambda event: None, tools)))
+    print(json.dumps(put_all([item], lambda event: None, tools)[0]))
 except DrafthouseError as error:
     sys.exit(str(error))
 """

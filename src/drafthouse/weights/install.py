@@ -31,12 +31,7 @@ class FromHub(Placed, Done):
     """What was done for an item of the hub."""
 
 
-__all__ = ["Tools", "put_all", "put_in_place"]
-
-
-def put_in_place(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool = False) -> Done:
-    """Make ``item["path"]`` be what the catalogue says; return what was done. Raises DrafthouseError."""
-    return put_all([item], tell, tools, check_mode)[0]
+__all__ = ["Tools", "put_all"]
 
 
 def put_all(

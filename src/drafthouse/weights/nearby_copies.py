@@ -30,7 +30,6 @@ _NOTE_LIMIT = 64 << 20
 _CUTS = 5  # a connection that ends in the middle of one file as often as this is left alone
 _PIECE = 4 << 20
 _FICLONE = 0x40049409  # linux/fs.h: the two files share their blocks until one is written to
-_NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.ENOSYS, errno.EACCES)
 
 
 class _Source(Protocol):

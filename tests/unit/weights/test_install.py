@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.weights.install import Tools, put_all, put_in_place
+from drafthouse.weights.install import Tools, put_all
 from drafthouse.weights.integrity import read_note
 from drafthouse.weights.nearby_copies import place_of
 
@@ -31,7 +31,7 @@ TOOLS = Tools(uv=UV, engine_python="/nowhere/python")
 
 
 def put(item: Any, check_mode: bool = False, **tools: Any) -> Any:
-    return put_in_place(item, lambda event: None, replace(TOOLS, **tools), check_mode)
+    return put_all([item], lambda event: None, replace(TOOLS, **tools), check_mode)[0]
 
 
 @pytest.fixture
