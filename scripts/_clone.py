@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from drafthouse.cli.main import main
 from drafthouse.cli.parser import parser_of, project, run
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import one_problem
 
 __all__ = ["door", "parser_of", "project", "run"]
 
@@ -28,7 +28,7 @@ def _again() -> int:
     environment = Path(__file__).resolve().parent.parent / ".venv"
     python = environment / "bin" / "python"
     if Path(sys.prefix) == environment or not python.exists():
-        raise DrafthouseError(
-            Problem("python-unusable", "a Python without the clone's packages", "the clone's environment", "make venv")
+        raise one_problem(
+            "python-unusable", "a Python without the clone's packages", "the clone's environment", "make venv"
         )
     os.execv(python, [str(python), *sys.argv])  # noqa: S606 (argv, no shell)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _clone import parser_of, project, run
 
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
@@ -54,9 +54,7 @@ def built(folder: Path) -> Path:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise DrafthouseError(
-            Problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "mend that")
-        )
+        raise one_problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "mend that")
     return folder / f"drafthouse-core-{about['version']}.tar.gz"
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import tomllib
 from _clone import parser_of, run
 
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import DrafthouseError, Problem, one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
@@ -95,9 +95,7 @@ def _page(rules: list[Mapping[str, Any]], given: argparse.Namespace) -> str:
     for rule in taken:
         words = " ".join(rule["keywords"])
         if any(" " in word for word in rule["keywords"]):
-            raise DrafthouseError(
-                Problem("file-malformed", f"a keyword with a blank: {rule['id']}", "words", "leave the rule out")
-            )
+            raise one_problem("file-malformed", f"a keyword with a blank: {rule['id']}", "words", "leave the rule out")
         lines.append(f'    ("{rule["id"]}", {float(rule.get("entropy", 0))}, "{words}",')
         lines += _literals(converted(rule["regex"], rule.get("secretGroup", 1)))
     return "\n".join([*lines, ")", ""])
@@ -122,9 +120,7 @@ def converted(pattern: str, group: int = 1) -> str:
         pattern = pattern.replace(end, "{END}")
     body, at = _body(pattern, 0, iter([*[False] * (group - 1), *[True] * pattern.count("(")]))
     if at != len(pattern):
-        raise DrafthouseError(
-            Problem("file-malformed", f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out")
-        )
+        raise one_problem("file-malformed", f"an unbalanced pattern: {pattern}", "one of RE2", "leave the rule out")
     return re.sub(r"(^|\||^\(\?i:|\|\(\?i:)\\b", r"\1{START}", body)
 
 

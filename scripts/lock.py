@@ -22,7 +22,7 @@ from _clone import run
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
@@ -130,8 +130,8 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         found = done.stderr.strip() or f"status {done.returncode} without a word"
-        raise DrafthouseError(
-            Problem("program-failed", found, "access to a package index", "see to it, then run again", lock.source)
+        raise one_problem(
+            "program-failed", found, "access to a package index", "see to it, then run again", lock.source
         )
 
 

@@ -27,7 +27,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import is_commit
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
@@ -81,10 +81,8 @@ def sbom(epoch: str | None = None) -> str:
     data["serialNumber"] = f"urn:uuid:{uuid.uuid5(_OURS, json.dumps(data, sort_keys=True))}"
     text = json.dumps(data, indent=1, sort_keys=True) + "\n"
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        raise DrafthouseError(
-            Problem(
-                "wrong-format", str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM"
-            )
+        raise one_problem(
+            "wrong-format", str(error)[:600], "JSON that CycloneDX 1.6 allows", "correct scripts/sbom.py", "SBOM"
         )
     return text
 

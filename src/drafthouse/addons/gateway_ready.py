@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..serving.runtimes import Runtime
 
 _ASK_EVERY_S = 0.2
@@ -102,13 +102,11 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
             continue
         if status == 502:
             do = "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags gateway"
-            raise DrafthouseError(
-                Problem(
-                    "gateway-without-engine", "the gateway is up, and no engine behind it", "an engine that answers", do
-                )
+            raise one_problem(
+                "gateway-without-engine", "the gateway is up, and no engine behind it", "an engine that answers", do
             )
         do = "see whether another server listens on that port; run site.yml --tags gateway again"
-        raise DrafthouseError(Problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do))
+        raise one_problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do)
 
 
 def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
@@ -140,17 +138,13 @@ def read_key(file: str) -> str:
         mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()
     except OSError as error:
         do = "run site.yml --tags report, which makes one"
-        raise DrafthouseError(
-            Problem("api-key-unreadable", error.strerror or str(error), "the API key", do, file)
-        ) from error
+        raise one_problem("api-key-unreadable", error.strerror or str(error), "the API key", do, file) from error
     if mode & 0o077:
         needed = "0600: only its owner may read the key"
-        raise DrafthouseError(Problem("api-key-exposed", f"mode {mode:04o}", needed, f"chmod 600 {file}", file))
+        raise one_problem("api-key-exposed", f"mode {mode:04o}", needed, f"chmod 600 {file}", file)
     if not key or not key.isascii() or not key.isprintable():
         found = "nothing" if not key else "characters that no header can carry"
-        raise DrafthouseError(
-            Problem(
-                "api-key-invalid", found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file
-            )
+        raise one_problem(
+            "api-key-invalid", found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file
         )
     return key

@@ -15,7 +15,7 @@ from ..bench.result_types import ArmResult
 from ..bench.samples import disturbances, requests_of, tpot_by_prompt
 from ..bench.stats import Estimated, estimate, paired_ratios
 from ..bench.sweep.ladder_types import Ladder, LadderStep
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from .break_even import Counts, Point, cost_of, counts_of
 from .drafting import counter_of
 
@@ -41,13 +41,11 @@ def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None
     known = {point.level for point in points}
     points += [point for point in points_of_pair(baseline, speculative, tokens) if point.level not in known]
     if not points:
-        raise DrafthouseError(
-            Problem(
-                "no-drafted-tokens",
-                "nothing in the kept results says what a drafted token costs here",
-                "both arms measured, and a speculative arm that drafted",
-                "run the profile again with -e remeasure=true",
-            )
+        raise one_problem(
+            "no-drafted-tokens",
+            "nothing in the kept results says what a drafted token costs here",
+            "both arms measured, and a speculative arm that drafted",
+            "run the profile again with -e remeasure=true",
         )
     return sorted(points, key=lambda point: point.level)
 

@@ -33,7 +33,7 @@ from ..bench.results import assemble, not_well, summary_lines
 from ..bench.standstill import StoodStill
 from ..bench.step import run_step
 from ..bench.usage_check import of_result
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
 from ..core.places import ROOT
@@ -117,14 +117,12 @@ def read_key(path: Path | None) -> str | None:
     try:
         return path.read_text(encoding="utf-8").strip() or None
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "api-key-unreadable",
-                str(error),
-                "a file with the key",
-                "correct the path or the file's rights",
-                "--api-key-file",
-            )
+        raise one_problem(
+            "api-key-unreadable",
+            str(error),
+            "a file with the key",
+            "correct the path or the file's rights",
+            "--api-key-file",
         ) from error
 
 

@@ -22,7 +22,7 @@ from ..bench.sweep.recovery import ServerWatch
 from ..bench.sweep.run import run_ladder
 from ..bench.sweep.store import BAD, OK, LadderFile
 from ..bench.sweep.text import ladder_lines, live_lines, step_line
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.progress import Event
 from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
@@ -98,14 +98,12 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     Without --ladder and --rate it has the one level of --max-concurrency. Raises DrafthouseError.
     """
     if (options.ladder or options.rate) and options.max_concurrency != 1:
-        raise DrafthouseError(
-            Problem(
-                "conflicting-options",
-                f"{options.max_concurrency} beside --ladder or --rate",
-                "the levels in one place",
-                "leave it out",
-                "--max-concurrency",
-            )
+        raise one_problem(
+            "conflicting-options",
+            f"{options.max_concurrency} beside --ladder or --rate",
+            "the levels in one place",
+            "leave it out",
+            "--max-concurrency",
         )
     limits = {"ttft_ms": options.limit_ttft, "tpot_ms": options.limit_tpot}
     return LadderPlan(

@@ -21,7 +21,7 @@ from ..analysis.crossover import fill
 from ..bench.kept_shapes import checked_ladder
 from ..bench.sweep.ladder_types import Ladder, Tried
 from ..core.documents import read_json
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE, FAILED
 from ..core.files import replace_file
 from .parser import Parser, parser_of
@@ -43,8 +43,8 @@ def read(path: Path) -> Ladder:
     ladder = read_json(path, "a ladder.json", "give the file of a measured ladder")
     schema = ladder.get("schema") if isinstance(ladder, dict) else None
     if schema != SCHEMA:
-        raise DrafthouseError(
-            Problem("unknown-schema", f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path))
+        raise one_problem(
+            "unknown-schema", f"the schema {schema!r}", SCHEMA, "give the file of a measured ladder", str(path)
         )
     whole = checked_ladder(ladder, str(path))
     return {**whole, "crossover": whole.get("crossover") or fill(whole)}
@@ -55,23 +55,19 @@ def compare(plain_path: Path, switched_path: Path) -> tuple[Ladder, Tried]:
     plain, switched = read(plain_path), read(switched_path)
     if plain.get("profile") != switched.get("profile") or plain.get("load") != switched.get("load"):
         told = [f"{one.get('profile')} ({one.get('load')} loop)" for one in (plain, switched)]
-        raise DrafthouseError(
-            Problem(
-                "not-comparable",
-                f"ladders of {told[0]} and {told[1]}",
-                "one profile, one kind of load",
-                "choose another file",
-            )
+        raise one_problem(
+            "not-comparable",
+            f"ladders of {told[0]} and {told[1]}",
+            "one profile, one kind of load",
+            "choose another file",
         )
     found = tried(plain, switched)
     if not any(one["levels"] for one in found["kinds"].values()):
-        raise DrafthouseError(
-            Problem(
-                "not-comparable",
-                "no kind and level that both ladders have",
-                "at least one",
-                "measure the same levels again",
-            )
+        raise one_problem(
+            "not-comparable",
+            "no kind and level that both ladders have",
+            "at least one",
+            "measure the same levels again",
         )
     return plain, found
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from ..cloud.vast.ledger import FILE as LEDGER
 from ..cloud.vast.local_state import state_folder
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.places import ROOT, phases
 from ..core.plain_text import printable
 from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
@@ -78,14 +78,12 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
         return [*checks, *account]
     said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
     last = printable(said[-1]) if said and done.returncode else "no host"
-    raise DrafthouseError(
-        Problem(
-            "no-such-host",
-            f"nothing was looked at: {last}",
-            "a host in the inventory",
-            "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
-            given.inventory,
-        )
+    raise one_problem(
+        "no-such-host",
+        f"nothing was looked at: {last}",
+        "a host in the inventory",
+        "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
+        given.inventory,
     )
 
 

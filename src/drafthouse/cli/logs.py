@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from ..cloud.vast.local_state import state_folder
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, WARNED
 from ..core.plain_text import printable
 from ..operate.logs import Source, Wish, source
@@ -48,13 +48,11 @@ def sources(given: argparse.Namespace) -> list[Source]:
     """Return where the logs come from. Raises DrafthouseError."""
     hosts = hosts_of(inventory_path(given.inventory))
     if not hosts:
-        raise DrafthouseError(
-            Problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
-        )
+        raise one_problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
     if given.host and given.host not in hosts:
         do = did_you_mean(given.host, hosts)
-        raise DrafthouseError(
-            Problem("no-such-host", f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory))
+        raise one_problem(
+            "no-such-host", f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)
         )
     names = [given.host] if given.host else sorted(hosts)
     wish = Wish(lines=max(1, given.lines), follow=given.follow, only=given.only)
@@ -65,14 +63,12 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     home = str(site_from(variables).get("home") or "")
     if home and "{{" not in home:
         return home
-    raise DrafthouseError(
-        Problem(
-            "invalid-setting",
-            f"drafthouse_home: {home or 'nothing'}",
-            "the folder of our own on the box",
-            "write it out",
-            name,
-        )
+    raise one_problem(
+        "invalid-setting",
+        f"drafthouse_home: {home or 'nothing'}",
+        "the folder of our own on the box",
+        "write it out",
+        name,
     )
 
 

@@ -9,7 +9,7 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import NamedTuple
 
-from ..core.errors import DrafthouseError, NotHere, Problem, did_you_mean
+from ..core.errors import NotHere, Problem, did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.places import INSTALLED
 from .parser import project, run
@@ -111,8 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"drafthouse {version()}")
         return DONE
     if word not in VERBS:
-        raise DrafthouseError(
-            Problem("no-such-verb", f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS))
+        raise one_problem(
+            "no-such-verb", f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS)
         )
     if VERBS[word].needs_clone and not {"-h", "--help"} & set(words):
         if INSTALLED:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..models.entry import Made, made_entry
 from ..models.local_entries import shown, write_entry
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Read the model and write its entry."""
     given = options().parse_args(argv)
     if given.name is not None and not NAME.fits(given.name):
-        raise DrafthouseError(Problem("wrong-format", f"--name {given.name}", NAME.needed, "correct it"))
+        raise one_problem("wrong-format", f"--name {given.name}", NAME.needed, "correct it")
     house = load_house(ROOT)
     made = read_entry(given.model, house, given.head_for)
     if given.name:

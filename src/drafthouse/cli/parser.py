@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.exit_codes import DONE, INTERRUPTED, of_error
 from ..core.places import INSTALLED, ROOT
 
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
             do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
-            raise DrafthouseError(Problem("unknown-option", f"{word!r}", f"what {self.prog} --help shows", do))
+            raise one_problem("unknown-option", f"{word!r}", f"what {self.prog} --help shows", do)
         return given
 
     def error(self, message: str) -> NoReturn:
@@ -44,15 +44,15 @@ class Parser(argparse.ArgumentParser):
         if choice := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
             option, word, known = choice.groups()
             do = did_you_mean(word, known.replace("'", "").split(", "))
-            raise DrafthouseError(Problem("invalid-option", f"{option} {word}", needed, do))
+            raise one_problem("invalid-option", f"{option} {word}", needed, do)
         missing = message.removeprefix("the following arguments are required: ")
         if missing == message:
-            raise DrafthouseError(Problem("invalid-option", message.removeprefix("argument "), needed, "correct it"))
+            raise one_problem("invalid-option", message.removeprefix("argument "), needed, "correct it")
         do = "drafthouse profiles lists the profiles" if "profile" in missing else "add it"
         by_make = [_MAKE[word] for word in missing.split(", ") if word in _MAKE]
         if by_make and not INSTALLED:
             do += f"; with make: {' '.join(by_make)}"
-        raise DrafthouseError(Problem("missing-option", f"no {missing}", needed, do))
+        raise one_problem("missing-option", f"no {missing}", needed, do)
 
 
 def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> Parser:

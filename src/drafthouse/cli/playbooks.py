@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import did_you_mean, one_problem
 from ..core.places import ROOT
 from ..profiles.profile_types import Unchecked
 from . import rented, stoppable
@@ -38,8 +38,8 @@ def inventory_path(name: str) -> Path:
     found = named if named.exists() else Path(name)
     if not found.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise DrafthouseError(
-            Problem("no-such-inventory", f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known))
+        raise one_problem(
+            "no-such-inventory", f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)
         )
     return found.resolve()
 

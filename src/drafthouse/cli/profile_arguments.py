@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument, checked_text, short
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.plain_text import printable
 from ..core.yaml_documents import yaml_of
 from ..profiles.catalog import House, load_house
@@ -79,9 +79,7 @@ def inventory_of(profile: str) -> str:
         raise DrafthouseError(house.broken[profile])
     if profile not in house.profiles:
         do = did_you_mean(profile, house.profiles)
-        raise DrafthouseError(
-            Problem("no-such-profile", f"no profile '{profile}'", "one that drafthouse profiles lists", do)
-        )
+        raise one_problem("no-such-profile", f"no profile '{profile}'", "one that drafthouse profiles lists", do)
     hardware = house.hardware.get(house.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 
@@ -92,13 +90,8 @@ def overrides(settings: list[str]) -> dict[str, Any]:
     for setting in settings:
         path, equals, value = setting.partition("=")
         if not equals or not path:
-            raise DrafthouseError(
-                Problem(
-                    "invalid-option",
-                    f"--set {setting}",
-                    "PATH=VALUE",
-                    "write it as speculation.num_speculative_tokens=5",
-                )
+            raise one_problem(
+                "invalid-option", f"--set {setting}", "PATH=VALUE", "write it as speculation.num_speculative_tokens=5"
             )
         place = result
         *parents, last = path.split(".")
@@ -106,8 +99,8 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 found = f"a value for '{parent}', and another inside it"
-                raise DrafthouseError(
-                    Problem("conflicting-options", found, "one of the two", "remove one --set", f"--set {short(path)}")
+                raise one_problem(
+                    "conflicting-options", found, "one of the two", "remove one --set", f"--set {short(path)}"
                 )
         try:
             checked_text(path)

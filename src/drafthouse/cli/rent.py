@@ -35,7 +35,7 @@ from ..cloud.vast.local_state import state_folder
 from ..cloud.vast.offers import Limits, choices, none_fits, query_of
 from ..cloud.vast.rent import Rented, Waits, World, rent, summary
 from ..cloud.vast.run_and_destroy import by_the_ledger
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.plain_text import printable
 from ..profiles.workspace import resolved_profile, site_of_inventory
@@ -120,24 +120,16 @@ def public_key(named: Path | None, home: Path) -> str:
     files = [named] if named else [home / ".ssh" / name for name in PUBLIC_KEYS]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
-        raise DrafthouseError(
-            Problem(
-                "no-ssh-key",
-                "no SSH public key",
-                " or ".join(map(str, files)),
-                "ssh-keygen -t ed25519, or name one: ARGS='--ssh-key FILE.pub'",
-            )
+        raise one_problem(
+            "no-ssh-key",
+            "no SSH public key",
+            " or ".join(map(str, files)),
+            "ssh-keygen -t ed25519, or name one: ARGS='--ssh-key FILE.pub'",
         )
     text = file.read_text("utf-8", errors="replace").strip()
     if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
-        raise DrafthouseError(
-            Problem(
-                "no-ssh-key",
-                "a file that is no public key",
-                "one line: ssh-ed25519 ...",
-                "name the .pub",
-                str(file),
-            )
+        raise one_problem(
+            "no-ssh-key", "a file that is no public key", "one line: ssh-ed25519 ...", "name the .pub", str(file)
         )
     return text
 
@@ -166,10 +158,8 @@ def ask(question: str) -> bool:
     """Return whether a person at a terminal says yes."""
     said = said_yes(question)
     if said is None:
-        raise DrafthouseError(
-            Problem(
-                "not-confirmed", "stdin is not a terminal", "confirmation before money is spent", "make rent ... YES=1"
-            )
+        raise one_problem(
+            "not-confirmed", "stdin is not a terminal", "confirmation before money is spent", "make rent ... YES=1"
         )
     return said
 

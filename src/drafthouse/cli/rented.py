@@ -24,7 +24,7 @@ from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ..cloud.vast.ledger import FILE
 from ..cloud.vast.local_state import state_folder
 from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from .parser import Parser, parser_of
 from .say import say
 
@@ -41,29 +41,23 @@ def options() -> Parser:
 def checked(given: argparse.Namespace) -> None:
     """Raise DrafthouseError for what cannot be, before anything is run."""
     if given.destroy not in POLICIES:
-        raise DrafthouseError(
-            Problem(
-                "invalid-option",
-                f"'{given.destroy}'",
-                f"one of: {', '.join(POLICIES)}",
-                "correct it",
-                "DESTROY (--destroy)",
-            )
+        raise one_problem(
+            "invalid-option",
+            f"'{given.destroy}'",
+            f"one of: {', '.join(POLICIES)}",
+            "correct it",
+            "DESTROY (--destroy)",
         )
     if Path(given.inventory).name != "vastai":
-        raise DrafthouseError(
-            Problem(
-                "conflicting-options",
-                f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
-                "the inventory vastai: nothing else here is rented by us",
-                "leave DESTROY out, or set INVENTORY=vastai",
-                "DESTROY (--destroy)",
-            )
+        raise one_problem(
+            "conflicting-options",
+            f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
+            "the inventory vastai: nothing else here is rented by us",
+            "leave DESTROY out, or set INVENTORY=vastai",
+            "DESTROY (--destroy)",
         )
     if not given.words:
-        raise DrafthouseError(
-            Problem("no-command", "no command", "one behind --", "drafthouse rented --help shows an example")
-        )
+        raise one_problem("no-command", "no command", "one behind --", "drafthouse rented --help shows an example")
 
 
 def instances_in(file: Path) -> set[str] | None:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
 from ..profiles.workspace import ROOT
@@ -59,9 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
     given = options().parse_args(argv)
     if not given.words:
-        raise DrafthouseError(
-            Problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
-        )
+        raise one_problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         closing = Path(folder) / "closing" if given.stop_after else None
         status = _run(given, {**os.environ, CLOSING_FILE: str(closing)} if closing else None)

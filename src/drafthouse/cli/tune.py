@@ -28,7 +28,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE, INTERRUPTED
 from ..profiles.budget import seconds_in
 from ..profiles.catalog import load_house
@@ -107,14 +107,12 @@ def seconds_of(text: str) -> int:
     """
     seconds = seconds_in(text) or 0
     if seconds < _LEAST_S:
-        raise DrafthouseError(
-            Problem(
-                "invalid-option",
-                f"'{text}'",
-                f"a time of {_LEAST_S} s or more, like 30m or 1h30m",
-                "correct it",
-                "BUDGET (--budget)",
-            )
+        raise one_problem(
+            "invalid-option",
+            f"'{text}'",
+            f"a time of {_LEAST_S} s or more, like 30m or 1h30m",
+            "correct it",
+            "BUDGET (--budget)",
         )
     return seconds
 
@@ -164,24 +162,16 @@ def check_target(path: Path) -> None:
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
         found = "a place that may not be written to"
     if found:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable",
-                found,
-                "a file in a folder that there is, for the new profile",
-                "give --to FILE",
-                str(path),
-            )
+        raise one_problem(
+            "file-unwritable",
+            found,
+            "a file in a folder that there is, for the new profile",
+            "give --to FILE",
+            str(path),
         )
     if path.exists() and "\ntuned:" not in path.read_text("utf-8", errors="replace"):
-        raise DrafthouseError(
-            Problem(
-                "file-exists",
-                "a profile that was not written by the tuner",
-                "another name",
-                "give --to FILE",
-                str(path),
-            )
+        raise one_problem(
+            "file-exists", "a profile that was not written by the tuner", "another name", "give --to FILE", str(path)
         )
 
 
@@ -278,14 +268,12 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     try:
         work.target.write_text(profile_yaml(new), "utf-8")
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable",
-                f"a new profile that could not be written: {error.strerror}",
-                "a place for it",
-                "make one, or give --to FILE; the same command writes it, and measures nothing again",
-                str(work.target),
-            )
+        raise one_problem(
+            "file-unwritable",
+            f"a new profile that could not be written: {error.strerror}",
+            "a place for it",
+            "make one, or give --to FILE; the same command writes it, and measures nothing again",
+            str(work.target),
         ) from None
     shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target
     print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if work.target.parent == ROOT / "profiles" else ""))

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ..core.places import WORK
 from ..profiles.catalog import load_house
@@ -77,7 +77,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     before, after = (str(one["engine"]["version"]) for one in (old, new))
     if before == after:
         do = "name another version, or with --from the one that the box has"
-        raise DrafthouseError(Problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION"))
+        raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
     house = load_house(ROOT)
     engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
@@ -117,9 +117,7 @@ class Plays:
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"
-            raise DrafthouseError(
-                Problem("no-host", found, "at least one box", "correct the inventory", self._inventory)
-            )
+            raise one_problem("no-host", found, "at least one box", "correct the inventory", self._inventory)
         return names
 
 
@@ -131,14 +129,12 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
     kept = {version: newest(given.reports, host, one) for version, one in resolved.items()}
     missing = [version for version, one in kept.items() if one is None]
     if missing:
-        raise DrafthouseError(
-            Problem(
-                "no-such-report",
-                f"no report of {given.profile} with {' or '.join(missing)} on {host}",
-                "both versions measured on the box",
-                "look at what the runs above say",
-                str(given.reports),
-            )
+        raise one_problem(
+            "no-such-report",
+            f"no report of {given.profile} with {' or '.join(missing)} on {host}",
+            "both versions measured on the box",
+            "look at what the runs above say",
+            str(given.reports),
         )
     (old, one), (new, two) = kept.items()
     found = compare(_kept(one), _kept(two), given.regression)
@@ -167,9 +163,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
     if not plays.site(old):
         do = "mend that first: there is nothing to compare with"
-        raise DrafthouseError(
-            Problem("task-failed", f"{old} is not served", "the old version, as it was", do, given.profile)
-        )
+        raise one_problem("task-failed", f"{old} is not served", "the old version, as it was", do, given.profile)
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
         ends = {host: judged(given, host, resolved) for host in hosts}
@@ -181,10 +175,8 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or look at what the run above says"
-            raise DrafthouseError(
-                Problem(
-                    "server-not-restored", f"{old} did not come back", "the old version serving", do, ", ".join(worse)
-                )
+            raise one_problem(
+                "server-not-restored", f"{old} did not come back", "the old version serving", do, ", ".join(worse)
             )
         return worst(ends.values())
     print(

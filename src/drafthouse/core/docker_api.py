@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, urlencode
 
-from .errors import DrafthouseError, Problem
+from .errors import one_problem
 
 if TYPE_CHECKING:
     from .documents import Json
@@ -145,13 +145,11 @@ class DockerApi:
         try:
             return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:
-            raise DrafthouseError(
-                Problem(
-                    "docker-not-answering",
-                    f"the container engine does not answer on {self._path}: {error}",
-                    "an engine that answers",
-                    "look with `systemctl status docker` and `journalctl -u docker -n 50`",
-                )
+            raise one_problem(
+                "docker-not-answering",
+                f"the container engine does not answer on {self._path}: {error}",
+                "an engine that answers",
+                "look with `systemctl status docker` and `journalctl -u docker -n 50`",
             ) from error
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from .errors import DrafthouseError, Problem
+from .errors import Problem, one_problem
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | bool | None"
 """A value of a JSON or YAML document whose form is somebody else's."""
@@ -97,11 +97,9 @@ def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = 
     try:
         return json_of(text_of(bytes_of(path, most)))
     except OSError as error:
-        raise DrafthouseError(
-            Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)
-        ) from error
+        raise one_problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where) from error
     except BadDocument as error:
-        raise DrafthouseError(Problem("file-malformed", str(error), needed, do, where)) from error
+        raise one_problem("file-malformed", str(error), needed, do, where) from error
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:

@@ -1,6 +1,6 @@
 """What is said when something is wrong: where, what was found, what was needed, what to do, and a code for it.
 
-Every part of the house reports through these two types, so that an error reads the same
+Every part of the house reports through these types, so that an error reads the same
 from the resolver, a script, a module on a box and a playbook.
 """
 
@@ -68,6 +68,11 @@ class DrafthouseError(Exception):
 
 class NotHere(DrafthouseError):
     """What cannot be done on this machine, whatever a file says: a program, a system or hardware is missing."""
+
+
+def one_problem(code: str, found: str, needed: str, do: str, where: str = "") -> DrafthouseError:
+    """Return the error of a single `Problem`, to be raised."""
+    return DrafthouseError(Problem(code, found, needed, do, where))
 
 
 def describe(problems: Iterable[Problem]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import DrafthouseError, Problem
+from .errors import one_problem
 
 
 @dataclass
@@ -43,14 +43,12 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
             if not check:
                 _make(path, mode, wanted[1], before)
         except OSError as error:
-            raise DrafthouseError(
-                Problem(
-                    code="file-unwritable",
-                    where=str(path),
-                    found=error.strerror or str(error),
-                    needed="a folder of ours" if entry.get("content") is None else "a file of ours",
-                    do="remove what is in the way, or connect as root",
-                )
+            raise one_problem(
+                code="file-unwritable",
+                where=str(path),
+                found=error.strerror or str(error),
+                needed="a folder of ours" if entry.get("content") is None else "a file of ours",
+                do="remove what is in the way, or connect as root",
             ) from error
     return done
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import DrafthouseError, Problem
+from .errors import DrafthouseError, Problem, one_problem
 
 _PATIENCE_S = 15.0
 _LOOK_S = 0.2
@@ -81,14 +81,12 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip()
             if time.monotonic() > end or not holder.isdigit() or not end_others:
-                raise DrafthouseError(
-                    Problem(
-                        "box-in-use",
-                        f"another run (pid {holder or 'unknown'}) still works on this box",
-                        "one at a time",
-                        "end it, then run again",
-                        str(lock),
-                    )
+                raise one_problem(
+                    "box-in-use",
+                    f"another run (pid {holder or 'unknown'}) still works on this box",
+                    "one at a time",
+                    "end it, then run again",
+                    str(lock),
                 )
             _end(int(holder))
             time.sleep(_LOOK_S)

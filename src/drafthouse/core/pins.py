@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .documents import json_of
-from .errors import DrafthouseError, Problem
+from .errors import DrafthouseError, Problem, one_problem
 from .kept_file import write_whole
 from .locks import held
 
@@ -145,9 +145,7 @@ def _alone(path: Path) -> Iterator[None]:
             yield
     except OSError as error:
         found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"
-        raise DrafthouseError(
-            Problem("file-unwritable", found, needed, "make room, or mend its rights", str(path))
-        ) from error
+        raise one_problem("file-unwritable", found, needed, "make room, or mend its rights", str(path)) from error
 
 
 def _damaged(path: Path, found: str) -> Problem:

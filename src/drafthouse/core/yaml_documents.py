@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from .documents import MIB, MOST_DEEP, MOST_WHOLE, BadDocument, bytes_of, checked_text, place_in, short, text_of
-from .errors import DrafthouseError, Problem
+from .errors import DrafthouseError, one_problem
 from .parsed_files import parsed_once
 
 #: Bytes of a YAML file at most: what people write by hand is much smaller, and the parser is slow.
@@ -36,9 +36,7 @@ def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = 
     try:
         return parsed_once(("yaml", path, most), [path], lambda: yaml_of(text_of(bytes_of(path, most))))
     except OSError as error:
-        raise DrafthouseError(
-            Problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where)
-        ) from error
+        raise one_problem("file-unreadable", f"no readable file ({error.strerror})", needed, do, where) from error
     except BadDocument as error:
         raise DrafthouseError(error.problem(where, needed, do)) from error
 

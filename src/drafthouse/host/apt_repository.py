@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.files import LaidOut, lay_out
 
 _APT_S = 180  # for an index of some megabytes over a slow line
@@ -93,13 +93,11 @@ def add(
     returned, newest first. With ``check`` the proof is the same and nothing is written.
     """
     if not re.fullmatch("[0-9A-F]{40}", repository.fingerprint):  # beside no fingerprint, apt takes any key of the file
-        raise DrafthouseError(
-            Problem(
-                "invalid-setting",
-                f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
-                "the 40 hexadecimal digits of the one key that is to be trusted",
-                "take them from the repository's owner (gpg --show-keys prints them)",
-            )
+        raise one_problem(
+            "invalid-setting",
+            f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
+            "the 40 hexadecimal digits of the one key that is to be trusted",
+            "take them from the repository's owner (gpg --show-keys prints them)",
         )
     key = _fetched_key(repository, fetch)
     pins_file, key_file, sources_file = files(repository.name, root)
@@ -132,13 +130,11 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
     try:
         return fetch(repository.key_url)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "repository-unreachable",
-                f"no signing key at {repository.key_url} ({error})",
-                "the key that the repository is signed with",
-                "see whether this box reaches that address (proxy, DNS, firewall)",
-            )
+        raise one_problem(
+            "repository-unreachable",
+            f"no signing key at {repository.key_url} ({error})",
+            "the key that the repository is signed with",
+            "see whether this box reaches that address (proxy, DNS, firewall)",
         ) from error
 
 
@@ -159,13 +155,11 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
     try:
         done = _run(["apt-get", *options, "update"])
     except subprocess.TimeoutExpired as error:
-        raise DrafthouseError(
-            Problem(
-                "repository-unreachable",
-                f"no index of {repository.url} within {_APT_S} s",
-                "a repository that answers",
-                "see whether this box reaches that address, then run again",
-            )
+        raise one_problem(
+            "repository-unreachable",
+            f"no index of {repository.url} within {_APT_S} s",
+            "a repository that answers",
+            "see whether this box reaches that address, then run again",
         ) from error
     text = f"{done.stdout}\n{done.stderr}"
     against = [line for line in text.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
@@ -173,16 +167,14 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
         return
     told = " ".join(" ".join(against).split())[:600] or f"exit status {done.returncode}"
     signature = re.search(r"signature|not signed|NO_PUBKEY|BADSIG|NOSPLIT|GPG|sqv|OpenPGP", told)
-    raise DrafthouseError(
-        Problem(
-            "repository-refused",
-            f"apt does not accept {repository.url}: {told}",
-            f"an index with a good signature by {repository.fingerprint}" if signature else "a repository that answers",
-            "do not install from it: a mirror or a proxy on the way may have changed it, or its owner the key (ask "
-            "there); nothing was put on the box"
-            if signature
-            else "see whether this box reaches that address (proxy, DNS, firewall), then run again",
-        )
+    raise one_problem(
+        "repository-refused",
+        f"apt does not accept {repository.url}: {told}",
+        f"an index with a good signature by {repository.fingerprint}" if signature else "a repository that answers",
+        "do not install from it: a mirror or a proxy on the way may have changed it, or its owner the key (ask "
+        "there); nothing was put on the box"
+        if signature
+        else "see whether this box reaches that address (proxy, DNS, firewall), then run again",
     )
 
 

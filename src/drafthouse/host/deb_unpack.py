@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 
 Run = Callable[[Sequence[str], Path], "subprocess.CompletedProcess[str]"]
 _VERSION = re.compile(r"(?:^|version )v?((\d+)\.(\d+)[^\s,]*)")
@@ -95,12 +95,10 @@ def _fitting(wanted: Wanted, program: str, run: Run) -> str:
     name = wanted.programs[0]
     if done.returncode or not found:
         why = said or f"exit status {done.returncode}"
-        raise DrafthouseError(Problem("program-missing", f"no {name}: {why}", wanted.what, wanted.do, program))
+        raise one_problem("program-missing", f"no {name}: {why}", wanted.what, wanted.do, program)
     if (int(found[2]), int(found[3])) < wanted.oldest:
         needed = ".".join(str(number) for number in wanted.oldest)
-        raise DrafthouseError(
-            Problem("program-too-old", f"{name} {found[1]}", f"{needed} or newer", wanted.do, program)
-        )
+        raise one_problem("program-too-old", f"{name} {found[1]}", f"{needed} or newer", wanted.do, program)
     return found[1]
 
 
@@ -119,9 +117,7 @@ def _unpack(wanted: Wanted, folder: Path, offered: str, run: Run) -> None:
         offered = _offered(wanted, run)
     if not offered:
         found = f"no package {package} here" + (f"; apt-get update said: {said.splitlines()[-1]}" if said else "")
-        raise DrafthouseError(
-            Problem("package-missing", found, f"one that the distribution signs ({wanted.since})", wanted.do)
-        )
+        raise one_problem("package-missing", found, f"one that the distribution signs ({wanted.since})", wanted.do)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as name:
         new = Path(name)
@@ -129,18 +125,14 @@ def _unpack(wanted: Wanted, folder: Path, offered: str, run: Run) -> None:
         done, file = _downloaded(package, offered, new, run)
         if done.returncode or file is None:
             words = done.stderr.strip() or done.stdout.strip() or "nothing"
-            raise DrafthouseError(
-                Problem(
-                    "package-download-failed", f"apt-get download said: {words}", f"the package {package}", wanted.do
-                )
+            raise one_problem(
+                "package-download-failed", f"apt-get download said: {words}", f"the package {package}", wanted.do
             )
         done = run(["dpkg-deb", "--extract", file.name, "."], new)
         unpacked = [new / "usr/bin" / program for program in wanted.programs]
         if done.returncode or not all(program.is_file() for program in unpacked):
             needed = f"a package with {' and '.join(f'/usr/bin/{program}' for program in wanted.programs)}"
-            raise DrafthouseError(
-                Problem("package-download-failed", f"{file.name}: {done.stderr.strip()}", needed, wanted.do)
-            )
+            raise one_problem("package-download-failed", f"{file.name}: {done.stderr.strip()}", needed, wanted.do)
         (folder / "package").unlink(missing_ok=True)
         for program in unpacked:
             program.chmod(0o755)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.requirement_lines import all_have_hashes, with_hashes, without_hashes
 
 if TYPE_CHECKING:
@@ -115,14 +115,12 @@ def env_commands(
         elif recipe.torch_backend == "cpu":
             backend = ["--extra-index-url", TORCH_CPU_INDEX]
         else:
-            raise DrafthouseError(
-                Problem(
-                    code="program-missing",
-                    where=recipe.path,
-                    found=f"torch_backend {recipe.torch_backend}, and no uv",
-                    needed="uv, which chooses the build of torch by the driver",
-                    do="make the box's environment first, it brings uv",
-                )
+            raise one_problem(
+                code="program-missing",
+                where=recipe.path,
+                found=f"torch_backend {recipe.torch_backend}, and no uv",
+                needed="uv, which chooses the build of torch by the driver",
+                do="make the box's environment first, it brings uv",
             )
     if uv:
         create = [uv, "venv", "--python", recipe.python, recipe.path]

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
 from ..core.locks import held
 from .env_recipe import EnvRecipe, env_commands, require_pins, requirement_files, unhashed
@@ -106,14 +106,12 @@ def ensure_env(
         return _taken_from_image(home, engine, wanted, version, check, progress)
     # In check mode the environment that brings uv was not made either.
     if uv and not check and not os.access(uv, os.X_OK):
-        raise DrafthouseError(
-            Problem(
-                code="program-missing",
-                where=uv,
-                found="no such program",
-                needed="uv",
-                do="make the box's environment first",
-            )
+        raise one_problem(
+            code="program-missing",
+            where=uv,
+            found="no such program",
+            needed="uv",
+            do="make the box's environment first",
         )
     steps = env_commands(recipe, uv, find_links, no_index)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
@@ -189,14 +187,12 @@ def _write_stamp(home: Path, content: Stamp) -> None:
 
 
 def _not_writable(path: str, error: OSError) -> DrafthouseError:
-    return DrafthouseError(
-        Problem(
-            code="file-unwritable",
-            where=path,
-            found=error.strerror or str(error),
-            needed="a folder that can be written to",
-            do=_advice(str(error)),
-        )
+    return one_problem(
+        code="file-unwritable",
+        where=path,
+        found=error.strerror or str(error),
+        needed="a folder that can be written to",
+        do=_advice(str(error)),
     )
 
 
@@ -229,14 +225,12 @@ def _require_ours(home: Path) -> None:
     half_made = marker.is_file() and marker.stat().st_size > 0
     ours = half_made or (home / "pyvenv.cfg").is_file() or (home / STAMP).is_file()
     if home.is_dir() and any(home.iterdir()) and not ours:
-        raise DrafthouseError(
-            Problem(
-                code="folder-not-ours",
-                where=str(home),
-                found="a folder with files, and no virtual environment",
-                needed="an empty or new folder, or an environment that may be made again",
-                do="move the files away, or choose another home (drafthouse_home)",
-            )
+        raise one_problem(
+            code="folder-not-ours",
+            where=str(home),
+            found="a folder with files, and no virtual environment",
+            needed="an empty or new folder, or an environment that may be made again",
+            do="move the files away, or choose another home (drafthouse_home)",
         )
 
 
@@ -248,14 +242,8 @@ def _python_version(python: str) -> str:
     try:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
-        raise DrafthouseError(
-            Problem(
-                code="python-unusable",
-                where=python,
-                found=str(error),
-                needed="a Python interpreter",
-                do="check the path",
-            )
+        raise one_problem(
+            code="python-unusable", where=python, found=str(error), needed="a Python interpreter", do="check the path"
         ) from error
 
 
@@ -305,14 +293,12 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
                 break
     if process.returncode != 0:
         words = "\n".join(last)
-        raise DrafthouseError(
-            Problem(
-                code="installer-failed",
-                where=f"{where}: {step}",
-                found=words or f"{command[0]} ended with status {process.returncode} without a word",
-                needed="an installer that ends well",
-                do=_advice(words),
-            )
+        raise one_problem(
+            code="installer-failed",
+            where=f"{where}: {step}",
+            found=words or f"{command[0]} ended with status {process.returncode} without a word",
+            needed="an installer that ends well",
+            do=_advice(words),
         )
 
 

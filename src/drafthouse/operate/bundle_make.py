@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.pins import Pins, read_pins, remember
 from ..core.requirement_lines import hashes_by_pin, hashes_of, read_lock, with_hashes
 from ..host.docker import image_digest, images
@@ -69,12 +69,12 @@ def _engine(resolved: ResolvedProfile, root: Path, python: str, torch_backend: s
     if install.get("source_packages"):
         found = f"{', '.join(install['source_packages'])}, compiled on the box"
         do = "bundle it with --runtime docker, or choose another method"
-        raise DrafthouseError(Problem("engine-not-bundled", found, "an engine that consists of wheels", do, where))
+        raise one_problem("engine-not-bundled", found, "an engine that consists of wheels", do, where)
     backend = install.get("torch_backend")
     if backend == "auto" and torch_backend is None:
         found, needed = "a build of torch that the box's driver decides", "the name of one, known before"
-        raise DrafthouseError(
-            Problem("missing-option", found, needed, "add --torch-backend cu130 (or what the driver can do)", where)
+        raise one_problem(
+            "missing-option", found, needed, "add --torch-backend cu130 (or what the driver can do)", where
         )
     lock = root / "roles" / "engine" / "files" / "locks" / install["lock"] if install.get("lock") else None
     return Environment(
@@ -160,14 +160,12 @@ def _run(command: Sequence[str], given: str, where: str) -> str:
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise DrafthouseError(
-            Problem("program-missing", str(error), Path(command[0]).name, "install it", where)
-        ) from error
+        raise one_problem("program-missing", str(error), Path(command[0]).name, "install it", where) from error
     if done.returncode == 0:
         return done.stdout
     words = "\n".join(done.stderr.strip().splitlines()[-ERROR_LINES:]) or f"status {done.returncode} without a word"
     do = next((advice for pattern, advice in ADVICE if re.search(pattern, words)), "read the lines above")
-    raise DrafthouseError(Problem("program-failed", words, f"{' '.join(command[:4])} that ends well", do, where))
+    raise one_problem("program-failed", words, f"{' '.join(command[:4])} that ends well", do, where)
 
 
 # --- weights and image ----------------------------------------------------------------------------------
@@ -183,9 +181,7 @@ def weights_members(paths: Iterable[Path], models_dir: Path) -> dict[str, Path]:
             files = json.loads(note.read_text("utf-8"))["files"]
         except (OSError, ValueError, KeyError) as error:
             found, do = f"no note of what was verified ({error})", "run make bundle again"
-            raise DrafthouseError(
-                Problem("weights-not-verified", found, "weights that were verified", do, str(path))
-            ) from error
+            raise one_problem("weights-not-verified", found, "weights that were verified", do, str(path)) from error
         for file in [note, *(folder / name for name in sorted(files))]:
             members[f"weights/{file.relative_to(models_dir).as_posix()}"] = file
     return members

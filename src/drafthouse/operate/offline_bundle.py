@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from ..core.documents import json_of, text_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 
 if TYPE_CHECKING:
     from ..core.progress import Tell
@@ -105,9 +105,7 @@ def write_bundle(to: Path, members: Mapping[str, Path], facts: BundleFacts, tell
         partial.replace(to)
     except OSError as error:
         found, needed = error.strerror or str(error), "room, and files that nobody changes meanwhile"
-        raise DrafthouseError(
-            Problem("file-unwritable", found, needed, "see to it, then run again", str(to))
-        ) from error
+        raise one_problem("file-unwritable", found, needed, "see to it, then run again", str(to)) from error
     finally:
         partial.unlink(missing_ok=True)
     return manifest
@@ -136,8 +134,8 @@ def require_suits(manifest: Manifest, python: str, machine: str) -> None:
         do = f"make it anew: make bundle PROFILE={manifest.facts.get('profile')} ARGS='--python {python}'"
         do = do if wanted[1] == machine else f"make it on a machine with a processor like the box's: {machine}"
         what = f"a bundle for Python {wanted[0]} on {wanted[1]}"
-        raise DrafthouseError(
-            Problem("bundle-for-another-box", what, f"one for the box: Python {python} on {machine}", do, "bundle")
+        raise one_problem(
+            "bundle-for-another-box", what, f"one for the box: Python {python} on {machine}", do, "bundle"
         )
 
 
@@ -185,8 +183,8 @@ def unpack(bundle: Path, into: Path, tell: Tell, below: str = "", check: bool = 
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         do = "see to it, then run again"
-        raise DrafthouseError(
-            Problem("bundle-not-unpacked", error.strerror or str(error), "room and rights there", do, str(into))
+        raise one_problem(
+            "bundle-not-unpacked", error.strerror or str(error), "room and rights there", do, str(into)
         ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -245,7 +243,7 @@ def _opened(bundle: Path) -> Iterator[tarfile.TarFile]:
         raise _refused(bundle, f"no tar, or one that was cut short ({error})", "a bundle") from error
     except FileNotFoundError as error:
         do = "make it (make bundle PROFILE=name), or correct the path"
-        raise DrafthouseError(Problem("no-such-file", "no such file", "a bundle", do, str(bundle))) from error
+        raise one_problem("no-such-file", "no such file", "a bundle", do, str(bundle)) from error
     except IsADirectoryError as error:
         raise _refused(bundle, "a folder", "the bundle's tar file") from error
 
@@ -271,16 +269,12 @@ def _parsed(text: bytes, where: str) -> Manifest:
         data = json_of(text_of(text))
         files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in data.pop("files").items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DrafthouseError(
-            Problem("bundle-damaged", "a manifest that can't be read", "a bundle", AGAIN, where)
-        ) from error
+        raise one_problem("bundle-damaged", "a manifest that can't be read", "a bundle", AGAIN, where) from error
     if data.get("format") != FORMAT:
         needed, do = f"format {FORMAT}", "make it with this version of the toolkit"
-        raise DrafthouseError(Problem("unknown-schema", f"a bundle of format {data.get('format')}", needed, do, where))
+        raise one_problem("unknown-schema", f"a bundle of format {data.get('format')}", needed, do, where)
     if outside := [name for name in files if not is_inside(name)]:
-        raise DrafthouseError(
-            Problem("bundle-damaged", f"member {outside[0]!r}", "names that stay inside the folder", AGAIN, where)
-        )
+        raise one_problem("bundle-damaged", f"member {outside[0]!r}", "names that stay inside the folder", AGAIN, where)
     return Manifest(hashlib.sha256(text).hexdigest(), text, data, files)
 
 
@@ -292,7 +286,7 @@ def is_inside(name: str) -> bool:
 
 
 def _refused(bundle: Path, found: str, needed: str) -> DrafthouseError:
-    return DrafthouseError(Problem("bundle-damaged", found, needed, AGAIN, str(bundle)))
+    return one_problem("bundle-damaged", found, needed, AGAIN, str(bundle))
 
 
 def _has_size(path: Path, size: int) -> bool:
@@ -305,16 +299,14 @@ def _has_size(path: Path, size: int) -> bool:
 def _require_ours(into: Path) -> None:
     if into.is_symlink() or (into.exists() and not (into / COMPLETE).is_file()):
         needed, do = "a folder that a bundle was unpacked to, or none", "move it away"
-        raise DrafthouseError(
-            Problem("folder-not-ours", "a folder that no bundle was unpacked to", needed, do, str(into))
-        )
+        raise one_problem("folder-not-ours", "a folder that no bundle was unpacked to", needed, do, str(into))
 
 
 def _require_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + _MARGIN:
         found, needed = f"{free / 1e9:.1f} GB free at {folder}", f"{(size + _MARGIN) / 1e9:.1f} GB for the bundle"
-        raise DrafthouseError(Problem("disk-full", found, needed, "free some space, or choose another place"))
+        raise one_problem("disk-full", found, needed, "free some space, or choose another place")
 
 
 # --- counting -------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.http import opener
 
 LOOPBACK = "127.0.0.1"
@@ -87,9 +87,7 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         do = "make tunnel, which brings it along"
-        raise DrafthouseError(
-            Problem("program-missing", "no ansible-inventory", "Ansible, which reads inventories", do)
-        ) from error
+        raise one_problem("program-missing", "no ansible-inventory", "Ansible, which reads inventories", do) from error
     said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
     try:
         listed = json.loads(done.stdout)
@@ -102,14 +100,12 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         for group in listed.values():
             found |= {name: {} for name in group.get("hosts", []) if name not in found}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DrafthouseError(
-            Problem(
-                "inventory-unreadable", said[-1] if said else "no answer", "an inventory", "correct it", str(inventory)
-            )
+        raise one_problem(
+            "inventory-unreadable", said[-1] if said else "no answer", "an inventory", "correct it", str(inventory)
         ) from error
     if said and not found:
         # Why there is none: no key of the account, say, or no network.
-        raise DrafthouseError(Problem("no-host", f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory)))
+        raise one_problem("no-host", f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory))
     return found
 
 
@@ -121,23 +117,19 @@ def _unmarked(value: Any) -> Any:
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     """Return the way to a host, or to the only one where none is named. Raises DrafthouseError."""
     if not hosts:
-        raise DrafthouseError(Problem("no-host", "no host", "a box to reach", _RENT, inventory))
+        raise one_problem("no-host", "no host", "a box to reach", _RENT, inventory)
     if not name and len(hosts) > 1:
         do = f"name one: make tunnel HOST={sorted(hosts)[0]}"
-        raise DrafthouseError(
-            Problem("several-hosts", f"{len(hosts)} hosts: {', '.join(sorted(hosts))}", "one", do, inventory)
-        )
+        raise one_problem("several-hosts", f"{len(hosts)} hosts: {', '.join(sorted(hosts))}", "one", do, inventory)
     name = name or next(iter(hosts))
     if name not in hosts:
-        raise DrafthouseError(
-            Problem(
-                "no-such-host", f"no host '{name}'", "a host of the inventory", did_you_mean(name, hosts), inventory
-            )
+        raise one_problem(
+            "no-such-host", f"no host '{name}'", "a host of the inventory", did_you_mean(name, hosts), inventory
         )
     own = hosts[name]
     if own.get("ansible_connection") == "local":
         do = f"ask http://{LOOPBACK}:{own.get('drafthouse_port', PORT)} without a tunnel"
-        raise DrafthouseError(Problem("host-is-local", f"'{name}' is this machine", "another one", do, inventory))
+        raise one_problem("host-is-local", f"'{name}' is this machine", "another one", do, inventory)
     address = str(own.get("ansible_host") or own.get("ansible_ssh_host") or name)
     user = str(own.get("ansible_user") or own.get("ansible_ssh_user") or "")
     identity = str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or "")
@@ -146,25 +138,17 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     for word, value in (("ansible_host", address), ("ansible_user", user)):
         # A word that begins with - would be an option of ssh's.
         if value.startswith("-") or "{{" in value or any(letter.isspace() for letter in value):
-            raise DrafthouseError(Problem("invalid-setting", f"{word}: {value}", "a plain word", "write it out", where))
+            raise one_problem("invalid-setting", f"{word}: {value}", "a plain word", "write it out", where)
     for word, value in (("ansible_ssh_private_key_file", identity), ("ansible_ssh_common_args", more)):
         if "{{" in value:
-            raise DrafthouseError(
-                Problem(
-                    "invalid-setting",
-                    f"{word}: {value}",
-                    "no template: only Ansible reads those",
-                    "write it out",
-                    where,
-                )
+            raise one_problem(
+                "invalid-setting", f"{word}: {value}", "no template: only Ansible reads those", "write it out", where
             )
     try:
         arguments = shlex.split(more)
     except ValueError as error:
         found = f"ansible_ssh_common_args: {more} ({error})"
-        raise DrafthouseError(
-            Problem("invalid-setting", found, "words as a shell reads them", "close the quote", where)
-        ) from error
+        raise one_problem("invalid-setting", found, "words as a shell reads them", "close the quote", where) from error
     return Way(
         name=name,
         address=address,
@@ -185,14 +169,8 @@ def _number(value: object, word: str, inventory: str, name: str) -> int | None:
         return None
     if str(value).isdigit() and 1 <= int(str(value)) <= _MOST_PORT:
         return int(str(value))
-    raise DrafthouseError(
-        Problem(
-            "invalid-setting",
-            f"{word}: {value}",
-            f"a port from 1 to {_MOST_PORT}",
-            "correct it",
-            f"{inventory}: {name}",
-        )
+    raise one_problem(
+        "invalid-setting", f"{word}: {value}", f"a port from 1 to {_MOST_PORT}", "correct it", f"{inventory}: {name}"
     )
 
 
@@ -299,9 +277,7 @@ def _started(words: Sequence[str], target: Any) -> subprocess.Popen[bytes]:
             preexec_fn=_ends_with_us,  # noqa: PLW1509 (one call into the kernel, which takes no lock)
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise DrafthouseError(
-            Problem("program-missing", "no ssh", "OpenSSH's client", "apt-get install openssh-client")
-        ) from error
+        raise one_problem("program-missing", "no ssh", "OpenSSH's client", "apt-get install openssh-client") from error
 
 
 # Looked up here: between fork and exec as little as possible is to happen.
@@ -346,9 +322,7 @@ def _until_open(
             pass
         if clock() > until:
             do = "try again, or see by hand: " + shlex.join(way.ssh())
-            raise DrafthouseError(
-                Problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
-            )
+            raise one_problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
         sleep(_LOOK_EVERY_S)
 
 

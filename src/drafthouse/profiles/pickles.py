@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 
 SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 # Left beside weights by whoever trained them; no engine loads them (vLLM: filter_files_not_needed_for_inference).
@@ -45,15 +45,13 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
         if safe
         else "take a repository (or a revision) that has them as safetensors"
     )
-    raise DrafthouseError(
-        Problem(
-            "pickled-weights",
-            f"pickled weights: {_listed(found)}",
-            "safetensors: a pickle runs its maker's code when it is loaded",
-            f"{instead}; or name them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"
-            " profiles/catalog/models.yml",
-            where,
-        )
+    raise one_problem(
+        "pickled-weights",
+        f"pickled weights: {_listed(found)}",
+        "safetensors: a pickle runs its maker's code when it is loaded",
+        f"{instead}; or name them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"
+        " profiles/catalog/models.yml",
+        where,
     )
 
 

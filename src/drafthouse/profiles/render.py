@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import yaml
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.plain_text import printable
 from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
 from .container import arm_container, compose_service
@@ -62,9 +62,7 @@ def variable(name: str) -> str:
     """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
     if VARIABLE.fits(name):
         return name
-    raise DrafthouseError(
-        Problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
-    )
+    raise one_problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
 
 
 def comment_lines(text: str) -> str:
@@ -160,14 +158,12 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Cont
     try:
         found = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
-        raise DrafthouseError(
-            Problem(
-                "no-such-file",
-                f"no template {template!r}",
-                "a file of templates/",
-                "correct the name",
-                "profiles/catalog/engines",
-            )
+        raise one_problem(
+            "no-such-file",
+            f"no template {template!r}",
+            "a file of templates/",
+            "correct the name",
+            "profiles/catalog/engines",
         ) from error
     content = found.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}

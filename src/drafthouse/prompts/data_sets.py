@@ -9,7 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.files import replace_file
 
 _WAIT_S = 60.0
@@ -52,23 +52,19 @@ def add(wanted: DataSet, folder: Path) -> tuple[Path, bool]:
     content = _fetched(wanted)
     found = hashlib.sha256(content).hexdigest()
     if found != wanted.sha256:
-        raise DrafthouseError(
-            Problem(
-                "data-set-changed",
-                f"{len(content):,} bytes with the sha256 {found}",
-                f"{wanted.size:,} bytes with the sha256 {wanted.sha256}",
-                "fetch it by hand and look at it; a proxy may have answered in its place",
-                wanted.url,
-            )
+        raise one_problem(
+            "data-set-changed",
+            f"{len(content):,} bytes with the sha256 {found}",
+            f"{wanted.size:,} bytes with the sha256 {wanted.sha256}",
+            "fetch it by hand and look at it; a proxy may have answered in its place",
+            wanted.url,
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, content, 0o644)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable", str(error), "a folder that can be written", "name another: --to DIR", str(folder)
-            )
+        raise one_problem(
+            "file-unwritable", str(error), "a folder that can be written", "name another: --to DIR", str(folder)
         ) from error
     return path, True
 
@@ -81,12 +77,10 @@ def _fetched(wanted: DataSet) -> bytes:
             return content
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise DrafthouseError(
-            Problem(
-                "download-broke-off",
-                str(reason),
-                "an answer of that address",
-                f"try again, or lay the file there by hand as {wanted.file}: it is checked by its hash",
-                wanted.url,
-            )
+        raise one_problem(
+            "download-broke-off",
+            str(reason),
+            "an answer of that address",
+            f"try again, or lay the file there by hand as {wanted.file}: it is checked by its hash",
+            wanted.url,
         ) from error

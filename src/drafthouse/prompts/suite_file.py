@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 
 if TYPE_CHECKING:
     from .suite_types import Suite
@@ -40,8 +40,8 @@ def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
             suites: dict[str, Suite] = json.loads(text)
             return [suites[name] for name in names]
         found = "prompts that were changed"
-    raise DrafthouseError(
-        Problem("prompts-changed", found, "the prompts of this run", "run it again: they are laid down anew", path)
+    raise one_problem(
+        "prompts-changed", found, "the prompts of this run", "run it again: they are laid down anew", path
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.docker_api import SOCKET, DockerApi, EngineError
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..profiles.container import DEFINITION, LABEL, PLACE, PREFIX, arm_container, engine_words
 
 if TYPE_CHECKING:
@@ -274,14 +274,12 @@ def look_for_image(kept: Running) -> None:
     except EngineError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             return
-        raise DrafthouseError(
-            Problem(
-                "image-gone",
-                f"the image {kept['Config']['Image']} ({kept['Image']}) is gone: {error}",
-                "the image that served",
-                f"docker pull {kept['Config']['Image']}; where that is another image by now, serve a profile anew",
-                "Docker",
-            )
+        raise one_problem(
+            "image-gone",
+            f"the image {kept['Config']['Image']} ({kept['Image']}) is gone: {error}",
+            "the image that served",
+            f"docker pull {kept['Config']['Image']}; where that is another image by now, serve a profile anew",
+            "Docker",
         ) from error
     except OSError:
         return  # whoever starts the container says what is wrong with the engine

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.http import opener
 
 # The first request after a start may compile something yet.
@@ -53,13 +53,11 @@ def ask_once(base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, 
     except (ValueError, AttributeError, TypeError) as error:
         tokens, found = 0, f"an answer that does not parse: {error}"
     if found:
-        raise DrafthouseError(
-            Problem(
-                "request-failed",
-                f"a server that is up and does not answer a request: {found}",
-                f"tokens from {base_url}/v1/chat/completions",
-                do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
-            )
+        raise one_problem(
+            "request-failed",
+            f"a server that is up and does not answer a request: {found}",
+            f"tokens from {base_url}/v1/chat/completions",
+            do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
         )
     return Answered(tokens, time.monotonic() - begun)
 

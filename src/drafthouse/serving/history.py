@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import BadDocument, json_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.files import replace_file, sync
 from ..core.locks import held
 from ..core.schema import Findings, Map, Value, check
@@ -189,14 +189,12 @@ def with_room(home: str | Path, write: Callable[[], None]) -> None:
             make_room(home)
             write()
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable",
-                error.strerror or str(error),
-                "a folder that can be written, for what this box serves",
-                "free some space, or connect as the user that set this box up",
-                str(served_folder(home)),
-            )
+        raise one_problem(
+            "file-unwritable",
+            error.strerror or str(error),
+            "a folder that can be written, for what this box serves",
+            "free some space, or connect as the user that set this box up",
+            str(served_folder(home)),
         ) from error
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.procfs import age_of
 from .containers import record
 from .first_request import REQUEST_S
@@ -91,14 +91,12 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
         state = runtime.state(arm)
         lived_s = time.monotonic() - begun_s
         if not state.running or not is_same_start(state, first):
-            raise DrafthouseError(
-                Problem(
-                    "engine-died",
-                    f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
-                    + runtime.tail(arm, _LAST_LINES),
-                    f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",
-                    f"read {runtime.log_name(arm)}",
-                )
+            raise one_problem(
+                "engine-died",
+                f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
+                + runtime.tail(arm, _LAST_LINES),
+                f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",
+                f"read {runtime.log_name(arm)}",
             )
         if lived_s >= lives_s:
             wait_for(home, resolved, arm, tell, REQUEST_S)

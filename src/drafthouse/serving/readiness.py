@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import replace_file
 from ..core.http import opener
 from ..core.procfs import age_of
@@ -100,14 +100,12 @@ def wait_until_ready(
                 _ask(runtime, name, base_url, model, key, request_timeout_s, kills)
             return seconds
         if time.monotonic() > since_s + timeout_s:
-            raise DrafthouseError(
-                Problem(
-                    "engine-not-ready",
-                    f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
-                    + runtime.tail(name, _LAST_LINES),
-                    f"an answer from {base_url}{health}",
-                    f"read {log}; a slow disk or a long compilation needs a larger serve_ready_timeout_s",
-                )
+            raise one_problem(
+                "engine-not-ready",
+                f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
+                + runtime.tail(name, _LAST_LINES),
+                f"an answer from {base_url}{health}",
+                f"read {log}; a slow disk or a long compilation needs a larger serve_ready_timeout_s",
             )
         progress({"text": f"waiting for the {name} arm, {waited_s:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
@@ -187,23 +185,19 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
         with opener().open(request, timeout=5) as answer:
             listed = [entry.get("id") for entry in json.load(answer).get("data", [])]
     except urllib.error.HTTPError as error:
-        raise DrafthouseError(
-            Problem(
-                "another-server-answers",
-                f"{base_url}/v1/models answered {error.code}",
-                "200 with the key that we gave the engine",
-                f"see whether another server listens on that port, and read {log}",
-            )
+        raise one_problem(
+            "another-server-answers",
+            f"{base_url}/v1/models answered {error.code}",
+            "200 with the key that we gave the engine",
+            f"see whether another server listens on that port, and read {log}",
         ) from error
     except (OSError, ValueError):
         return False
     if model in listed:
         return True
-    raise DrafthouseError(
-        Problem(
-            "another-server-answers",
-            f"a server that serves {listed}",
-            f"the model '{model}'",
-            f"end the other server at {base_url}",
-        )
+    raise one_problem(
+        "another-server-answers",
+        f"a server that serves {listed}",
+        f"the model '{model}'",
+        f"end the other server at {base_url}",
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import read_json
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import replace_file, sync
 from ..core.schema import Findings, List, Map, Table, Value, check
 from .history import (
@@ -151,7 +151,7 @@ def _read(path: Path, shape: Map) -> Any:
     ]
     if not isinstance(data, dict) or missing:
         found = f"no {', '.join(missing)}" if missing else f"a {type(data).__name__}"
-        raise DrafthouseError(Problem("file-malformed", found, needed, do, str(path)))
+        raise one_problem("file-malformed", found, needed, do, str(path))
     findings = Findings(str(path))
     if not check(data, shape, findings):
         raise DrafthouseError([replace(problem, do=do) for problem in findings.problems])

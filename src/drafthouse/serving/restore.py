@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import lay_out
 from ..core.locks import only_one
 from .containers import drifted as container_drifted
@@ -97,8 +97,8 @@ def put_back(
     resolved = kept.resolved
     if arm not in resolved["arms"]:
         known = ", ".join(resolved["arms"])
-        raise DrafthouseError(
-            Problem("no-such-release", f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm")
+        raise one_problem(
+            "no-such-release", f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm"
         )
     _check(kept, arm)
     if shutil.disk_usage(home).free < BALLAST_BYTES:
@@ -114,14 +114,12 @@ def put_back(
             supervisor = Supervisor(home / "supervisor", home / "venv" / "bin" / "supervisord")
             supervisor.converge(_configuration_of(home, kept, arm), [arm], fresh=False)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "server-not-restored",
-                error.strerror or str(error),
-                "a box on which the last good server can be started",
-                "free some space, and see that our home can be written",
-                str(error.filename or home),
-            )
+        raise one_problem(
+            "server-not-restored",
+            error.strerror or str(error),
+            "a box on which the last good server can be started",
+            "free some space, and see that our home can be written",
+            str(error.filename or home),
         ) from error
     wait_for(home, resolved, arm, tell, request_timeout_s)
     return time.monotonic() - begun
@@ -137,8 +135,8 @@ def _check(release: Release, arm: str) -> None:
     if gone:
         do = f"run make {resolved['profile']}, which puts it in place again"
         found = f"release {release.id} needs what is gone: {', '.join(gone)}"
-        raise DrafthouseError(
-            Problem("release-incomplete", found, "weights, engine and key as they were when it served", do, "rollback")
+        raise one_problem(
+            "release-incomplete", found, "weights, engine and key as they were when it served", do, "rollback"
         )
     if resolved["site"]["runtime"] == "docker":
         look_for_image(_container_of(release, arm))
@@ -171,10 +169,8 @@ def _configuration_of(home: Path, release: Release, arm: str) -> str:
 def _one_of(release: Release) -> Running:
     if not release.running:
         found = f"release {release.id} does not say what held it running"
-        raise DrafthouseError(
-            Problem(
-                "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile anew", release.id
-            )
+        raise one_problem(
+            "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile anew", release.id
         )
     return next(iter(release.running.values()))
 
@@ -239,10 +235,8 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
     """Serve the other arm of the release that serves; where it does not answer the present one comes back."""
     now = current(home)
     if now is None:
-        raise DrafthouseError(
-            Problem(
-                "nothing-served", "nothing that should serve", "a server whose arm can be changed", "make NAME", "arm"
-            )
+        raise one_problem(
+            "nothing-served", "nothing that should serve", "a server whose arm can be changed", "make NAME", "arm"
         )
     return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
 
@@ -299,14 +293,14 @@ def _target(home: str | Path, to: str) -> str:
         if number in known:
             return number
         found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
-        raise DrafthouseError(
-            Problem("no-such-release", found, needed, "name one of them (make history shows when each served)", "TO")
+        raise one_problem(
+            "no-such-release", found, needed, "name one of them (make history shows when each served)", "TO"
         )
     before = earlier(home)
     if before is None:
         found = "no earlier release" if known else "no release at all: nothing has served here yet"
         do = "name another profile: make NAME" if known else "serve one first: make NAME"
-        raise DrafthouseError(Problem("no-earlier-release", found, "one that served before this one", do, "rollback"))
+        raise one_problem("no-earlier-release", found, "one that served before this one", do, "rollback")
     return before
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from ..core.docker_api import DockerApi, EngineError
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..profiles.container import PREFIX
 from .supervisor import Supervisor
 
@@ -193,26 +193,22 @@ class ContainerRuntime:
         self._asked("POST", f"/containers/{PREFIX}{arm}/start")
         state = self.state(arm)
         if not state.running:
-            raise DrafthouseError(
-                Problem(
-                    "arm-does-not-start",
-                    f"the container {PREFIX}{arm} does not start: {state.why}",
-                    "an arm that runs",
-                    f"look at {self.log_name(arm)}",
-                )
+            raise one_problem(
+                "arm-does-not-start",
+                f"the container {PREFIX}{arm} does not start: {state.why}",
+                "an arm that runs",
+                f"look at {self.log_name(arm)}",
             )
 
     def stop(self, arm: str) -> None:
         """Stop the container. Raises DrafthouseError."""
         self._asked("POST", f"/containers/{PREFIX}{arm}/stop")
         if self.state(arm).running:
-            raise DrafthouseError(
-                Problem(
-                    "arm-does-not-stop",
-                    f"the container {PREFIX}{arm} does not stop",
-                    "an arm that can be started anew",
-                    f"look at {self.log_name(arm)}",
-                )
+            raise one_problem(
+                "arm-does-not-stop",
+                f"the container {PREFIX}{arm} does not stop",
+                "an arm that can be started anew",
+                f"look at {self.log_name(arm)}",
             )
 
     def _log(self, arm: str, **query: str) -> str:

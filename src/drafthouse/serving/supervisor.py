@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
@@ -214,22 +214,18 @@ class Supervisor:
                 self.rpc().startProcess(name, False)
         except xmlrpc.client.Fault as fault:
             if name not in self.running():  # supervisord itself may have been quicker
-                raise DrafthouseError(
-                    Problem(
-                        "arm-does-not-start",
-                        f"supervisord cannot start {name}: {fault.faultString}",
-                        "an arm that runs",
-                        f"look at {self.home}/supervisord.log",
-                    )
+                raise one_problem(
+                    "arm-does-not-start",
+                    f"supervisord cannot start {name}: {fault.faultString}",
+                    "an arm that runs",
+                    f"look at {self.home}/supervisord.log",
                 ) from fault
         except OSError as error:
-            raise DrafthouseError(
-                Problem(
-                    "supervisor-failed",
-                    f"supervisord does not answer: {error}",
-                    "a supervisor that runs",
-                    "run the experiment again",
-                )
+            raise one_problem(
+                "supervisor-failed",
+                f"supervisord does not answer: {error}",
+                "a supervisor that runs",
+                "run the experiment again",
             ) from error
 
     def stop(self, name: str) -> None:
@@ -238,13 +234,11 @@ class Supervisor:
             if name in self.running():
                 self.rpc().stopProcess(name)
         except (OSError, xmlrpc.client.Fault) as error:
-            raise DrafthouseError(
-                Problem(
-                    "arm-does-not-stop",
-                    f"supervisord cannot end {name}: {error}",
-                    "an arm that can be started anew",
-                    f"look at {self.home}/supervisord.log",
-                )
+            raise one_problem(
+                "arm-does-not-stop",
+                f"supervisord cannot end {name}: {error}",
+                "an arm that can be started anew",
+                f"look at {self.home}/supervisord.log",
             ) from error
 
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
@@ -257,13 +251,11 @@ class Supervisor:
             try:
                 self._update(names, fresh)
             except xmlrpc.client.Error as error:
-                raise DrafthouseError(
-                    Problem(
-                        "supervisor-failed",
-                        f"supervisord refuses what it is told: {error}",
-                        f"{', '.join(names)} running",
-                        f"look at {self.home}/supervisord.log, then run again",
-                    )
+                raise one_problem(
+                    "supervisor-failed",
+                    f"supervisord refuses what it is told: {error}",
+                    f"{', '.join(names)} running",
+                    f"look at {self.home}/supervisord.log, then run again",
                 ) from error
         else:
             self._launch()
@@ -318,13 +310,11 @@ class Supervisor:
             env=self._environment(),
         )  # fmt: skip
         if done.returncode:
-            raise DrafthouseError(
-                Problem(
-                    "supervisor-failed",
-                    f"supervisord did not start: {done.stdout.strip()}",
-                    "a supervisor for the engine",
-                    f"look at {self.home}/supervisord.log",
-                )
+            raise one_problem(
+                "supervisor-failed",
+                f"supervisord did not start: {done.stdout.strip()}",
+                "a supervisor for the engine",
+                f"look at {self.home}/supervisord.log",
             )
         _wait(self._alive, _START_S, "supervisord to answer", self.home)
 
@@ -370,11 +360,9 @@ def _happens(true: Callable[[], bool], seconds: float) -> bool:
 
 def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> None:
     if not _happens(true, seconds):
-        raise DrafthouseError(
-            Problem(
-                "supervisor-failed",
-                f"waited {seconds:.0f} s in vain for {what}",
-                "an answer",
-                f"look at {home}/supervisord.log",
-            )
+        raise one_problem(
+            "supervisor-failed",
+            f"waited {seconds:.0f} s in vain for {what}",
+            "an answer",
+            f"look at {home}/supervisord.log",
         )

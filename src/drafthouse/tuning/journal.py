@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from ..core.documents import BadDocument, bytes_of, json_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.locks import take
 from ..core.schema import Anything, Findings, Map, Table, Value, check
 from .types import FINAL, OK, TOO_LATE, Outcome, Task, Trial
@@ -196,14 +196,12 @@ def _held(path: Path) -> IO[str]:
     file = path.open("a+", encoding="utf-8")
     if not take(file, 0):
         file.close()
-        raise DrafthouseError(
-            Problem(
-                "already-running",
-                "another tuner at work on the same profile",
-                "one at a time",
-                "let it end, or end it",
-                str(path),
-            )
+        raise one_problem(
+            "already-running",
+            "another tuner at work on the same profile",
+            "one at a time",
+            "let it end, or end it",
+            str(path),
         )
     return file
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..bench.groups import PromptFields, ask_fields
 from ..bench.stats import values_needed
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..prompts.suites import Prompt, expand
 
 if TYPE_CHECKING:
@@ -131,12 +131,10 @@ def _check(
     judged, searched = sum(map(len, final)), sum(map(len, search))
     if judged >= values_needed() and searched >= FIRST_PROMPTS:
         return
-    raise DrafthouseError(
-        Problem(
-            "too-few-prompts",
-            f"{searched} prompts to search with and {judged} to judge by, of the kinds {', '.join(names)}",
-            f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
-            f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
-            f"profiles/{resolved['profile']}.yml: experiment.kinds",
-        )
+    raise one_problem(
+        "too-few-prompts",
+        f"{searched} prompts to search with and {judged} to judge by, of the kinds {', '.join(names)}",
+        f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
+        f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
+        f"profiles/{resolved['profile']}.yml: experiment.kinds",
     )

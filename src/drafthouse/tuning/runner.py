@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.places import phases
 from ..core.procfs import command_of
 from ..profiles.workspace import ROOT
@@ -282,13 +282,11 @@ class BoxTrial:
         self._check_reached(played)
         found = sorted(answers.glob("*.json"))
         if len(found) > 1:
-            raise DrafthouseError(
-                Problem(
-                    "several-hosts",
-                    f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
-                    "one box: what is best differs from box to box",
-                    "name it: make tune ... ARGS='--limit NAME'",
-                )
+            raise one_problem(
+                "several-hosts",
+                f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
+                "one box: what is best differs from box to box",
+                "name it: make tune ... ARGS='--limit NAME'",
             )
         if not found:
             return Outcome(TOO_LATE if played.status is None else FAILED, why=played.why or "the trial left no answer")
@@ -298,14 +296,12 @@ class BoxTrial:
         """Raise DrafthouseError where the box was out of reach: that is no outcome of a candidate, and is not kept."""
         if not played.unreachable:
             return
-        raise DrafthouseError(
-            Problem(
-                "box-unreachable",
-                f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
-                "one that answers as long as the search runs",
-                "bring it back, or correct the inventory; the same command goes on where it was",
-                f"{self._folder.name}: ansible.log",
-            )
+        raise one_problem(
+            "box-unreachable",
+            f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
+            "one that answers as long as the search runs",
+            "bring it back, or correct the inventory; the same command goes on where it was",
+            f"{self._folder.name}: ansible.log",
         )
 
     def _variables(self, task: Task, end: float | None = None, answers: Path | None = None) -> Variables:

@@ -17,7 +17,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from .paired_stats import SAME, Tried
 from .tries import ALL, ANEW, CAUTION, RESERVE_S, TIME, Say, Tries
 from .types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, Candidate, Outcome, Space, Task, Trial
@@ -89,26 +89,22 @@ class _Search(Tries):
         outcome = self.measure(self.space.own, 0, self.size, self.budget_s - RESERVE_S)
         own = self.tried[self.space.own.id]
         if own.out:
-            raise DrafthouseError(
-                Problem(
-                    "no-candidate-runs",
-                    f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
-                    "a profile that runs, and a budget in which it starts and answers",
-                    "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
-                    f"while there is time, and {ANEW}",
-                )
+            raise one_problem(
+                "no-candidate-runs",
+                f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
+                "a profile that runs, and a budget in which it starts and answers",
+                "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
+                f"while there is time, and {ANEW}",
             )
         self.answer_s = outcome.measured_s / self.size
         self.alive = [own]
         needed_s = self.spent_s + RESERVE_S + self.cost_s(self.size) + self.final_s(1)
         if needed_s > self.budget_s:
-            raise DrafthouseError(
-                Problem(
-                    "budget-too-small",
-                    f"a budget of {self.budget_s:.0f} s, of which the profile as it stands took {self.spent_s:.0f} s",
-                    f"{needed_s:.0f} s or more: another candidate, and three arms measured again at the end",
-                    f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
-                )
+            raise one_problem(
+                "budget-too-small",
+                f"a budget of {self.budget_s:.0f} s, of which the profile as it stands took {self.spent_s:.0f} s",
+                f"{needed_s:.0f} s or more: another candidate, and three arms measured again at the end",
+                f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
             )
 
     def coarse(self) -> list[Candidate]:
@@ -278,14 +274,12 @@ class _Search(Tries):
         reasons = {re.sub(r"\d+(\.\d+)?", "#", one.out) for one in others}
         if winner != self.space.own or len(reasons) != 1 or not all(one.failed for one in others):
             return
-        raise DrafthouseError(
-            Problem(
-                "no-candidate-runs",
-                f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
-                f"the last one with: {others[-1].out}",
-                "one candidate at least that runs",
-                f"look at the log, and mend what keeps them from running; {ANEW}",
-            )
+        raise one_problem(
+            "no-candidate-runs",
+            f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
+            f"the last one with: {others[-1].out}",
+            "one candidate at least that runs",
+            f"look at the log, and mend what keeps them from running; {ANEW}",
         )
 
     # --- the re-measurement -----------------------------------------------------------------------

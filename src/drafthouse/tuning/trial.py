@@ -23,7 +23,7 @@ from ..bench.own_processes import own_pids
 from ..bench.results import acceptance_of
 from ..bench.spec_metrics import read_counters
 from ..bench.step import warm_up
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from .paired_stats import hopeless, pair_key
 from .types import FAILED, OK, STOPPED, TOO_LATE, Answer, TrialResult
 
@@ -69,14 +69,12 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
         key = Path(resolved["key_file"]).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise DrafthouseError(
-            Problem(
-                "api-key-unreadable",
-                f"a key file that cannot be read: {why}",
-                "the key with which the server was started",
-                "serve once more, which writes it anew: make with the profile's name",
-                str(resolved["key_file"]),
-            )
+        raise one_problem(
+            "api-key-unreadable",
+            f"a key file that cannot be read: {why}",
+            "the key with which the server was started",
+            "serve once more, which writes it anew: make with the profile's name",
+            str(resolved["key_file"]),
         ) from None
     metrics = resolved["engine"]["metrics"]
     return Endpoint(
@@ -158,14 +156,12 @@ class _Trial:
             if warmed["failed"] < warmed["sent"]:
                 return
             error = str(warmed["error"])
-        raise DrafthouseError(
-            Problem(
-                "request-failed",
-                error,
-                "a server that answers chat requests",
-                "look at the engine's last log lines",
-                self.endpoint.chat_url,
-            )
+        raise one_problem(
+            "request-failed",
+            error,
+            "a server that answers chat requests",
+            "look at the engine's last log lines",
+            self.endpoint.chat_url,
         )
 
     def look_at(self, record: Recording) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..bench.stats import median, paired_ratios
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from .paired_stats import Tried, speeds_of
 from .types import OK, SEARCH, SPECULATIVE, STOPPED, Candidate, Outcome, Space, Task, Trial
 
@@ -141,11 +141,9 @@ class Tries:
     def nothing_runs(self) -> DrafthouseError:
         """Return the problem of a box on which the profile ran, and runs no more."""
         own = self.tried[self.space.own.id]
-        return DrafthouseError(
-            Problem(
-                "no-candidate-runs",
-                f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
-                "a box on which what ran before runs again",
-                f"look at the log; {ANEW}",
-            )
+        return one_problem(
+            "no-candidate-runs",
+            f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
+            "a box on which what ran before runs again",
+            f"look at the log; {ANEW}",
         )

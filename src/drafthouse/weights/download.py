@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.retry import PASSING, Brake, Patience, asked_to_wait
 from .hub_client import RemoteFile, refusal
 from .xet_stream import XetUnusableError, xet_pieces
@@ -147,15 +147,13 @@ class _Fetch:
         wait = error.wait_s or 0.0
         long = f", and wants to be asked again in {wait:.0f} s" if wait > self.limits.patience.longest_wait_s else ""
         said = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
-        raise DrafthouseError(
-            Problem(
-                "download-broke-off",
-                f"{self.file.path}: {said}{long}; {_tries(failed)} brought nothing"
-                f" ({self.have:,} of {self.file.size:,} bytes are there)",
-                "a connection that brings the rest",
-                "check the network (HF_ENDPOINT names a mirror), then run again: it goes on behind these bytes",
-                self.file.url,
-            )
+        raise one_problem(
+            "download-broke-off",
+            f"{self.file.path}: {said}{long}; {_tries(failed)} brought nothing"
+            f" ({self.have:,} of {self.file.size:,} bytes are there)",
+            "a connection that brings the rest",
+            "check the network (HF_ENDPOINT names a mirror), then run again: it goes on behind these bytes",
+            self.file.url,
         )
 
     def restart(self) -> None:

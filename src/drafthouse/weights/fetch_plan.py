@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.retry import Patience
 from ..profiles.pickles import refuse_pickles
 from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit, look_up
@@ -147,14 +147,12 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     note = read_note(layout.place)
     names = [file.path for file in snapshot.files]
     if wish.one_file and wish.path.name not in names:
-        raise DrafthouseError(
-            Problem(
-                "no-weights",
-                f"no {wish.path.name} among the files of {wish.repo} that were chosen",
-                "the file itself",
-                "correct the model's file, or source.hub.allow",
-                wish.item,
-            )
+        raise one_problem(
+            "no-weights",
+            f"no {wish.path.name} among the files of {wish.repo} that were chosen",
+            "the file itself",
+            "correct the model's file, or source.hub.allow",
+            wish.item,
         )
     layout.check(names)
     refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
@@ -163,14 +161,12 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do, _moved(wish, known, patience))
     gone = [file for file in plan.missing() if not plan.cached(file)] if wish.offline and not wish.bring else []
     if gone:
-        raise DrafthouseError(
-            Problem(
-                "weights-not-offline",
-                f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
-                "all files of the revision",
-                "run once with access to the Hugging Face hub, or bring them from elsewhere",
-                str(layout.folder),
-            )
+        raise one_problem(
+            "weights-not-offline",
+            f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
+            "all files of the revision",
+            "run once with access to the Hugging Face hub, or bring them from elsewhere",
+            str(layout.folder),
         )
     return plan
 
@@ -216,14 +212,12 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
         files = tuple(_with_url(wish, file, listed.commit) for file in listed.files)
         return Snapshot(wish.repo, wish.revision, listed.commit, files)
     if wish.offline:
-        raise DrafthouseError(
-            Problem(
-                "weights-not-offline",
-                f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
-                "weights that an earlier run put there and verified",
-                "run once online (what is there is read, not fetched), or bring them from elsewhere",
-                wish.item or wish.repo,
-            )
+        raise one_problem(
+            "weights-not-offline",
+            f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
+            "weights that an earlier run put there and verified",
+            "run once online (what is there is read, not fetched), or bring them from elsewhere",
+            wish.item or wish.repo,
         )
     return look_up(
         wish.repo,

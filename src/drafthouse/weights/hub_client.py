@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.retry import PASSING, Patience, asked_to_wait
 
 UNRESOLVED = "unresolved"
@@ -144,14 +144,12 @@ def look_up(
         )
     )
     if not kept:
-        raise DrafthouseError(
-            Problem(
-                "no-weights",
-                f"none of the {len(listed)} files of {repo} at {commit[:12]}",
-                f"some that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
-                "correct source.hub.allow and source.hub.ignore",
-                repo,
-            )
+        raise one_problem(
+            "no-weights",
+            f"none of the {len(listed)} files of {repo} at {commit[:12]}",
+            f"some that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
+            "correct source.hub.allow and source.hub.ignore",
+            repo,
         )
     files = [
         replace(file, url=hf_hub_url(repo, file.path, revision=commit, endpoint=root))
@@ -178,14 +176,12 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
         and (xet is None or _SHA256.fullmatch(str(xet)))
     )
     if not right:
-        raise DrafthouseError(
-            Problem(
-                "hub-answer-malformed",
-                f"a file in the listing of {repo} with size {size!r} and hash {sha256 or git_sha1!r}",
-                "a size, and a sha256 (large files) or a git blob id",
-                _DAMAGED,
-                f"{root}: {str(path)[:80]!r}",
-            )
+        raise one_problem(
+            "hub-answer-malformed",
+            f"a file in the listing of {repo} with size {size!r} and hash {sha256 or git_sha1!r}",
+            "a size, and a sha256 (large files) or a git blob id",
+            _DAMAGED,
+            f"{root}: {str(path)[:80]!r}",
         )
     route = f"{root}/api/models/{repo}/xet-read-token/{commit}"
     return RemoteFile(
@@ -212,8 +208,8 @@ def _check_names(names: Sequence[str], where: str) -> None:
         else:
             seen.add(name)
             continue
-        raise DrafthouseError(
-            Problem("hub-answer-malformed", f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where)
+        raise one_problem(
+            "hub-answer-malformed", f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where
         )
 
 
@@ -237,7 +233,7 @@ class _Asking:
         if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
             return commit
         found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
-        raise DrafthouseError(Problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root))
+        raise one_problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root)
 
     def json(self, path: str) -> dict[str, Any]:
         data = self._get(self.root + path).json()

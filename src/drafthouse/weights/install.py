@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..profiles.resolved_types import Pair, WeightItem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
@@ -138,14 +138,12 @@ def _link(path: Path, wish: Wish, result: Placed) -> None:
     """Let weights in the hub's cache be found where the engine looks for them. Raises DrafthouseError."""
     target = Path(result["path"]) / path.name if path.suffix == ".gguf" else Path(result["path"])
     if path.exists() and not path.is_symlink():
-        raise DrafthouseError(
-            Problem(
-                "folder-not-ours",
-                f"files at {path}, and weights_hub_cache is set",
-                "a link into the hub's cache, or nothing",
-                "move them away, or unset weights_hub_cache",
-                str(path),
-            )
+        raise one_problem(
+            "folder-not-ours",
+            f"files at {path}, and weights_hub_cache is set",
+            "a link into the hub's cache, or nothing",
+            "move them away, or unset weights_hub_cache",
+            str(path),
         )
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)

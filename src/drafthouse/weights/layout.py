@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import replace_file
 from ..core.format import shown_bytes
 from ..core.locks import take
@@ -107,14 +107,12 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
             return
     if stat.S_ISLNK(mode) or not kind(mode):
         found = "a symbolic link" if stat.S_ISLNK(mode) else "something else"
-        raise DrafthouseError(
-            Problem(
-                "folder-not-ours",
-                f"{found} where {word} is to be written",
-                f"{word}, or nothing: nothing is written through a link",
-                "see what it is and who made it, remove it, then run again",
-                str(path),
-            )
+        raise one_problem(
+            "folder-not-ours",
+            f"{found} where {word} is to be written",
+            f"{word}, or nothing: nothing is written through a link",
+            "see what it is and who made it, remove it, then run again",
+            str(path),
         )
 
 
@@ -151,14 +149,12 @@ def _hold(folder: Path) -> int:
             free = take(handle, 0)
         if not free:
             os.close(handle)
-            raise DrafthouseError(
-                Problem(
-                    "already-running",
-                    "another run fetches into the same folder",
-                    "one at a time",
-                    "let it end, or end it, then run again",
-                    str(folder),
-                )
+            raise one_problem(
+                "already-running",
+                "another run fetches into the same folder",
+                "one at a time",
+                "let it end, or end it, then run again",
+                str(folder),
             )
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), folder.stat()):

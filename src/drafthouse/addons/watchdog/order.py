@@ -11,7 +11,7 @@ from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
 from ...analysis.break_even_results import points_of
 from ...core.box_archive import archive_file
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 from ...profiles.render import render_file
 from ...profiles.watchdog_settings import AGAIN_S, DRAIN_S, EVERY_S, PATIENCE_S, REPORT, SCHEDULE
 from .decision import Rules
@@ -76,14 +76,12 @@ def schedule_overrides(resolved: ResolvedProfile, ladder: Ladder | None, overrid
         switch = resolved["batch_schedule"]
         no_ladder = "the profile has no ladder (experiment.ladder), which says where it stops to pay"
         why = offered["why"] if offered else switch["why"] or no_ladder
-        raise DrafthouseError(
-            Problem(
-                "no-draft-length-schedule",
-                str(why),
-                "an engine and a method that switch by batch size, and a ladder that crosses",
-                "set drafthouse_watchdog.mode to restart or report",
-                "site.watchdog.mode",
-            )
+        raise one_problem(
+            "no-draft-length-schedule",
+            str(why),
+            "an engine and a method that switch by batch size, and a ladder that crosses",
+            "set drafthouse_watchdog.mode to restart or report",
+            "site.watchdog.mode",
         )
     speculation = dict(overrides.get("speculation") or {})
     options = {**(speculation.get("options") or {}), **offered["overrides"]["speculation"]["options"]}

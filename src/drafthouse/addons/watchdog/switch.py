@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, one_problem
 from ...profiles.watchdog_settings import SCHEDULE
 from ...serving.containers import of_image
 from ...serving.history import SERVED, add_event
@@ -88,10 +88,8 @@ def _serve_scheduled(home: Path, why: str) -> None:
     """Serve the speculative arm of the release with the switch by batch size: there is no way back but a run."""
     now = current(home)
     if now is None:
-        raise DrafthouseError(
-            Problem(
-                "nothing-served", "nothing that should serve", "a server that can be changed", "make NAME", "release"
-            )
+        raise one_problem(
+            "nothing-served", "nothing that should serve", "a server that can be changed", "make NAME", "release"
         )
     release = _scheduled_release(home, read_release(home, str(now["release"])))
     try:

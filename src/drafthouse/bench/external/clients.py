@@ -24,7 +24,7 @@ from ...bench.client import Endpoint
 from ...bench.groups import Group, StepOptions, plan_groups
 from ...bench.results import assemble
 from ...bench.step import run_step
-from ...core.errors import DrafthouseError, NotHere, Problem, did_you_mean
+from ...core.errors import NotHere, Problem, did_you_mean, one_problem
 from ...core.format import DASH, count, number, whole
 from ...core.table import aligned
 from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Tool, Work, number_in
@@ -70,14 +70,12 @@ class SecondOpinion(TypedDict):
 def tool_named(name: str) -> Tool:
     """Return the tool of that name. Raises DrafthouseError."""
     if name not in TOOLS:
-        raise DrafthouseError(
-            Problem(
-                "invalid-option",
-                f"no client '{name}'",
-                f"one of: {', '.join(TOOLS)}",
-                did_you_mean(name, TOOLS),
-                "--client",
-            )
+        raise one_problem(
+            "invalid-option",
+            f"no client '{name}'",
+            f"one of: {', '.join(TOOLS)}",
+            did_you_mean(name, TOOLS),
+            "--client",
         )
     return TOOLS[name]
 
@@ -134,14 +132,12 @@ def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple
             kept.append({**suite, "kinds": kinds})
     if not kept:
         first = next(iter(why.items()))
-        raise DrafthouseError(
-            Problem(
-                "no-prompts",
-                f"no prompt that {tool.name} can send ({first[0]}: {first[1]})",
-                "prompts of one user message",
-                "choose another suite or kind, or --client aiperf, which sends any request",
-                f"--client {tool.name}",
-            )
+        raise one_problem(
+            "no-prompts",
+            f"no prompt that {tool.name} can send ({first[0]}: {first[1]})",
+            "prompts of one user message",
+            "choose another suite or kind, or --client aiperf, which sends any request",
+            f"--client {tool.name}",
         )
     return kept, why
 
@@ -173,25 +169,21 @@ def run_tool(
                 raise ValueError("no JSON object")
         except (OSError, StopIteration, ValueError) as error:
             file = call.result.rpartition("/")[2]
-            raise DrafthouseError(
-                Problem(
-                    "client-failed",
-                    f"{tool.name} ended well and wrote no readable {file} ({str(error) or 'no file'})",
-                    "its result as JSON",
-                    f"see whether its version is the one of docs/second-opinion.md ({tool.package})",
-                    f"--client {tool.name}",
-                )
+            raise one_problem(
+                "client-failed",
+                f"{tool.name} ended well and wrote no readable {file} ({str(error) or 'no file'})",
+                "its result as JSON",
+                f"see whether its version is the one of docs/second-opinion.md ({tool.package})",
+                f"--client {tool.name}",
             ) from error
         numbers: Side = {**tool.read(found)}
         if not numbers.get("completed"):
-            raise DrafthouseError(
-                Problem(
-                    "client-failed",
-                    f"{tool.name} completed none of {count(len(work.asks), 'request')}",
-                    "a server that answers it as it answers us",
-                    "try the same with one prompt; look at the engine's log",
-                    f"--client {tool.name}",
-                )
+            raise one_problem(
+                "client-failed",
+                f"{tool.name} completed none of {count(len(work.asks), 'request')}",
+                "a server that answers it as it answers us",
+                "try the same with one prompt; look at the engine's log",
+                f"--client {tool.name}",
             )
         if keep is not None:
             kept = keep / f"{tool.name}-{work.name.replace('/', '-')}.json"
@@ -222,15 +214,13 @@ def _run(words: list[str], folder: Path, call: Call, limit_s: float, endpoint: E
             return
         output.seek(0)
         tail = "\n".join(line.rstrip() for line in output.read().splitlines()[-_TAIL_LINES:])
-    raise DrafthouseError(
-        Problem(
-            "client-failed",
-            f"{name} {'did not end in time' if code is None else f'ended with status {code}'}; its last lines:\n"
-            + endpoint.without_key(tail),
-            "the tool's result",
-            "read its lines; docs/second-opinion.md says for which version this was written",
-            f"--client {name}",
-        )
+    raise one_problem(
+        "client-failed",
+        f"{name} {'did not end in time' if code is None else f'ended with status {code}'}; its last lines:\n"
+        + endpoint.without_key(tail),
+        "the tool's result",
+        "read its lines; docs/second-opinion.md says for which version this was written",
+        f"--client {name}",
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...bench.client import Ask, Endpoint
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, one_problem
 
 if TYPE_CHECKING:
     from ...prompts.suite_types import Message
@@ -307,13 +307,11 @@ def number_in(value: object) -> float | None:
 
 
 def _unread(why: str) -> DrafthouseError:
-    return DrafthouseError(
-        Problem(
-            "client-failed",
-            f"a result file that is not understood ({why})",
-            "the tool's own JSON",
-            "look which version it is",
-        )
+    return one_problem(
+        "client-failed",
+        f"a result file that is not understood ({why})",
+        "the tool's own JSON",
+        "look which version it is",
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...bench.client import Endpoint
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 from ...core.http import opener
 from ...serving.oom_killer import read_kills, why_it_died
 from ...serving.readiness import wait_until_ready
@@ -90,13 +90,11 @@ class ServerWatch:
         began_s = time.monotonic()
         while not await asyncio.to_thread(_answers, self._endpoints[arm]):
             if time.monotonic() - began_s > self._away_s:
-                raise DrafthouseError(
-                    Problem(
-                        "server-unreachable",
-                        f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
-                        "a server that answers",
-                        "start it again, then run the same command: it goes on with what is missing",
-                    )
+                raise one_problem(
+                    "server-unreachable",
+                    f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
+                    "a server that answers",
+                    "start it again, then run the same command: it goes on with what is missing",
                 )
             await asyncio.sleep(_ASK_EVERY_S)
         return f"the server answered again after {time.monotonic() - began_s:.0f} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...core.documents import read_json
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.format import shown_level
 from ...core.kept_file import write_whole
 from ..kept_shapes import checked_ladder
@@ -51,14 +51,12 @@ class LadderFile:
         if kept is None:
             return
         if kept.get("key") != head["key"]:
-            raise DrafthouseError(
-                Problem(
-                    "ladder-of-other-settings",
-                    "a ladder that was measured with other settings",
-                    "one of these settings, or no file",
-                    "name another file, or remove this one",
-                    str(path),
-                )
+            raise one_problem(
+                "ladder-of-other-settings",
+                "a ladder that was measured with other settings",
+                "one of these settings, or no file",
+                "name another file, or remove this one",
+                str(path),
             )
         self.data = kept | {"steps": [step for step in kept["steps"] if step["status"] != INCOMPLETE]}
         self._again = [_rung(step) for step in self.data["steps"] if step["status"] in again]

@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, TypedDict
 
 from ...cloud.deadline import onstart as deadline_onstart
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 
 if TYPE_CHECKING:
     from ...profiles.resolved_types import ResolvedProfile
@@ -53,14 +53,12 @@ def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, 
     """
     rental = resolved["rental"]
     if not rental["image"]:
-        raise DrafthouseError(
-            Problem(
-                "rental-without-image",
-                f"no image for {resolved['engine']['name']} {resolved['engine']['version']}",
-                "`image` or `rental_image` in the engine's entry",
-                "add one, with Python in it",
-                f"profiles/catalog/engines/{resolved['engine']['id']}.yml",
-            )
+        raise one_problem(
+            "rental-without-image",
+            f"no image for {resolved['engine']['name']} {resolved['engine']['version']}",
+            "`image` or `rental_image` in the engine's entry",
+            "add one, with Python in it",
+            f"profiles/catalog/engines/{resolved['engine']['id']}.yml",
         )
     return {
         "client_id": "me",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlencode
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import Problem, one_problem
 from ...core.retry import PASSING, Patience, asked_to_wait
 from .clock import ProviderClock
 from .errors import KeyRefused, NotWhole, OfferGone, OutcomeUnknown, OutOfReach, QuotaSpent, VastError
@@ -57,13 +57,11 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
             continue
         if key:
             return checked_key(key, str(file))
-    raise DrafthouseError(
-        Problem(
-            "no-vast-key",
-            "no key of a vast.ai account",
-            " or ".join([variable, *map(str, files)]),
-            f"make one at {KEYS_PAGE}, then: read -rs {variable} && export {variable}",
-        )
+    raise one_problem(
+        "no-vast-key",
+        "no key of a vast.ai account",
+        " or ".join([variable, *map(str, files)]),
+        f"make one at {KEYS_PAGE}, then: read -rs {variable} && export {variable}",
     )
 
 
@@ -71,10 +69,8 @@ def checked_key(key: str, where: str) -> str:
     """Return ``key`` if it can be one; DrafthouseError names where it came from, never itself."""
     if key and key.isascii() and key.isprintable() and " " not in key:
         return key
-    raise DrafthouseError(
-        Problem(
-            "api-key-invalid", "a key with blanks or odd characters", "one word", f"copy it from {KEYS_PAGE}", where
-        )
+    raise one_problem(
+        "api-key-invalid", "a key with blanks or odd characters", "one word", f"copy it from {KEYS_PAGE}", where
     )
 
 

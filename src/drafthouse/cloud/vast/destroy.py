@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from .account import ANYONES, THEIRS, Stray, instances_of, is_instance_of, price_of, strays
 from .client import VastClient
 from .errors import KeyRefused, VastError
@@ -138,13 +138,11 @@ def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: C
     known |= {name for one in unknown for name in one.names}
     missing = sorted(set(names) - known)
     if missing:
-        raise DrafthouseError(
-            Problem(
-                "no-such-rental",
-                f"{', '.join(missing)}, which this ledger did not rent",
-                "an id, a label or an instance number of ours",
-                "make destroy ARGS=--list shows them",
-            )
+        raise one_problem(
+            "no-such-rental",
+            f"{', '.join(missing)}, which this ledger did not rent",
+            "an id, a label or an instance number of ours",
+            "make destroy ARGS=--list shows them",
         )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 
 # Bytes of an answer that are read; a search of 64 offers is about 200 KB.
 _MOST = 32 << 20
@@ -74,13 +74,11 @@ def checked_url(url: str) -> str:
     sealed = parts.scheme == "https" or (parts.scheme == "http" and is_near(host))
     if sealed and host and not (parts.username or parts.password or parts.query or parts.fragment):
         return url.rstrip("/")
-    raise DrafthouseError(
-        Problem(
-            "invalid-setting",
-            f"VAST_URL={parts.scheme}://{host}" if host else "a VAST_URL without a host",
-            "https://... (plain http only on this machine or in a private network), without user, query or fragment",
-            "unset VAST_URL: the default is vast.ai itself",
-        )
+    raise one_problem(
+        "invalid-setting",
+        f"VAST_URL={parts.scheme}://{host}" if host else "a VAST_URL without a host",
+        "https://... (plain http only on this machine or in a private network), without user, query or fragment",
+        "unset VAST_URL: the default is vast.ai itself",
     )
 
 

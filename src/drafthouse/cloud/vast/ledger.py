@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import sync
 from ...core.locks import take
 
@@ -198,14 +198,12 @@ def read(path: Path) -> Book:
     except FileNotFoundError:
         data = b""
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "ledger-damaged",
-                f"the ledger of rentals cannot be read ({error.strerror})",
-                "what was rented",
-                f"run this as the user who rented; what bills stands at {CONSOLE} too",
-                str(path),
-            )
+        raise one_problem(
+            "ledger-damaged",
+            f"the ledger of rentals cannot be read ({error.strerror})",
+            "what was rented",
+            f"run this as the user who rented; what bills stands at {CONSOLE} too",
+            str(path),
         ) from error
     found: dict[str, Rental] = {}
     damage: list[Problem] = []

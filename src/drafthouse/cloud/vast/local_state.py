@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 from ...profiles.workspace import ROOT
 
 _KEY_LENGTH = 40
@@ -35,14 +35,12 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) ->
         if mode & 0o077:
             folder.chmod(0o700)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable",
-                f"{error.strerror or error}",
-                "a folder of this user for what is rented, and for its keys",
-                "set DRAFTHOUSE_STATE to one",
-                str(folder),
-            )
+        raise one_problem(
+            "file-unwritable",
+            f"{error.strerror or error}",
+            "a folder of this user for what is rented, and for its keys",
+            "set DRAFTHOUSE_STATE to one",
+            str(folder),
         ) from error
     return folder
 
@@ -61,25 +59,21 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
             file.chmod(0o600)
         key = file.read_text("utf-8", errors="replace").strip()
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "api-key-unreadable",
-                f"{error.strerror or error}",
-                "a file of this user for the API key",
-                "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
-                str(file),
-            )
+        raise one_problem(
+            "api-key-unreadable",
+            f"{error.strerror or error}",
+            "a file of this user for the API key",
+            "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
+            str(file),
         ) from error
     readable = key.isascii() and key.isprintable()
     if len(key) < _SHORTEST_KEY or not readable or " " in key:
-        raise DrafthouseError(
-            Problem(
-                "api-key-invalid",
-                f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
-                f"an API key: one line of {_SHORTEST_KEY} or more characters",
-                "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",
-                str(file),
-            )
+        raise one_problem(
+            "api-key-invalid",
+            f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
+            f"an API key: one line of {_SHORTEST_KEY} or more characters",
+            "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",
+            str(file),
         )
     return key
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, one_problem
 from ...core.table import table
 from ...profiles.rental_spec import MEMORY_TOLERANCE
 from ...profiles.resolved_types import Rental, ResolvedProfile
@@ -86,14 +86,12 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
     """Return the search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
     rental = resolved["rental"]
     if not rental["vast_names"]:
-        raise DrafthouseError(
-            Problem(
-                "hardware-not-rentable",
-                f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
-                "hardware with `vast_names` in profiles/catalog/hardware.yml",
-                "choose a profile for a GPU that is rented out, or add the name that the site's search has for it",
-                f"profiles/{resolved['profile']}.yml: hardware",
-            )
+        raise one_problem(
+            "hardware-not-rentable",
+            f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
+            "hardware with `vast_names` in profiles/catalog/hardware.yml",
+            "choose a profile for a GPU that is rented out, or add the name that the site's search has for it",
+            f"profiles/{resolved['profile']}.yml: hardware",
         )
     query: Query = {
         "type": "on-demand",
@@ -223,7 +221,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     )
     if not offers:
         do = "try again later, or allow more: --download-mbps, --reliability, --unverified, another profile"
-        return DrafthouseError(Problem("no-offer-fits", "no offer at all", needed, do, "vast.ai"))
+        return one_problem("no-offer-fits", "no offer at all", needed, do, "vast.ai")
     dear = [offer for offer in offers if len(unfit(offer, resolved, limits)) == 1]
     prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
     too_dear = [price for price in prices if price > limits.max_price]
@@ -234,7 +232,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
         lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})
         found = f"{len(offers)} offers, none of which fits: {'; '.join(lacks[:4])}"
         do = "try again later, or another profile"
-    return DrafthouseError(Problem("no-offer-fits", found, needed, do, "vast.ai"))
+    return one_problem("no-offer-fits", found, needed, do, "vast.ai")
 
 
 def offers_table(found: Sequence[Choice]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...profiles.resolved_types import ResolvedProfile
 from .account import compared
 from .body import body_of, ports_of
@@ -111,14 +111,12 @@ def rent(
             why.append(f"{choice.number}: {reason}")
             machines |= {choice.offer["machine_id"]} if choice.offer.get("machine_id") is not None else set()
             world.tell(f"offer {choice.number}: {reason}; nothing of it bills")
-    raise DrafthouseError(
-        Problem(
-            "no-offer-started",
-            f"{len(why)} offers tried, and none became a box ({'; '.join(why)})",
-            "a box that runs",
-            "run it again: other machines may be on offer by then",
-            "vast.ai",
-        )
+    raise one_problem(
+        "no-offer-started",
+        f"{len(why)} offers tried, and none became a box ({'; '.join(why)})",
+        "a box that runs",
+        "run it again: other machines may be on offer by then",
+        "vast.ai",
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
 from .account import OURS, compared
 from .client import VastClient
@@ -63,13 +63,11 @@ def around(
         try:
             child = world.start(list(command), env=dict(environment))
         except OSError as error:
-            raise DrafthouseError(
-                Problem(
-                    "program-missing",
-                    f"{command[0]}: {error.strerror or error}",
-                    "a command that can be run",
-                    "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
-                )
+            raise one_problem(
+                "program-missing",
+                f"{command[0]}: {error.strerror or error}",
+                "a command that can be run",
+                "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
             ) from error
         status = run_until_stopped(child, stop, clock=world.clock, sleep=world.sleep)
         stop.ending = True

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineInfo
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file
 from ...core.locks import take
 from . import daemon_json
@@ -111,13 +111,11 @@ class Daemon:
         info = self._info()
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
-            raise DrafthouseError(
-                Problem(
-                    "nvidia-toolkit-missing",
-                    f"no {ctk}",
-                    "the NVIDIA container toolkit",
-                    "install the package nvidia-container-toolkit",
-                )
+            raise one_problem(
+                "nvidia-toolkit-missing",
+                f"no {ctk}",
+                "the NVIDIA container toolkit",
+                "install the package nvidia-container-toolkit",
             )
         plan = make_plan(text, record, wishes, info.get("LoggingDriver", ""), str(self.path), program)
         done = Done(left=list(plan.left), before=plan.before, after=plan.after)
@@ -205,14 +203,12 @@ class Daemon:
         flags = self.flags()
         other = option(flags, "--config-file")
         if other and Path(other) != self.path:
-            raise DrafthouseError(
-                Problem(
-                    "docker-settings-refused",
-                    f"an engine that is started with --config-file {other}",
-                    f"one that reads {self.path}",
-                    "name that file in container_engine_daemon_json, or start the engine without the flag",
-                    str(self.path),
-                )
+            raise one_problem(
+                "docker-settings-refused",
+                f"an engine that is started with --config-file {other}",
+                f"one that reads {self.path}",
+                "name that file in container_engine_daemon_json, or start the engine without the flag",
+                str(self.path),
             )
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as copy:
             copy.write(text or "{}")
@@ -220,14 +216,12 @@ class Daemon:
             done = run([dockerd, "--validate", f"--config-file={copy.name}", *without(flags, "--config-file")])
         if done.returncode != 0:
             words = last_line(done.stderr or done.stdout).replace(copy.name, self.path.name)
-            raise DrafthouseError(
-                Problem(
-                    "docker-settings-refused",
-                    f"dockerd refuses the new settings: {words}",
-                    "settings that it accepts",
-                    f"mend container_engine_settings or {self.path} (it was not changed)",
-                    str(self.path),
-                )
+            raise one_problem(
+                "docker-settings-refused",
+                f"dockerd refuses the new settings: {words}",
+                "settings that it accepts",
+                f"mend container_engine_settings or {self.path} (it was not changed)",
+                str(self.path),
             )
 
     def _write(self, plan: Plan, good: str) -> str:
@@ -266,28 +260,24 @@ class Daemon:
         state = "the old file is back and the engine runs"
         if again:
             state = f"the old file is back, and the engine does not start with it either: {again}"
-        raise DrafthouseError(
-            Problem(
-                "docker-not-answering",
-                f"an engine that does not come back after the change of {self.path}: {reason}",
-                "an engine that answers with the new settings",
-                f"take back what it cannot fulfil (container_engine_settings, container_engine_data_root); {state}",
-                str(self.path),
-            )
+        raise one_problem(
+            "docker-not-answering",
+            f"an engine that does not come back after the change of {self.path}: {reason}",
+            "an engine that answers with the new settings",
+            f"take back what it cannot fulfil (container_engine_settings, container_engine_data_root); {state}",
+            str(self.path),
         )
 
     def _confirm(self, wishes: Wishes) -> None:
         """See that the engine really took the settings that can be seen from outside."""
         root = str(self.api.info().get("DockerRootDir", ""))
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
-            raise DrafthouseError(
-                Problem(
-                    "docker-settings-refused",
-                    f"an engine whose data lies in {root}",
-                    f"{wishes.data_root}, as {self.path} says",
-                    "look for another configuration of the engine: `systemctl cat docker`",
-                    str(self.path),
-                )
+            raise one_problem(
+                "docker-settings-refused",
+                f"an engine whose data lies in {root}",
+                f"{wishes.data_root}, as {self.path} says",
+                "look for another configuration of the engine: `systemctl cat docker`",
+                str(self.path),
             )
 
     # --- the engine -----------------------------------------------------------------------------------
@@ -365,13 +355,11 @@ class Daemon:
         """Wait for a run that was cut off but still works on the box: two must not write the file."""
         with Path(_LOCK).open("w") as lock:
             if not take(lock, _LOCK_WAIT_S):
-                raise DrafthouseError(
-                    Problem(
-                        "already-running",
-                        f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
-                        "to be alone with the container engine",
-                        "wait for it, or end it",
-                    )
+                raise one_problem(
+                    "already-running",
+                    f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
+                    "to be alone with the container engine",
+                    "wait for it, or end it",
                 )
             yield
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 
 if TYPE_CHECKING:
     from ...core.documents import Json
@@ -91,14 +91,12 @@ def parse(text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
     except json.JSONDecodeError as error:
         raise DrafthouseError(_not_json(f"{error.msg}, line {error.lineno} column {error.colno}", where)) from error
     except _TwiceError as error:
-        raise DrafthouseError(
-            Problem(
-                "duplicate-name",
-                f"the key '{error.key}' twice in one object",
-                "each key once: it is not promised which of the two Docker takes",
-                f"remove one of them from {where} (it was not changed)",
-                where,
-            )
+        raise one_problem(
+            "duplicate-name",
+            f"the key '{error.key}' twice in one object",
+            "each key once: it is not promised which of the two Docker takes",
+            f"remove one of them from {where} (it was not changed)",
+            where,
         ) from error
     except (ValueError, RecursionError) as error:  # NaN and its like, numbers and depths beyond all measure
         raise DrafthouseError(_not_json(str(error), where)) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import one_problem
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 
@@ -81,14 +81,12 @@ def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str
         copy.write_text(text, "utf-8")
         done = run([ctk, "runtime", "configure", "--runtime=docker", f"--config={copy}", "--cdi.enabled"])
         if done.returncode != 0:
-            raise DrafthouseError(
-                Problem(
-                    "program-failed",
-                    f"nvidia-ctk refuses: {last_line(done.stderr or done.stdout)}",
-                    "the container engine configured for NVIDIA GPUs",
-                    "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
-                    where,
-                )
+            raise one_problem(
+                "program-failed",
+                f"nvidia-ctk refuses: {last_line(done.stderr or done.stdout)}",
+                "the container engine configured for NVIDIA GPUs",
+                "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
+                where,
             )
         return daemon_json.parse(copy.read_text("utf-8"), where)
 

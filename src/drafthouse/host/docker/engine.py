@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...profiles.container import LABEL
 from ..box_facts import listed_gpus
 from ..driver.facts import is_gpu, pci_devices
@@ -134,14 +134,12 @@ def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...
     theirs = [container for container in containers if LABEL not in (container.get("Labels") or {})]
     if theirs:
         names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
-        raise DrafthouseError(
-            Problem(
-                "containers-running",
-                f"containers that are not ours run: {names}",
-                "none, because they would end with the engine",
-                "stop them, then run again; or leave container_engine=true out, and Docker stays",
-                "container_engine",
-            )
+        raise one_problem(
+            "containers-running",
+            f"containers that are not ours run: {names}",
+            "none, because they would end with the engine",
+            "stop them, then run again; or leave container_engine=true out, and Docker stays",
+            "container_engine",
         )
     ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
     return tuple(name for name in ours if name in seen.packages)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.docker_api import SOCKET
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...profiles.derived_image import LABEL
 
 if TYPE_CHECKING:
@@ -82,17 +82,13 @@ def _client(where: str) -> Iterator[Any]:
         import docker  # noqa: PLC0415 (the box's own Python has none, and reads this file too)
     except ImportError as error:
         do = "run it with the Python of our own environment, or: pip install docker"
-        raise DrafthouseError(
-            Problem("program-missing", f"{error}", "the package docker, Docker's SDK", do, where)
-        ) from error
+        raise one_problem("program-missing", f"{error}", "the package docker, Docker's SDK", do, where) from error
     try:
         with contextlib.closing(docker.APIClient(f"unix://{SOCKET}", timeout=_SILENT_S)) as api:
             yield api
     except (docker.errors.DockerException, OSError) as error:
         do = "look with `docker info` and `journalctl -u docker -n 50`; a registry that wants a login: docker login"
-        raise DrafthouseError(
-            Problem("docker-refused", str(error), "an image that Docker can have", do, where)
-        ) from error
+        raise one_problem("docker-refused", str(error), "an image that Docker can have", do, where) from error
 
 
 def _read(told: Iterable[Mapping[str, Json]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ..nvidia_smi import Smi, read_smi
 from .packages import from_where, held
 from .plan import Card, Plan, Wishes, branch_of, recognise
@@ -294,13 +294,11 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
         do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
         if locked:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
-        raise DrafthouseError(
-            Problem(
-                "driver-not-working",
-                f"the driver is installed and does not answer ({said})",
-                "an nvidia-smi that shows the GPU",
-                do,
-            )
+        raise one_problem(
+            "driver-not-working",
+            f"the driver is installed and does not answer ({said})",
+            "an nvidia-smi that shows the GPU",
+            do,
         )
     if wishes.reboot == "never":
         holder = "nouveau" if "nouveau" in facts["modules"] else (facts["loaded"] or {}).get("version", "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file
 from . import rules as firewall
 
@@ -201,27 +201,23 @@ def start_trial(
     write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
     said = tell(PROGRAM, "try", token, str(seconds))
     if said.status != 0:
-        raise DrafthouseError(
-            Problem(
-                "firewall-not-applied",
-                f"the rules could not be put in place: {said.why}",
-                "an iptables that takes them, both families; what was there before is in force again",
-                "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
-                " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
-            )
+        raise one_problem(
+            "firewall-not-applied",
+            f"the rules could not be put in place: {said.why}",
+            "an iptables that takes them, both families; what was there before is in force again",
+            "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
+            " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
         )
 
 
 def confirm(token: str, running: firewall.Session | None) -> None:
     """Keep what is on trial. Raises DrafthouseError where this is no new connection, TakenBack where it is late."""
     if running is not None and text(Path(f"{RUN}/connection")) == json.dumps(str(running)):
-        raise DrafthouseError(
-            Problem(
-                "firewall-not-confirmed",
-                "the connection that put the rules in place is still the one in use: it proves nothing",
-                "a new SSH connection under the new rules",
-                "let Ansible close it: no ControlMaster of your own that survives `ssh -O stop`",
-            )
+        raise one_problem(
+            "firewall-not-confirmed",
+            "the connection that put the rules in place is still the one in use: it proves nothing",
+            "a new SSH connection under the new rules",
+            "let Ansible close it: no ControlMaster of your own that survives `ssh -O stop`",
         )
     said = tell(PROGRAM, "confirm", token)
     if said.status != 0:
@@ -255,13 +251,11 @@ def enable(units: Sequence[str]) -> None:
     ):
         said = tell(*argv)
         if said.status != 0:
-            raise DrafthouseError(
-                Problem(
-                    "firewall-not-applied",
-                    f"`{' '.join(argv)}`: {said.why}",
-                    "units that put the rules back when the box or Docker starts",
-                    f"look at `systemctl status {_early(units)}`; the rules themselves are in force",
-                )
+            raise one_problem(
+                "firewall-not-applied",
+                f"`{' '.join(argv)}`: {said.why}",
+                "units that put the rules back when the box or Docker starts",
+                f"look at `systemctl status {_early(units)}`; the rules themselves are in force",
             )
 
 
@@ -274,13 +268,11 @@ def remove(program: str, units: Sequence[str]) -> None:
         tell("systemctl", "stop", *units)
     said = tell(PROGRAM, "remove")
     if said.status != 0:
-        raise DrafthouseError(
-            Problem(
-                "firewall-not-applied",
-                f"our chains could not be removed: {said.why}",
-                f"nothing that begins with {firewall.INPUT[:11]} in iptables-save",
-                "look whether a rule of yours jumps to them, remove it, and run again",
-            )
+        raise one_problem(
+            "firewall-not-applied",
+            f"our chains could not be removed: {said.why}",
+            f"nothing that begins with {firewall.INPUT[:11]} in iptables-save",
+            "look whether a rule of yours jumps to them, remove it, and run again",
         )
     for unit in units:
         Path(f"{UNITS}/{unit}").unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from ...core.errors import DrafthouseError, Problem, did_you_mean
+from ...core.errors import Problem, did_you_mean, one_problem
 from . import addons, box, gpu, known_issues, ports, runtime, server
 from .conditions import always, gpu_in_docker, has_gpu, in_docker, in_process, in_system_memory
 from .finding import FAIL, Finding, of_problem
@@ -225,12 +225,10 @@ def check_parts(parts: Iterable[str]) -> None:
     """Raise DrafthouseError where one of ``parts`` is none of the doctor's."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
-        raise DrafthouseError(
-            Problem(
-                "invalid-option",
-                f"the part {', '.join(unknown)}",
-                f"parts of the doctor: {', '.join(PARTS)}",
-                did_you_mean(unknown[0], PARTS),
-                "doctor_parts",
-            )
+        raise one_problem(
+            "invalid-option",
+            f"the part {', '.join(unknown)}",
+            f"parts of the doctor: {', '.join(PARTS)}",
+            did_you_mean(unknown[0], PARTS),
+            "doctor_parts",
         )

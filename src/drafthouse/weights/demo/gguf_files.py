@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 
 # Called with (bytes written, bytes in all); the last call has both equal.
 Progress = Callable[[int, int], None]
@@ -65,14 +65,12 @@ def libraries() -> tuple[Any, Any]:
     try:
         return importlib.import_module("gguf"), importlib.import_module("numpy")
     except ImportError as error:
-        raise DrafthouseError(
-            Problem(
-                code="package-missing",
-                where="weights recipe",
-                found=f"no Python package {error.name}",
-                needed="gguf and numpy",
-                do="add them to the environment that runs the recipe (role box_env)",
-            )
+        raise one_problem(
+            code="package-missing",
+            where="weights recipe",
+            found=f"no Python package {error.name}",
+            needed="gguf and numpy",
+            do="add them to the environment that runs the recipe (role box_env)",
         ) from error
 
 
@@ -82,24 +80,20 @@ def require_gguf(src: str) -> None:
         with Path(src).open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                code="file-unreadable",
-                where=f"weights recipe: {src}",
-                found=error.strerror or str(error),
-                needed="a readable GGUF file",
-                do="check the path",
-            )
+        raise one_problem(
+            code="file-unreadable",
+            where=f"weights recipe: {src}",
+            found=error.strerror or str(error),
+            needed="a readable GGUF file",
+            do="check the path",
         ) from error
     if magic != b"GGUF":
-        raise DrafthouseError(
-            Problem(
-                code="weights-damaged",
-                where=f"weights recipe: {src}",
-                found=f"a file that begins with {magic!r}",
-                needed="a GGUF file",
-                do="give the .gguf file itself, not an archive or a pointer to it",
-            )
+        raise one_problem(
+            code="weights-damaged",
+            where=f"weights recipe: {src}",
+            found=f"a file that begins with {magic!r}",
+            needed="a GGUF file",
+            do="give the .gguf file itself, not an archive or a pointer to it",
         )
 
 
@@ -109,14 +103,12 @@ def open_gguf(gguf: Any, src: str) -> Any:
     try:
         reader = gguf.GGUFReader(src)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise DrafthouseError(
-            Problem(
-                code="weights-damaged",
-                where=f"weights recipe: {src}",
-                found=f"a damaged GGUF ({error})",
-                needed="a whole GGUF file",
-                do="fetch the file again",
-            )
+        raise one_problem(
+            code="weights-damaged",
+            where=f"weights recipe: {src}",
+            found=f"a damaged GGUF ({error})",
+            needed="a whole GGUF file",
+            do="fetch the file again",
         ) from error
     found = None
     if reader.endianess != gguf.GGUFEndian.LITTLE:
@@ -126,14 +118,12 @@ def open_gguf(gguf: Any, src: str) -> Any:
     elif not reader.tensors:
         found = "a GGUF without tensors (a vocabulary, or the first part of a split model)"
     if found:
-        raise DrafthouseError(
-            Problem(
-                code="gguf-unsupported",
-                where=f"weights recipe: {src}",
-                found=found,
-                needed="a little-endian GGUF of a whole model",
-                do="use another file; merge a split model with llama-gguf-split first",
-            )
+        raise one_problem(
+            code="gguf-unsupported",
+            where=f"weights recipe: {src}",
+            found=found,
+            needed="a little-endian GGUF of a whole model",
+            do="use another file; merge a split model with llama-gguf-split first",
         )
     return reader
 
@@ -248,14 +238,12 @@ def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
     try:
         plain = gguf.quants.dequantize(source.data, source.tensor_type)
     except NotImplementedError as error:
-        raise DrafthouseError(
-            Problem(
-                code="gguf-unsupported",
-                where=f"{where}: {source.name}",
-                found=f"type {source.tensor_type.name}, which gguf-py cannot de-quantise",
-                needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
-                do="use another quantisation of the same model",
-            )
+        raise one_problem(
+            code="gguf-unsupported",
+            where=f"{where}: {source.name}",
+            found=f"type {source.tensor_type.name}, which gguf-py cannot de-quantise",
+            needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
+            do="use another quantisation of the same model",
         ) from error
     return gguf.quants.quantize(plain.astype(np.float32, copy=False), item.wanted)
 
@@ -282,12 +270,10 @@ def _replacing(final: Path) -> Iterator[Path]:
 
 def cannot_write(path: Path, error: OSError) -> DrafthouseError:
     """Return what is said when a derived file cannot be written."""
-    return DrafthouseError(
-        Problem(
-            code="file-unwritable",
-            where=str(path),
-            found=error.strerror or str(error),
-            needed="a place with room for the derived weights",
-            do="free disk space, or choose another folder for the weights",
-        )
+    return one_problem(
+        code="file-unwritable",
+        where=str(path),
+        found=error.strerror or str(error),
+        needed="a place with room for the derived weights",
+        do="free disk space, or choose another folder for the weights",
     )

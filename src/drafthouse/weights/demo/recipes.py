@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DrafthouseError, Problem, did_you_mean
+from ...core.errors import did_you_mean, one_problem
 from ...profiles.recipe_versions import RECIPE_VERSIONS
 from .gguf_files import (
     PARTIAL_SUFFIX,
@@ -42,14 +42,12 @@ def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequenc
     Raises DrafthouseError for a recipe that does not exist.
     """
     if recipe not in RECIPE_VERSIONS:
-        raise DrafthouseError(
-            Problem(
-                code="unknown-value",
-                where="weights recipe",
-                found=recipe,
-                needed="a known recipe",
-                do=did_you_mean(recipe, RECIPE_VERSIONS),
-            )
+        raise one_problem(
+            code="unknown-value",
+            where="weights recipe",
+            found=recipe,
+            needed="a known recipe",
+            do=did_you_mean(recipe, RECIPE_VERSIONS),
         )
     content = {
         "recipe": recipe,
@@ -74,14 +72,12 @@ def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | Non
     Vectors (norms, biases) become F32, as llama.cpp's own converter leaves them. Raises DrafthouseError.
     """
     if dtype not in FILE_TYPES:
-        raise DrafthouseError(
-            Problem(
-                code="unknown-value",
-                where="weights recipe gguf_dequantize: dtype",
-                found=dtype,
-                needed="one of BF16, F32",
-                do=did_you_mean(dtype, FILE_TYPES),
-            )
+        raise one_problem(
+            code="unknown-value",
+            where="weights recipe gguf_dequantize: dtype",
+            found=dtype,
+            needed="one of BF16, F32",
+            do=did_you_mean(dtype, FILE_TYPES),
         )
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
@@ -103,14 +99,12 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     """
     reader, own = _language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
     if blocks <= own:
-        raise DrafthouseError(
-            Problem(
-                code="out-of-range",
-                where=f"{where}: blocks",
-                found=str(blocks),
-                needed=f"more than the model's own {own} blocks",
-                do=f"write {own * 2} to make it about twice as dear",
-            )
+        raise one_problem(
+            code="out-of-range",
+            where=f"{where}: blocks",
+            found=str(blocks),
+            needed=f"more than the model's own {own} blocks",
+            do=f"write {own * 2} to make it about twice as dear",
         )
     sources = [(block % own, block >= own) for block in range(blocks)]
     return _restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
@@ -124,14 +118,12 @@ def prune_blocks(src: str, dst: str, blocks: int, progress: Progress | None = No
     """
     reader, own = _language_model(src, where := f"weights recipe gguf_prune_blocks: {src}")
     if not 2 <= blocks < own:
-        raise DrafthouseError(
-            Problem(
-                code="out-of-range",
-                where=f"{where}: blocks",
-                found=str(blocks),
-                needed=f"2 or more, and fewer than the model's own {own} blocks",
-                do=f"write {max(own - 2, 2)} to take two of them out",
-            )
+        raise one_problem(
+            code="out-of-range",
+            where=f"{where}: blocks",
+            found=str(blocks),
+            needed=f"2 or more, and fewer than the model's own {own} blocks",
+            do=f"write {max(own - 2, 2)} to take two of them out",
         )
     first = (blocks + 1) // 2
     sources = [(block, False) for block in [*range(first), *range(own - blocks + first, own)]]
@@ -168,14 +160,12 @@ def _engine_program(python: str, name: str, where: str) -> Path:
     """Return the program that the engine role installs beside ``python``, or raise DrafthouseError."""
     program = Path(python).with_name(name)
     if not program.is_file():
-        raise DrafthouseError(
-            Problem(
-                code="program-missing",
-                where=where,
-                found=f"no {program}",
-                needed="the vLLM engine's environment",
-                do=f"install the engine first (role engine, with {name} among its tools)",
-            )
+        raise one_problem(
+            code="program-missing",
+            where=where,
+            found=f"no {program}",
+            needed="the vLLM engine's environment",
+            do=f"install the engine first (role engine, with {name} among its tools)",
         )
     return program
 
@@ -190,14 +180,12 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
         done = subprocess.run([*command, str(partial)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
-            raise DrafthouseError(
-                Problem(
-                    code="program-failed",
-                    where=where,
-                    found=lines[-1] if lines else f"exit status {done.returncode} without a word",
-                    needed=needed,
-                    do=f"run it by hand: {' '.join(command)} OUT",
-                )
+            raise one_problem(
+                code="program-failed",
+                where=where,
+                found=lines[-1] if lines else f"exit status {done.returncode} without a word",
+                needed=needed,
+                do=f"run it by hand: {' '.join(command)} OUT",
             )
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
@@ -215,14 +203,12 @@ def _language_model(src: str, where: str) -> tuple[Any, int]:
     reader = open_gguf(gguf, src)
     count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
     if count is None:
-        raise DrafthouseError(
-            Problem(
-                code="gguf-unsupported",
-                where=where,
-                found="no block_count in the metadata",
-                needed="a language model",
-                do="use another GGUF",
-            )
+        raise one_problem(
+            code="gguf-unsupported",
+            where=where,
+            found="no block_count in the metadata",
+            needed="a language model",
+            do="use another GGUF",
         )
     return reader, int(count.contents())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible.utils.display import Display
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.operate.offline_bundle import Manifest, read_manifest
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, TaskVars, failure
@@ -74,12 +74,7 @@ class ActionModule(FollowingAction):
         done = self._low_level_execute_command(command)
         if done.get("rc"):
             found = str(done.get("stderr") or done.get("stdout")).strip()
-            raise DrafthouseError(
-                Problem(
-                    "bundle-not-unpacked",
-                    found,
-                    "room and rights for the bundle on the box",
-                    "see to it, then run again",
-                )
+            raise one_problem(
+                "bundle-not-unpacked", found, "room and rights for the bundle on the box", "see to it, then run again"
             )
         return str(done.get("stdout")).strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import one_problem
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 
@@ -22,13 +22,11 @@ class ActionModule(ActionBase):
         sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])
         rent = "rent one (make rent), " if "vastai" in sources else ""
         return failure(
-            DrafthouseError(
-                Problem(
-                    "no-host",
-                    "an inventory without hosts",
-                    "at least one box to work on",
-                    f"{rent}write it into the inventory's hosts.yml (an example stands there), or name another with -i",
-                    sources,
-                )
+            one_problem(
+                "no-host",
+                "an inventory without hosts",
+                "at least one box to work on",
+                f"{rent}write it into the inventory's hosts.yml (an example stands there), or name another with -i",
+                sources,
             )
         )

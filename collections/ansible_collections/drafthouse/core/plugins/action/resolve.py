@@ -21,7 +21,7 @@ from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem, one_problem
 from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
@@ -114,14 +114,12 @@ class ActionModule(ActionBase):
     def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
         if not name:
-            raise DrafthouseError(
-                Problem(
-                    "missing-option",
-                    "no profile",
-                    "the name of one",
-                    "add -e profile=NAME (make profiles shows them all)",
-                    "profile",
-                )
+            raise one_problem(
+                "missing-option",
+                "no profile",
+                "the name of one",
+                "add -e profile=NAME (make profiles shows them all)",
+                "profile",
             )
         site = site_from(variables)
         # Of the command line's own words none is passed over; what the inventory says may give way.
@@ -199,7 +197,7 @@ def _deadline(variables: TaskVars) -> int | None:
     given = variables.get("drafthouse_deadline") or deadline_of(variables.get("drafthouse_label"))
     if given and not re.fullmatch(r"\d{1,11}", str(given)):
         found, needed = short(repr(given)), "seconds since 1970"
-        raise DrafthouseError(Problem("wrong-type", found, needed, "correct it, or remove it", "drafthouse_deadline"))
+        raise one_problem("wrong-type", found, needed, "correct it, or remove it", "drafthouse_deadline")
     return int(given) if given else None
 
 

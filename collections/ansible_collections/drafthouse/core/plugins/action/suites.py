@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.profiles.workspace import resolved_profile
 from ..module_utils.prompts.suite_file import suites_file, suites_text
 from ..plugin_utils.words import Answer, TaskVars, failure
@@ -28,9 +28,7 @@ class ActionModule(ActionBase):
             suites = resolved_profile(resolved["profile"], site, resolved["overrides"])["suites"]
             if suites_file(site["home"], suites) != path:
                 found, needed = "other prompts than when this run began", "the same prompts during a run"
-                raise DrafthouseError(
-                    Problem("prompts-changed", found, needed, "run it again, and edit suites between runs", path)
-                )
+                raise one_problem("prompts-changed", found, needed, "run it again, and edit suites between runs", path)
         except DrafthouseError as error:
             return failure(error)
         entries = [

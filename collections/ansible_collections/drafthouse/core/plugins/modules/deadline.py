@@ -51,7 +51,7 @@ from typing import TypedDict, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.core.files import replace_file
 from ..module_utils.core.procfs import Clocks, clocks, first_environment
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
@@ -189,14 +189,12 @@ def _written(file: Path, text: str, mode: int = 0o600) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(file, text, mode)
     except OSError as error:
-        raise DrafthouseError(
-            Problem(
-                "file-unwritable",
-                error.strerror or str(error),
-                "a folder for the watch over the deadline",
-                "connect as root",
-                str(file),
-            )
+        raise one_problem(
+            "file-unwritable",
+            error.strerror or str(error),
+            "a folder for the watch over the deadline",
+            "connect as root",
+            str(file),
         ) from error
 
 

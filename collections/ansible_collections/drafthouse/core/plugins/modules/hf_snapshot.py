@@ -81,7 +81,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.core.progress import Progress
 from ..module_utils.core.retry import Patience
 from ..module_utils.weights.download import Limits, disk_trouble
@@ -165,14 +165,12 @@ def _token(file: str | None) -> str | None:
     path = Path(file)
     with disk_trouble(path):
         if path.stat().st_mode & 0o077:
-            raise DrafthouseError(
-                Problem(
-                    "api-key-exposed",
-                    "a token that others may read",
-                    "a file that its owner alone may read",
-                    f"chmod 600 {file}",
-                    file,
-                )
+            raise one_problem(
+                "api-key-exposed",
+                "a token that others may read",
+                "a file that its owner alone may read",
+                f"chmod 600 {file}",
+                file,
             )
         return path.read_text("utf-8").strip() or None
 

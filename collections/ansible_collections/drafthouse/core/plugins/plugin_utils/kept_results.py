@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, one_problem
 from .words import TaskVars
 
 if TYPE_CHECKING:
@@ -30,13 +30,11 @@ class KeptResultsAction(ActionBase):
         # A shell on the box; a module would start a Python for each of them.
         answer = self._low_level_execute_command(f"cat {shlex.quote(path)}")
         if answer["rc"] != 0:
-            raise DrafthouseError(
-                Problem(
-                    "no-result",
-                    f"no result at {path}",
-                    self.needed,
-                    "run site.yml --tags experiment, or the whole site.yml",
-                )
+            raise one_problem(
+                "no-result",
+                f"no result at {path}",
+                self.needed,
+                "run site.yml --tags experiment, or the whole site.yml",
             )
         return json.loads(answer["stdout"])
 
