@@ -19,7 +19,7 @@ from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.monitoring_programs import PROMTOOL
+from drafthouse.host.debian_programs import PROMTOOL
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from drafthouse.addons.gateway import Settings, certificate_file, files
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
-from drafthouse.host.caddy import ensure_caddy
+from drafthouse.host.deb_unpack import ensure
+from drafthouse.host.debian_programs import PROGRAMS
 from drafthouse.profiles.workspace import ROOT
 from tests.support.ports import free_port
 
@@ -35,7 +36,7 @@ TEMPLATES = ROOT / "templates"
 def real_caddy() -> str:
     """Return the program: an installed one, or Debian's, unpacked into .cache; skip by name where it cannot be had."""
     try:
-        return ensure_caddy("", ROOT / ".cache" / "tools" / "caddy").path
+        return ensure(PROGRAMS["caddy"], "", ROOT / ".cache" / "tools" / "caddy").path
     except DrafthouseError as error:
         pytest.skip(f"no Caddy (apt-get install caddy): {error.problems[0].found}")
 

@@ -18,7 +18,7 @@ from drafthouse.addons.prometheus_rules import Limits, Pace, Watched, rules_file
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.http import opener
 from drafthouse.host.deb_unpack import Found, ensure
-from drafthouse.host.monitoring_programs import PROGRAMS, PROMTOOL
+from drafthouse.host.debian_programs import PROGRAMS, PROMTOOL
 from drafthouse.profiles.workspace import ROOT
 
 TEMPLATES = ROOT / "templates"

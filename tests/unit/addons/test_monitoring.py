@@ -20,7 +20,7 @@ from drafthouse.addons.monitoring_ready import wait_for_monitoring
 from drafthouse.addons.prometheus_rules import Pace
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.monitoring_programs import PROGRAMS
+from drafthouse.host.debian_programs import PROGRAMS
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
 from tests.support.prometheus import checked

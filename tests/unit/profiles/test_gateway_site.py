@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.host.caddy import ensure_caddy
+from drafthouse.host.deb_unpack import ensure
+from drafthouse.host.debian_programs import PROGRAMS
 from drafthouse.host.firewall import rules as firewall
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_from, site_of_inventory
@@ -20,6 +21,7 @@ from tests.support.refusals import refuses
 pytestmark = pytest.mark.processes
 
 GPU = "rtx6000-qwen-eagle3"
+CADDY = PROGRAMS["caddy"]
 OPEN: dict[str, Any] = {"allow_cidrs": ["192.0.2.0/24"]}
 
 
@@ -128,23 +130,23 @@ class Box:
 
 def test_the_distributions_is_unpacked_once_and_again_when_there_is_a_newer_one(tmp_path: Path) -> None:
     folder = tmp_path / "bin"
-    planned = ensure_caddy("", folder, check=True, run=Box(), path="")
+    planned = ensure(CADDY, "", folder, check=True, run=Box(), path="")
     assert (planned.changed, folder.exists()) == (True, False)
-    assert ensure_caddy("", folder, run=Box(), path="").changed
+    assert ensure(CADDY, "", folder, run=Box(), path="").changed
     again = Box()
-    assert not ensure_caddy("", folder, run=again, path="").changed
+    assert not ensure(CADDY, "", folder, run=again, path="").changed
     assert "apt-get download" not in again.said
-    assert ensure_caddy("", folder, run=Box("2.6.2-5+deb12u1"), path="").changed
+    assert ensure(CADDY, "", folder, run=Box("2.6.2-5+deb12u1"), path="").changed
     assert (folder / "caddy").read_text() == "2.6.2-5+deb12u1"
     assert sorted(path.name for path in folder.iterdir()) == ["caddy", "package"]
     # Killed between the program and the mark.
     (folder / "package").unlink()
-    assert ensure_caddy("", folder, run=Box(), path="").changed
+    assert ensure(CADDY, "", folder, run=Box(), path="").changed
 
 
 def test_a_box_without_lists_gets_them_first(tmp_path: Path) -> None:
     box = Box(lists=False)
-    assert ensure_caddy("", tmp_path / "bin", run=box, path="").changed
+    assert ensure(CADDY, "", tmp_path / "bin", run=box, path="").changed
     assert box.said.index("apt-get update") < box.said.index("apt-get download")
 
 
@@ -159,14 +161,14 @@ def test_a_box_without_lists_gets_them_first(tmp_path: Path) -> None:
 )
 def test_no_caddy_to_be_had(tmp_path: Path, box: Box, said: str) -> None:
     with pytest.raises(DrafthouseError) as caught:
-        ensure_caddy("", tmp_path / "bin", run=box, path="")
+        ensure(CADDY, "", tmp_path / "bin", run=box, path="")
     assert said in caught.value.problems[0].found
     assert "gateway_binary" in caught.value.problems[0].do
 
 
 def test_the_one_that_is_named(tmp_path: Path) -> None:
     real = real_caddy()
-    assert ensure_caddy(real, tmp_path).path == real
+    assert ensure(CADDY, real, tmp_path).path == real
     for wrong in (str(tmp_path / "none"), "/bin/true"):
         with pytest.raises(DrafthouseError, match="no caddy"):
-            ensure_caddy(wrong, tmp_path)
+            ensure(CADDY, wrong, tmp_path)

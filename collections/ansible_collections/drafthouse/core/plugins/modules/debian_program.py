@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Find a program of the monitoring, or unpack the distribution's."""
+"""Find a program of the gateway or the monitoring, or unpack the distribution's."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: debian_program
-short_description: Find a program of the monitoring, or unpack the distribution's
+short_description: Find a program of the gateway or the monitoring, or unpack the distribution's
 description:
   - Takes the program that is named, else one that is installed, else the distribution's package, which apt downloads
     and checks and which is unpacked into a folder of ours. Nothing is installed, no unit is started.
@@ -13,7 +13,7 @@ description:
 attributes:
   check_mode: {support: full, description: Says whether it would unpack one.}
 options:
-  name: {description: The program., type: str, choices: [blackbox, node, prometheus], required: true}
+  name: {description: The program., type: str, choices: [blackbox, caddy, node, prometheus], required: true}
   path: {description: The program. Empty looks for one., type: str, default: ""}
   folder: {description: Where to unpack it., type: path, required: true}
 author: Drafthouse
@@ -37,14 +37,14 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.host.deb_unpack import ensure
-from ..module_utils.host.monitoring_programs import PROGRAMS
+from ..module_utils.host.debian_programs import PROGRAMS
 
 
 def main() -> None:
     """Answer Ansible."""
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "required": True, "choices": sorted(PROGRAMS)},
+            "name": {"type": "str", "required": True, "choices": list(PROGRAMS)},
             "path": {"type": "str", "default": ""},
             "folder": {"type": "path", "required": True},
         },
