@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.files import text_in
 from ..core.procfs import listeners
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
 
     ``root`` is where `/proc` and `/sys` are found.
     """
-    load = _text(root / "proc/loadavg").split()
+    load = text_in(root / "proc/loadavg").split()
     memory = _key_values(root / "proc/meminfo")
     mhz = _mhz(root)
     swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
@@ -142,17 +143,10 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _key_values(path: Path) -> dict[str, int]:
     """Return `/proc/meminfo` in bytes."""
     found: dict[str, int] = {}
-    for line in _text(path).splitlines():
+    for line in text_in(path).splitlines():
         key, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
@@ -161,7 +155,7 @@ def _key_values(path: Path) -> dict[str, int]:
 
 
 def _cpu_model(root: Path) -> str | None:
-    for line in _text(root / "proc/cpuinfo").splitlines():
+    for line in text_in(root / "proc/cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return None
@@ -170,11 +164,11 @@ def _cpu_model(root: Path) -> str | None:
 def _mhz(root: Path) -> list[float]:
     """Return each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
     set_khz = [
-        _text(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+        text_in(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     ]
     if clocks := [float(khz) / 1000 for khz in set_khz if khz.strip().isdigit()]:
         return clocks
-    lines = _text(root / "proc/cpuinfo").splitlines()
+    lines = text_in(root / "proc/cpuinfo").splitlines()
     return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
 
 
@@ -182,27 +176,27 @@ def _cpu_temperature_c(root: Path) -> float | None:
     """Return the hottest reading of the CPU's own sensors."""
     found: list[float] = []
     for folder in (root / "sys/class/hwmon").glob("hwmon*"):
-        if _text(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
+        if text_in(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
             found += [
-                int(text) / 1000 for path in folder.glob("temp*_input") if (text := _text(path).strip()).isdigit()
+                int(text) / 1000 for path in folder.glob("temp*_input") if (text := text_in(path).strip()).isdigit()
             ]
     for folder in (root / "sys/class/thermal").glob("thermal_zone*"):
-        text = _text(folder / "temp").strip()
-        if _text(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"} and text.isdigit():
+        text = text_in(folder / "temp").strip()
+        if text_in(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"} and text.isdigit():
             found.append(int(text) / 1000)
     return max(found, default=None)
 
 
 def _package_energy_j(root: Path) -> float | None:
     """Return the energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
-    texts = [_text(path).strip() for path in (root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj")]
+    texts = [text_in(path).strip() for path in (root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj")]
     counts = [int(text) for text in texts if text.isdigit()]
     return sum(counts) / 1e6 if counts else None
 
 
 def _cpu_ticks(root: Path) -> dict[str, int]:
     """Return what all cores did since the start, in ticks: idle, steal (taken by other guests), busy."""
-    words = _text(root / "proc/stat").partition("\n")[0].split()
+    words = text_in(root / "proc/stat").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu":
         return {}
     user, nice, system, idle, wait, irq, soft, steal = (int(word) for word in words[1:9])
@@ -214,7 +208,7 @@ def _processes(root: Path) -> dict[int, Process]:
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for folder in (root / "proc").glob("[0-9]*"):
         # The name stands in brackets and may itself hold spaces and brackets (proc(5)).
-        head, _, tail = _text(folder / "stat").rpartition(")")
+        head, _, tail = text_in(folder / "stat").rpartition(")")
         words = tail.split()
         if len(words) > 19:
             cpu_s = (int(words[11]) + int(words[12])) * tick_s

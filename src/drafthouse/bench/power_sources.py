@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from ..core.files import text_in
 from .nvml import Nvml, Unreadable
 
 #: How often power is read where there is no counter of energy, in seconds.
@@ -109,8 +110,8 @@ class Rapl:
         self._files = sorted((root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj"))
         if not self._files:
             raise Unreadable("no energy counter of the CPU (/sys/class/powercap)")
-        self.devices = tuple(_text(path.with_name("name")) or path.parent.name for path in self._files)
-        self._range = [int(_text(path.with_name("max_energy_range_uj")) or 0) for path in self._files]
+        self.devices = tuple(text_in(path.with_name("name")).strip() or path.parent.name for path in self._files)
+        self._range = [int(text_in(path.with_name("max_energy_range_uj")) or 0) for path in self._files]
         self._last = self._counts()
         self._turns = [0] * len(self._files)
 
@@ -132,10 +133,3 @@ class Rapl:
             return [int(path.read_text("ascii")) for path in self._files]
         except (OSError, ValueError) as error:
             raise Unreadable("the CPU's energy counter may be read by root alone") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8").strip()
-    except OSError:
-        return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -67,6 +68,23 @@ def digests(paths: Iterable[str]) -> dict[str, str]:
             if content is not None:
                 found[path] = digest_of(mode, content)
     return found
+
+
+def text_in(path: str | Path) -> str:
+    """Return what a text file holds, '' where it is missing or not ours to read."""
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def object_in(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file, {} where there is none that can be read."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _seen(path: Path) -> tuple[int, bytes | None] | None:

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from ..core.documents import json_of
+from ..core.files import object_in
 from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
@@ -41,11 +41,8 @@ def note_file(resolved: Run) -> Path:
 
 def read_note(resolved: Run) -> Note | None:
     """Return the last decision, None where there is none that can be read."""
-    try:
-        note = json_of(note_file(resolved).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return cast("Note", note) if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+    note = object_in(note_file(resolved))
+    return cast("Note", note) if note.get("schema") == SCHEMA else None
 
 
 def end_measuring(resolved: Run) -> str:

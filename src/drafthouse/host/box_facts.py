@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ..core.files import text_in
 from ..core.first_process import facts
 from ..core.procfs import command_of, first_environment, listeners, open_files, parent_of
 from ..core.redact import redactor
 from ..serving.containers import published_ports
 from .box_types import BoxFacts, Gpu, Listener
-from .driver.facts import is_gpu, os_release, pci_devices, text_of
+from .driver.facts import is_gpu, os_release, pci_devices
 from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
@@ -51,7 +52,7 @@ def read_box(
         "system": platform.system(),
         "machine": platform.machine(),
         "kernel": platform.release(),
-        "os": os_release(text_of(Path("/etc/os-release")))["name"] or platform.system(),
+        "os": os_release(text_in(Path("/etc/os-release")))["name"] or platform.system(),
         # Empty where the C library is another one (musl): wheels of the manylinux kind do not run there.
         "glibc": _glibc(),
         "python": platform.python_version(),

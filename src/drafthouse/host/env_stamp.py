@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TypedDict, cast
+
+from ..core.files import object_in
 
 STAMP = ".drafthouse-env.json"
 
@@ -23,11 +24,7 @@ class Stamp(TypedDict, total=False):
 
 def read_stamp(home: Path) -> Stamp:
     """Return the stamp's content, empty where there is none that can be read."""
-    try:
-        content = json.loads((home / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast("Stamp", content) if isinstance(content, dict) else {}
+    return cast("Stamp", object_in(home / STAMP))
 
 
 def is_made(home: Path, wanted: str) -> bool:

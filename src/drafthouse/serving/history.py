@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import one_problem
-from ..core.files import replace_file, sync
+from ..core.files import replace_file, sync, text_in
 from ..core.locks import held
 from ..core.schema import Findings, Map, Value, check
 
@@ -76,11 +76,7 @@ def served_folder(home: str | Path) -> Path:
 
 def read_history(home: str | Path) -> list[Event]:
     """Return the events, the oldest first, without what is no event; none where there is no history yet."""
-    try:
-        text = history_file(home).read_text("utf-8", "replace")
-    except OSError:
-        return []
-    return [event for _, event in events_of(text) if event is not None]
+    return [event for _, event in events_of(text_in(history_file(home))) if event is not None]
 
 
 def history_file(home: str | Path) -> Path:

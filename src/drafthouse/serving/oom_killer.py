@@ -7,12 +7,13 @@ the processes; reading it needs root, or kernel.dmesg_restrict = 0. Standard lib
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..core.files import text_in
 
 MIB = 1024**2
 #: What to do about it.
@@ -95,7 +96,7 @@ def _moved(before: int | None, after: int | None) -> int | None:
 
 
 def _counted(path: Path, name: str = "oom_kill") -> int | None:
-    for words in (line.split() for line in _text(path).splitlines()):
+    for words in (line.split() for line in text_in(path).splitlines()):
         if len(words) == 2 and words[0] == name and words[1].isdigit():
             return int(words[1])
     return None
@@ -103,7 +104,7 @@ def _counted(path: Path, name: str = "oom_kill") -> int | None:
 
 def _group_of(pid: int, root: Path) -> Path | None:
     """Return the folder of a process's memory control group; None where it has none that can be seen."""
-    for line in _text(root / f"proc/{pid}/cgroup").splitlines():
+    for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         top = root / "sys/fs/cgroup"
@@ -139,7 +140,7 @@ def _limit(folder: Path | None) -> list[str]:
 
 
 def _number(folder: Path, *names: str) -> int | None:
-    found = next((text for name in names if (text := _text(folder / name).strip())), "")
+    found = next((text for name in names if (text := text_in(folder / name).strip())), "")
     return int(found) if found.isdigit() else None
 
 
@@ -172,13 +173,9 @@ def _log(since_s: float, root: Path) -> list[str]:
 
 def _free(root: Path) -> str:
     sizes = {
-        words[0]: int(words[1]) for line in _text(root / "proc/meminfo").splitlines() if len(words := line.split()) > 1
+        words[0]: int(words[1])
+        for line in text_in(root / "proc/meminfo").splitlines()
+        if len(words := line.split()) > 1
     }
     total, free = sizes.get("MemTotal:", 0), sizes.get("MemAvailable:", 0)
     return f"the machine now has {free / 1024:,.0f} of {total / 1024:,.0f} MiB free"
-
-
-def _text(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text("utf-8", "replace")
-    return ""

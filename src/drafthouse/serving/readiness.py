@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from ..core.errors import DrafthouseError, Problem, one_problem
-from ..core.files import replace_file
+from ..core.files import object_in, replace_file
 from ..core.http import opener
 from ..core.procfs import age_of
 from ..core.step_clock import read_step_clock
@@ -145,11 +145,7 @@ def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None
 
 def read_ready(path: Path) -> Ready:
     """Return what is known of an arm's last start; {} of nothing."""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast("Ready", data) if isinstance(data, dict) else {}
+    return cast("Ready", object_in(path))
 
 
 def told_of_start(home: str | Path, name: str) -> ToldOfStart:

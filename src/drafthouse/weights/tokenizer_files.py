@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core.files import object_in
 from .gguf_header import read_gguf
 
 # In a GGUF file: tokenizer.ggml.token_type of ordinary tokens is 1, of bytes 6; all else is special or unused.
@@ -50,11 +51,7 @@ def vocabulary_of(path: Path) -> Vocabulary:
 
 def config_of(folder: Path) -> dict[str, Any]:
     """Return config.json, {} where there is none that can be read."""
-    try:
-        data = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return object_in(folder / "config.json")
 
 
 def _of_gguf(path: Path) -> Vocabulary:

@@ -41,9 +41,8 @@ READERS = {
     ),
     "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
     "a file of our own, written whole by this version for itself": (
-        "addons/watchdog/switch.py", "bench/sweep/store.py", "modules/deadline.py", "cloud/power_off.py",
-        "core/progress.py", "experiment/loop.py", "host/docker/daemon.py", "host/env_stamp.py",
-        "operate/bundle_make.py",
+        "addons/watchdog/switch.py", "cloud/power_off.py", "core/files.py", "core/progress.py",
+        "experiment/loop.py", "operate/bundle_make.py",
         "operate/doctor/collect.py", "operate/offline_bundle.py", "serving/readiness.py", "tuning/runner.py",
         "plugin_utils/following.py", "plugin_utils/kept_results.py", "action/trial.py", "action/monitoring.py",
         "cloud/deadline_watch.py", "prompts/suite_file.py",

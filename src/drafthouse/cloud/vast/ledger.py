@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ...core.errors import DrafthouseError, Problem, one_problem
-from ...core.files import sync
+from ...core.files import sync, text_in
 from ...core.locks import take
 
 if TYPE_CHECKING:
@@ -125,11 +125,8 @@ def mark_of(ledger: Path) -> str:
     They are made of machine, user and folder, and not kept: whoever loses the ledger still knows its own labels. Two
     clones, users or machines have marks of their own.
     """
-    try:
-        machine = Path("/etc/machine-id").read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        machine = ""
-    text = f"drafthouse\n{machine or platform.node()}\n{os.getuid()}\n{ledger.parent.resolve()}"
+    machine = text_in("/etc/machine-id").strip() or platform.node()
+    text = f"drafthouse\n{machine}\n{os.getuid()}\n{ledger.parent.resolve()}"
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineInfo
 from ...core.errors import DrafthouseError, Problem, one_problem
-from ...core.files import replace_file
+from ...core.files import object_in, replace_file
 from ...core.locks import take
+from ...core.procfs import age_of, command_of
 from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 from .daemon_plan import Plan, Wishes, last_line, make_plan, run
@@ -77,23 +78,13 @@ class Daemon:
 
     def read_record(self) -> tuple[Record, str | None]:
         """Return what is ours, and the text to put back where a change was not brought to its end (else None)."""
-        try:
-            data = json.loads(self.record_path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return Record(), None
-        if not isinstance(data, dict):
-            return Record(), None
+        data = object_in(self.record_path)
         pending = data.get("pending")
         return Record.of(data), pending["before"] if isinstance(pending, dict) and "before" in pending else None
 
     def flags(self) -> list[str]:
         """Return the words with which the engine was started: a key that is also among them keeps it from starting."""
-        pid = self._property("MainPID")
-        try:
-            words = Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            return []
-        return [word.decode("utf-8", "replace") for word in words[1:] if word] if pid != "0" else []
+        return [word for word in command_of(self._pid())[1:] if word]
 
     # --- the change ---------------------------------------------------------------------------------
 
@@ -339,13 +330,15 @@ class Daemon:
 
     def _took_effect(self) -> bool:
         """Tell whether the engine was started after the file was last written."""
-        try:
-            ticks = int(Path(f"/proc/{int(self._property('MainPID'))}/stat").read_text().rsplit(")", 1)[1].split()[19])
-            uptime = float(Path("/proc/uptime").read_text().split()[0])
-            started = time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
-            return self.api.answers() and started > self.path.stat().st_mtime + 1.0
-        except (OSError, ValueError, IndexError):
+        age_s = age_of(self._pid())
+        if age_s is None or not self.path.exists():
             return False
+        return self.api.answers() and time.time() - age_s > self.path.stat().st_mtime + 1.0
+
+    def _pid(self) -> int:
+        """Return the engine's process; 0, which none has, where it does not run."""
+        said = self._property("MainPID")
+        return int(said) if said.isdigit() else 0
 
     def _property(self, name: str) -> str:
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()

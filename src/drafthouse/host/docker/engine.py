@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import SOCKET, DockerApi, EngineError, EngineVersion
 from ...core.errors import DrafthouseError, Problem, one_problem
+from ...core.files import text_in
 from ...profiles.container import LABEL
 from ..box_facts import listed_gpus
 from ..driver.facts import is_gpu, pci_devices
@@ -302,11 +303,7 @@ def _said(*command: str) -> str:
 
 
 def _os_release() -> dict[str, str]:
-    try:
-        lines = Path("/etc/os-release").read_text("utf-8").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines if "=" in line)
+    pairs = (line.partition("=") for line in text_in("/etc/os-release").splitlines() if "=" in line)
     return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
 
 
@@ -384,10 +381,7 @@ def _candidates(names: Sequence[str]) -> dict[str, str]:
 
 def _apparmor_missing() -> bool:
     """Tell whether the kernel enforces AppArmor and its loader is not there: no container would start."""
-    try:
-        enabled = Path("/sys/module/apparmor/parameters/enabled").read_text().strip() == "Y"
-    except OSError:
-        return False
+    enabled = text_in("/sys/module/apparmor/parameters/enabled").strip() == "Y"
     return enabled and not shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin")
 
 

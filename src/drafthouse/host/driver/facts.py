@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import TypedDict
 
+from ...core.files import text_in
 from ...core.procfs import open_files
 from ..nvidia_smi import SmiAnswer, query
 
@@ -93,9 +94,9 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
     devices = _pci(Path(sys))
     loaded = _loaded(Path(proc))
     return {
-        "os": os_release(text_of(Path("/etc/os-release"))),
+        "os": os_release(text_in(Path("/etc/os-release"))),
         "architecture": platform.machine(),
-        "kernel": text_of(Path(proc) / "sys/kernel/osrelease").strip() or platform.release(),
+        "kernel": text_in(Path(proc) / "sys/kernel/osrelease").strip() or platform.release(),
         "pci": [device for device in devices if is_gpu(device)],
         "nvswitches": sum(device["class"] == _BRIDGE for device in devices),
         "smi": query("name", "driver_version"),
@@ -157,7 +158,7 @@ def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
     found: list[PciDevice] = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
         vendor, number, kind = (
-            text_of(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
+            text_in(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
         )
         driver = folder / "driver"
         if vendor == _VENDOR:
@@ -173,13 +174,13 @@ def is_gpu(device: PciDevice) -> bool:
 
 def _loaded(proc: Path) -> LoadedModule:
     """Return the module that the kernel runs."""
-    text = text_of(proc / "driver/nvidia/version")
+    text = text_in(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
 
 
 def _modules(proc: Path) -> list[str]:
-    names = {line.split()[0] for line in text_of(proc / "modules").splitlines() if line.strip()}
+    names = {line.split()[0] for line in text_in(proc / "modules").splitlines() if line.strip()}
     return sorted(names & {"nouveau", "nvidia", "nvidia_drm", "nvidia_uvm", "nvidia_modeset"})
 
 
@@ -216,7 +217,7 @@ def _users(proc: Path) -> list[GpuUser]:
     """Return the processes that hold one of NVIDIA's devices open."""
     found: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
-        command = text_of(folder / "comm").strip()
+        command = text_in(folder / "comm").strip()
         if command not in _SERVANTS and any(_opens(file) for file in open_files(folder)):
             found.append({"pid": int(folder.name), "command": command or "a process"})
     return found
@@ -224,14 +225,6 @@ def _users(proc: Path) -> list[GpuUser]:
 
 def _opens(target: str) -> bool:
     return bool(re.match(r"/dev/nvidia(\d|ctl|-uvm|-modeset)", target))
-
-
-def text_of(path: Path) -> str:
-    """Return what a file holds, '' where it cannot be read."""
-    try:
-        return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def said(*argv: str, any_status: bool = False) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import DrafthouseError, Problem, one_problem
-from ...core.files import replace_file
+from ...core.files import replace_file, text_in
 from . import rules as firewall
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
@@ -101,7 +101,7 @@ def _docker_backend() -> tuple[str, str]:
     if (backend := firewall.docker_backend("", arguments)) != "iptables":
         return backend, where
     file = Path(_value_of("--config-file", arguments) or "/etc/docker/daemon.json")
-    return firewall.docker_backend(text(file), []), str(file)
+    return firewall.docker_backend(text_in(file), []), str(file)
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:
@@ -113,8 +113,8 @@ def _dockerd_arguments() -> tuple[list[str], str]:
     """Return how dockerd runs; where it does not, how systemd would start it."""
     for comm in Path("/proc").glob("[0-9]*/comm"):
         # An engine inside a container has a network, and a firewall, of its own.
-        if text(comm).strip() == "dockerd" and _network(comm.parent) == _network(Path("/proc/self")):
-            return text(comm.with_name("cmdline")).split("\0"), "dockerd's command line"
+        if text_in(comm).strip() == "dockerd" and _network(comm.parent) == _network(Path("/proc/self")):
+            return text_in(comm.with_name("cmdline")).split("\0"), "dockerd's command line"
     if has_systemd():
         return tell("systemctl", "show", "--property=ExecStart", "docker.service").out.split(), "docker.service"
     return [], ""
@@ -133,24 +133,16 @@ def _nftables() -> tuple[str, ...]:
     return tuple(line.removeprefix("table ") for line in tell("nft", "list", "tables").out.splitlines())
 
 
-def text(path: str | Path) -> str:
-    """Return what a file has, '' where it is missing or ours not to read."""
-    try:
-        return Path(path).read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def session() -> firewall.Session | None:
     """Return the SSH connection that we run in: sudo drops its variable, an ancestor of ours still has it."""
     process = os.getpid()
     while process > 1:
-        for word in text(Path(f"/proc/{process}/environ")).split("\0"):
+        for word in text_in(f"/proc/{process}/environ").split("\0"):
             name, _, value = word.partition("=")
             if name == "SSH_CONNECTION" and (found := firewall.session(value)):
                 return found
         # The name in parentheses may have spaces and parentheses of its own.
-        process = int((text(Path(f"/proc/{process}/stat")).rpartition(")")[2].split() or ["", "0"])[1])
+        process = int((text_in(f"/proc/{process}/stat").rpartition(")")[2].split() or ["", "0"])[1])
     return None
 
 
@@ -163,7 +155,7 @@ def ssh_ports(running: firewall.Session | None) -> set[int]:
 
 def kept(family: int) -> str:
     """Return the confirmed rules of one family as they stand in their file, '' where there are none."""
-    return text(Path(f"{KEPT}/rules.v{family}"))
+    return text_in(f"{KEPT}/rules.v{family}")
 
 
 def pending() -> bool:
@@ -181,7 +173,7 @@ def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
     return [
         path
         for path, content in files.items()
-        if text(Path(path)) != content or Path(path).stat().st_mode & 0o777 != modes[path]
+        if text_in(path) != content or Path(path).stat().st_mode & 0o777 != modes[path]
     ]
 
 
@@ -212,7 +204,7 @@ def start_trial(
 
 def confirm(token: str, running: firewall.Session | None) -> None:
     """Keep what is on trial. Raises DrafthouseError where this is no new connection, TakenBack where it is late."""
-    if running is not None and text(Path(f"{RUN}/connection")) == json.dumps(str(running)):
+    if running is not None and text_in(f"{RUN}/connection") == json.dumps(str(running)):
         raise one_problem(
             "firewall-not-confirmed",
             "the connection that put the rules in place is still the one in use: it proves nothing",

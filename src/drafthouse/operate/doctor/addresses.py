@@ -8,6 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
+from ...core.files import text_in
 from ...core.procfs import listeners
 
 _NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
@@ -28,9 +29,6 @@ def _address(digits: str) -> str:
 
 def addresses() -> list[str]:
     """Return the box's global IPv6 addresses, but for those of bridges to its own containers."""
-    try:
-        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
-    except OSError:
-        return []
+    rows = [line.split() for line in text_in("/proc/net/if_inet6").splitlines()]
     kept = [row[0] for row in rows if row[3] == "00" and not _NOT_OUTSIDE.match(row[5])]
     return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]

@@ -6,11 +6,12 @@ Only what is rented has an order there; of any other box nothing is said. Standa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...addons.watchdog.switch import is_held
 from ...cloud.deadline import FOLDER
 from ...core.documents import json_of
+from ...core.files import object_in
 from ...core.procfs import Clocks, clocks
 
 if TYPE_CHECKING:
@@ -22,23 +23,15 @@ _LINES = 3
 
 def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> DeadlineFacts | None:
     """Return the watch of the box, None where it has no deadline (or is not ours to look at)."""
-    if not _object(folder / "arm.json"):
+    if not object_in(folder / "arm.json"):
         return None
-    state, now = _object(folder / "clock.json"), now or clocks()
+    state, now = object_in(folder / "clock.json"), now or clocks()
     counted = state.get("boot") == now.boot and isinstance(state.get("left_s"), (int, float))
     return {
         "watched": is_held(folder / "lock"),
         "left_s": state["left_s"] - (now.up - state["up"]) if counted else None,
         "last": _last_words(folder / "journal.jsonl"),
     }
-
-
-def _object(file: Path) -> dict[str, Any]:
-    try:
-        found = json_of(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _last_words(file: Path) -> list[str]:

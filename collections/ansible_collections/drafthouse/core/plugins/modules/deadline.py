@@ -52,7 +52,7 @@ from typing import TypedDict, cast
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError, one_problem
-from ..module_utils.core.files import replace_file
+from ..module_utils.core.files import object_in, replace_file
 from ..module_utils.core.procfs import Clocks, clocks, first_environment
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
 
@@ -199,11 +199,7 @@ def _written(file: Path, text: str, mode: int = 0o600) -> None:
 
 
 def _read(file: Path) -> Order:
-    try:
-        content = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return cast("Order", content) if isinstance(content, dict) else {}
+    return cast("Order", object_in(file))
 
 
 if __name__ == "__main__":

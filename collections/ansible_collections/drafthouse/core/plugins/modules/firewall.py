@@ -61,6 +61,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.files import text_in
 from ..module_utils.host.firewall import apply as box
 from ..module_utils.host.firewall import rules as firewall
 
@@ -196,7 +197,7 @@ def _diff(
     for family, one in found.items():
         after = "" if wanted is None else firewall.shown(firewall.would_be(one, wanted[family]))
         texts.append((f"firewall rules, IPv{family}", firewall.shown(one), after))
-    texts += [(path, box.text(path), files[path]) for path in stale]
+    texts += [(path, text_in(path), files[path]) for path in stale]
     return [
         {"before_header": name, "after_header": name, "before": before, "after": after}
         for name, before, after in texts
