@@ -7,7 +7,8 @@ from the resolver, a script, a module on a box and a playbook.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -73,6 +74,15 @@ class NotHere(DrafthouseError):
 def one_problem(code: str, found: str, needed: str, do: str, where: str = "") -> DrafthouseError:
     """Return the error of a single `Problem`, to be raised."""
     return DrafthouseError(Problem(code, found, needed, do, where))
+
+
+@contextmanager
+def failing(module: Any) -> Iterator[None]:
+    """Fail an Ansible module (an `AnsibleModule`) with the problems of what is done in the block."""
+    try:
+        yield
+    except DrafthouseError as error:
+        module.fail_json(**error.result)
 
 
 def describe(problems: Iterable[Problem]) -> str:

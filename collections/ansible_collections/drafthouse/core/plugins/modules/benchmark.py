@@ -33,7 +33,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.experiment.loop import measure_one_step
@@ -55,11 +55,8 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=True, files=[])
     tell = Progress(given["progress_file"])
-    try:
-        with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
-            file = measure_one_step(given["resolved"], given["step"], given["request_timeout_s"], tell, given["wait_s"])
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
+    with failing(module), only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
+        file = measure_one_step(given["resolved"], given["step"], given["request_timeout_s"], tell, given["wait_s"])
     module.exit_json(changed=True, files=[str(file)])
 
 

@@ -31,7 +31,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.host.docker.gpu_check import prove
 
 
@@ -46,10 +46,8 @@ def main() -> None:
     )
     if module.check_mode:
         module.exit_json(changed=False, skipped=True, msg="a container is run only for real")
-    try:
+    with failing(module):
         proof = prove(module.params["gpu"], float(module.params["timeout_s"]))
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=False, output=proof.output, gpus=proof.gpus, seconds=proof.seconds)
 
 

@@ -62,7 +62,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError, Problem
+from ..module_utils.core.errors import DrafthouseError, Problem, failing
 from ..module_utils.host.docker import engine as container_engine
 from ..module_utils.host.docker.daemon import Daemon
 from ..module_utils.host.docker.daemon_plan import Wishes, make_plan
@@ -85,10 +85,8 @@ def main() -> None:
     given = module.params
     seen = container_engine.look(given["users"])
     if given["remove"]:
-        try:
+        with failing(module):
             leaving = container_engine.leaving(seen, container_engine.running_containers())
-        except DrafthouseError as error:
-            module.fail_json(**error.result)
         module.exit_json(changed=False, remove=leaving)
     problems: list[Problem] = []
     decision = container_engine.Decision("")

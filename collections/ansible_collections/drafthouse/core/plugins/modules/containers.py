@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import DrafthouseError, failing
 from ..module_utils.host.port_holder import stranger_at
 from ..module_utils.serving.containers import carry_out, has_engine, plan, remove
 
@@ -63,7 +63,7 @@ def main() -> None:
     if module.check_mode and not has_engine():  # it is installed first
         names = [container["name"] for container in given["containers"]]
         module.exit_json(changed=bool(names), removed=[], started=names)
-    try:
+    with failing(module):
         made = plan(given["containers"], given["label"], given["fresh"])
         if not module.check_mode:
             remove(made.remove)
@@ -71,8 +71,6 @@ def main() -> None:
             _look_for_strangers(given["containers"], given["home"])
         if not module.check_mode:
             carry_out(made, removed=True)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=made.changes, removed=made.remove, started=made.start + made.restart)
 
 

@@ -51,7 +51,7 @@ from typing import TypedDict, cast
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError, one_problem
+from ..module_utils.core.errors import failing, one_problem
 from ..module_utils.core.files import object_in, replace_file
 from ..module_utils.core.procfs import Clocks, clocks, first_environment
 from ..module_utils.serving.supervisor import Program, Supervisor, configuration
@@ -95,7 +95,7 @@ def main() -> None:
     given = module.params
     folder = Path(given["folder"])
     script = folder / "deadline.py"
-    try:
+    with failing(module):
         changed = _put(folder / "power_off.py", given["power_off"], module.check_mode)
         changed |= _put(script, given["program"], module.check_mode)
         changed |= armed(
@@ -109,8 +109,6 @@ def main() -> None:
             check=module.check_mode,
         )
         started = _held(folder, script, module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     has_key = bool(first_environment().get("CONTAINER_API_KEY"))
     module.exit_json(changed=bool(changed or started), has_key=has_key, started=bool(started))
 

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.host.deb_unpack import ensure
 from ..module_utils.host.debian_programs import PROGRAMS
 
@@ -51,10 +51,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    try:
+    with failing(module):
         found = ensure(PROGRAMS[given["name"]], given["path"], Path(given["folder"]), check=module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=found.changed, path=found.path, version=found.version, stamp=_stamp(Path(found.path)))
 
 

@@ -33,7 +33,7 @@ kept: {description: Those that a container uses., returned: state is absent, typ
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.progress import Progress
 from ..module_utils.host.docker.derived_image import listed, remove_all
 from ..module_utils.host.docker.image_digest import on_box
@@ -59,12 +59,10 @@ def main() -> None:
         removed, kept = remove_all()
         module.exit_json(changed=bool(removed), removed=removed, kept=kept)
     tell = Progress(given["progress_file"])
-    try:
+    with failing(module):
         if (there := on_box(given["name"]) is not None) or module.check_mode:
             module.exit_json(changed=not there)
         build(given["name"], given["containerfile"], lambda line: tell({"text": f"building the image: {line[:120]}"}))
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=True)
 
 

@@ -50,7 +50,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.host.docker.daemon import Daemon
 from ..module_utils.host.docker.daemon_json import shown
 from ..module_utils.host.docker.daemon_plan import Wishes
@@ -82,10 +82,8 @@ def main() -> None:
         reload_safe=given["reload_safe"],
     )
     daemon = Daemon(given["path"], float(given["timeout_s"]))
-    try:
+    with failing(module):
         done = daemon.apply(wishes, given["restart"], module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     diff = {
         "before": shown(done.before),
         "after": shown(done.after),

@@ -48,7 +48,7 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.progress import Progress
 from ..module_utils.host.port_holder import stranger_at
 from ..module_utils.serving.first_request import REQUEST_S
@@ -79,7 +79,7 @@ def main() -> None:
         module.exit_json(changed=False, seconds=0.0)
     given = module.params
     address = urlsplit(given["base_url"])
-    try:
+    with failing(module):
         seconds = wait_until_ready(
             runtime_of(given["runtime"], given["home"]),
             name=given["name"],
@@ -93,8 +93,6 @@ def main() -> None:
             request_timeout_s=given["request_timeout_s"],
             stranger=partial(stranger_at, address.port or 0, address.hostname or "", given["home"]),
         )
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=False, seconds=seconds)
 
 

@@ -42,7 +42,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.addons.gateway_ready import fingerprint, read_key, wait_for_gateway
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.serving.runtimes import runtime_of
 
 
@@ -63,7 +63,7 @@ def main() -> None:
     given = module.params
     if module.check_mode:
         module.exit_json(changed=False, certificate="", fingerprint="")
-    try:
+    with failing(module):
         wait_for_gateway(
             runtime_of(given["runtime"], given["home"]),
             "gateway",
@@ -73,8 +73,6 @@ def main() -> None:
             key=read_key(given["key_file"]),
             timeout_s=given["timeout_s"],
         )
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     pem = Path(given["certificate"]).read_text("utf-8") if given["certificate"] else ""
     module.exit_json(changed=False, certificate=pem, fingerprint=fingerprint(pem) if pem else "")
 

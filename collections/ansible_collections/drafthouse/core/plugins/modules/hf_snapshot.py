@@ -81,7 +81,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError, one_problem
+from ..module_utils.core.errors import failing, one_problem
 from ..module_utils.core.progress import Progress
 from ..module_utils.core.retry import Patience
 from ..module_utils.weights.download import Limits, disk_trouble
@@ -119,10 +119,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    try:
+    with failing(module):
         (done,) = place([_wish(given)], Progress(given["progress_file"]), _settings(given), module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     # Ansible adds owner, mode and size of whatever a result calls path.
     module.exit_json(location=done["path"], **{name: value for name, value in done.items() if name != "path"})
 

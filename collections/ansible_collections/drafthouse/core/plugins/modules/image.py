@@ -39,7 +39,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.host.docker.image_digest import check, name_it, on_box
 from ..module_utils.host.docker.images import load, pull
 
@@ -57,7 +57,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    try:
+    with failing(module):
         if given["file"]:
             there = on_box(given["name"]) is not None
             if not there and not module.check_mode:
@@ -68,8 +68,6 @@ def main() -> None:
             if given["pull"] != given["name"]:
                 name_it(given["pull"], given["name"])
         found = check(given["name"], given["digest"], given["id"])
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=False, **found)
 
 

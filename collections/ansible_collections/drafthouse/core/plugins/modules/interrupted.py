@@ -34,7 +34,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.serving.interrupt import SERVERS, interrupt
 
 
@@ -50,10 +50,8 @@ def main() -> None:
     given = module.params
     if module.check_mode:
         module.exit_json(changed=False, said=[])
-    try:
+    with failing(module):
         said = interrupt(Path(given["home"]), given["servers"])
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=bool(said), said=said)
 
 

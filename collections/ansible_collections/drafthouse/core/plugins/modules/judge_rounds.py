@@ -37,7 +37,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.experiment.round_results import keep_decision, put_together
 
@@ -55,13 +55,10 @@ def main() -> None:
     resolved, last, decided = (module.params[name] for name in ("resolved", "last", "decided"))
     if module.check_mode:
         module.exit_json(changed=True, last=last, steps=[])
-    try:
-        with only_one(Path(resolved["site"]["home"]) / "benchmark.lock"):
-            if decided:
-                module.exit_json(changed=True, decided=decided, **keep_decision(resolved, decided))
-            costs = put_together(resolved, last)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
+    with failing(module), only_one(Path(resolved["site"]["home"]) / "benchmark.lock"):
+        if decided:
+            module.exit_json(changed=True, decided=decided, **keep_decision(resolved, decided))
+        costs = put_together(resolved, last)
     module.exit_json(changed=True, last=last, steps=[], costs=list(costs.items()))
 
 

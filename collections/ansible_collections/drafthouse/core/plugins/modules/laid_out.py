@@ -37,7 +37,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.files import lay_out
 
 
@@ -52,10 +52,8 @@ def main() -> None:
         argument_spec={"entries": {"type": "list", "elements": "dict", "required": True, "options": entry}},
         supports_check_mode=True,
     )
-    try:
+    with failing(module):
         done = lay_out(module.params["entries"], module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=bool(done.changed), paths=done.changed, diff=done.diff)
 
 

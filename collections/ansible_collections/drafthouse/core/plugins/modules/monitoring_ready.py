@@ -32,7 +32,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.addons.monitoring_ready import wait_for_monitoring
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
     given = module.params
     if module.check_mode:
         module.exit_json(changed=False, rules=0)
-    try:
+    with failing(module):
         seen = wait_for_monitoring(
             given["prometheus"],
             given["jobs"],
@@ -58,8 +58,6 @@ def main() -> None:
             log=given["log"],
             timeout_s=given["timeout_s"],
         )
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(changed=False, rules=seen.rules)
 
 

@@ -93,7 +93,7 @@ problems: {description: What is wrong and what to do., returned: failure, type: 
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.progress import Progress
 from ..module_utils.host.env_recipe import EnvRecipe
 from ..module_utils.host.venv import ensure_env
@@ -132,7 +132,7 @@ def main() -> None:
     wanted = module.params
     recipe = EnvRecipe.of(wanted)
     tell = Progress(wanted["progress_file"])
-    try:
+    with failing(module):
         done = ensure_env(
             recipe,
             uv=wanted["uv"] or None,
@@ -142,8 +142,6 @@ def main() -> None:
             check=module.check_mode,
             progress=lambda step, line: tell({"text": f"{step}: {line}"}),
         )
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(**vars(done))
 
 

@@ -56,7 +56,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import DrafthouseError, failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.serving.history import REFUSED, add_event, put_ballast
@@ -86,10 +86,8 @@ def main() -> None:
     )
     given = module.params
     home = Path(given["home"])
-    try:
+    with failing(module):
         result = _would(home, given) if module.check_mode else _done(home, given)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(**{"seconds": 0.0, **result, "release": current(home) or {}})
 
 

@@ -51,7 +51,7 @@ from dataclasses import fields
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.host.apt_repository import Repository, add, take_away
 
 _KEY_BYTES = 1_000_000
@@ -92,10 +92,8 @@ def main() -> None:
         module.exit_json(changed=bool(gone), files=gone, versions={})
     given["fingerprint"] = given["fingerprint"].replace(" ", "").upper()
     repository = Repository(**{part.name: given[part.name] for part in fields(Repository)})
-    try:
+    with failing(module):
         done = add(repository, fetch, given["packages"], module.check_mode)
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(
         changed=bool(done.files.changed),
         files=done.files.changed,

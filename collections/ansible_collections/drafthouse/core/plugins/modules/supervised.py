@@ -49,7 +49,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.first_process import for_engines, search_path
 from ..module_utils.core.procfs import first_environment
 from ..module_utils.host.venv import is_of_image
@@ -98,13 +98,11 @@ def main() -> None:
         start = [name for name in names if name not in running or before != wanted or given["fresh"]]
         stop = [name for name in running if name not in names]
         module.exit_json(changed=bool(start or stop), started=start, stopped=stop, diff=diff)
-    try:
+    with failing(module):
         if names:
             started, stopped = supervisor.converge(wanted, names, given["fresh"])
         else:
             started, stopped = [], supervisor.shut_down()
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     changed = bool(started or stopped) or (bool(names) and before != wanted)
     module.exit_json(changed=changed, started=started, stopped=stopped, diff=diff if changed else {})
 

@@ -53,7 +53,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.tuning.trial import TrialOptions, endpoint_of, run_trial
@@ -89,13 +89,10 @@ def main() -> None:
         label=given["label"],
         texts=given["texts"],
     )
-    try:
-        # The lock of every measurement: what an earlier run left at work on this box is ended first.
-        with only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
-            endpoint = endpoint_of(given["resolved"], given["arm"])
-            trial = run_trial(endpoint, given["asks"], options, Progress(given["progress_file"]))
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
+    # The lock of every measurement: what an earlier run left at work on this box is ended first.
+    with failing(module), only_one(Path(given["resolved"]["site"]["home"]) / "benchmark.lock"):
+        endpoint = endpoint_of(given["resolved"], given["arm"])
+        trial = run_trial(endpoint, given["asks"], options, Progress(given["progress_file"]))
     module.exit_json(changed=False, trial=trial)
 
 

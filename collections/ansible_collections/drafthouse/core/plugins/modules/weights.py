@@ -70,7 +70,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.weights.download import Limits
@@ -103,7 +103,7 @@ def main() -> None:
     )
     given, check_mode = module.params, module.check_mode
     tell = Progress(given["progress_file"])
-    try:
+    with failing(module):
         tools = Tools(
             uv=given["uv"],
             engine_python=given["engine_python"],
@@ -118,8 +118,6 @@ def main() -> None:
         )
         with nullcontext() if check_mode else only_one(Path(given["lock"])):
             done = put_all(given["items"], tell, tools, check_mode, given["pair"])
-    except DrafthouseError as error:
-        module.fail_json(**error.result)
     module.exit_json(
         changed=any(result["changed"] for result in done),
         placed=[{"id": item["id"], **result} for item, result in zip(given["items"], done, strict=True)],
