@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, one_problem
+from ..core.pins import is_commit
 from ..core.retry import Patience
 from ..profiles.pickles import refuse_pickles
-from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, is_commit, look_up
+from .hub_client import UNRESOLVED, RemoteFile, Snapshot, commit_now, look_up
 from .hub_habits import ClientCache
 from .integrity import Note, is_as_verified, read_note, stamp
 from .layout import Layout, Need, cached, plain

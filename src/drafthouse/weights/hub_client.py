@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from ..core.errors import DrafthouseError, Problem, one_problem
+from ..core.pins import is_commit
 from ..core.retry import PASSING, Patience, asked_to_wait
 
 UNRESOLVED = "unresolved"
 _CONNECTIONS = 3  # tries where nobody answers at all: a box without a network should say so soon
 ANSWER_S = 30.0  # for one answer of the hub's API; connecting included
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAMAGED = "find out who answers at this address before anything is trusted; nothing was fetched"
 
@@ -75,11 +75,6 @@ class Snapshot:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
-
-
-def is_commit(revision: str) -> bool:
-    """Return whether ``revision`` names one commit and for ever the same one."""
-    return bool(_COMMIT.fullmatch(revision))
 
 
 def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:

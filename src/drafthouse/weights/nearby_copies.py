@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import quote
 
 from ..core.errors import one_problem
-from .hub_client import RemoteFile, Snapshot, is_commit
+from ..core.pins import is_commit
+from .hub_client import RemoteFile, Snapshot
 from .integrity import NOTE_SUFFIX
 
 # n more bytes lie in the part; negative: they were thrown away.

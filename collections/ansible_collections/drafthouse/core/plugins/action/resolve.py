@@ -22,6 +22,7 @@ from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem, one_problem
+from ..module_utils.core.pins import is_commit
 from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
@@ -29,7 +30,6 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
-from ..module_utils.weights.hub_client import is_commit
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
