@@ -106,17 +106,17 @@ def refuse(
     """Run the action for a change that failed; return its result, and what it did."""
     played = Played()
 
-    def follow(self: Any, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Any:
+    def follow(self: Any, variables: dict[str, Any]) -> Any:
         played.given.update(self._task.args)
         return dict(BACK)
 
-    monkeypatch.setattr(FollowingAction, "run", follow)
+    monkeypatch.setattr(FollowingAction, "answer", follow)
     box = {"served": {"release": "0001"} if served else None}
     action = RefusedAction.__new__(RefusedAction)
     resolved = {**RESOLVED, "box": box, "site": {"home": "/a home"}}
     action._task = SimpleNamespace(args={"resolved": resolved, "failed": failed_by, "task": "Wait"}, check_mode=check)
     monkeypatch.setattr(action, "_low_level_execute_command", played.commands.append)
-    return action.run(task_vars={}), played
+    return action.answer({}), played
 
 
 def test_a_failed_change_brings_back_what_served_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:

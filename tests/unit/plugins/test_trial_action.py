@@ -18,14 +18,14 @@ def played(
     """Return the action's result, and what the module was given."""
     given: dict[str, Any] = {}
 
-    def follow(self: Any, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def follow(self: Any, variables: dict[str, Any]) -> dict[str, Any]:
         given.update(self._task.args)
         return result
 
-    monkeypatch.setattr(FollowingAction, "run", follow)
+    monkeypatch.setattr(FollowingAction, "answer", follow)
     action = ActionModule.__new__(ActionModule)
     action._task = SimpleNamespace(args=arguments)
-    return action.run(task_vars={"inventory_hostname": host}), given
+    return action.answer({"inventory_hostname": host}), given
 
 
 def test_prompts_with_braces_come_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ansible.utils.display import Display
 
-from ..module_utils.core.errors import DrafthouseError, one_problem
+from ..module_utils.core.errors import one_problem
 from ..module_utils.operate.offline_bundle import Manifest, read_manifest
 from ..plugin_utils.following import FollowingAction
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars
 
 PIECE = 256 << 20  # bytes that a break costs at most
 _display = Display()
@@ -27,22 +27,19 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.bundle"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the module's result; a box that holds the bundle already is asked once and sent nothing."""
-        variables, arguments = task_vars or {}, self._task.args
+        arguments = self._task.args
         bundle = Path(arguments["src"])
-        try:
-            manifest = read_manifest(bundle)
-            arguments["id"] = manifest.id
-            if self._connection.transport != "local" and not self._task.check_mode:
-                looked = self._unchanged(dict(arguments), variables)
-                if looked is not None:
-                    return looked
-                arguments["src"] = self._sent(bundle, manifest, str(arguments["dest"]), variables)
-                arguments["copied"] = True
-        except DrafthouseError as error:
-            return failure(error)
-        return super().run(tmp, task_vars)
+        manifest = read_manifest(bundle)
+        arguments["id"] = manifest.id
+        if self._connection.transport != "local" and not self._task.check_mode:
+            looked = self._unchanged(dict(arguments), variables)
+            if looked is not None:
+                return looked
+            arguments["src"] = self._sent(bundle, manifest, str(arguments["dest"]), variables)
+            arguments["copied"] = True
+        return super().answer(variables)
 
     def _sent(self, bundle: Path, manifest: Manifest, dest: str, variables: TaskVars) -> str:
         """Make the box have the whole file beside ``dest``; return its path there."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.cloud.deadline import program
 from ..module_utils.cloud.vast.clock import left_of
 from ..module_utils.core.box_archive import LIBRARY
 from ..module_utils.core.procfs import clocks
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.deadline`: ``lease`` is the fact's (`drafthouse.core.resolve`); the rest goes to the module."""
 
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Give the box the seconds that are left; they are in the result, too."""
-        super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         if lease := arguments.pop("lease", None):
             arguments |= {"left_s": left_of(lease, clocks()), "sure": lease["sure"]}
         arguments["program"] = program()
         arguments["power_off"] = (LIBRARY / "cloud" / "power_off.py").read_text("utf-8")
         result: Answer = self._execute_module(
-            module_name="drafthouse.core.deadline", module_args=arguments, task_vars=task_vars or {}
+            module_name="drafthouse.core.deadline", module_args=arguments, task_vars=variables
         )
         return {**result, "left_s": float(arguments["left_s"])}

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible.plugins.action import ActionBase
-
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.checks.finding import FAIL, exit_code, summary
 from ..module_utils.operate.checks.registry import diagnose
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 if TYPE_CHECKING:
     from ..module_utils.operate.doctor.types import DoctorFacts, Knocked, OutsideFacts, ProblemWords
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.diagnose`: ``resolved`` is the profile, ``look`` what `drafthouse.core.doctor` returned.
 
     ``outside``: {from, why, knocked}, the last what `drafthouse.core.reachable` returned. Nothing is asked here.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "look", "outside", "parts"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the checks, what they come to, and the names of those that fail."""
-        super().run(tmp, task_vars)
         look, outside = self._task.args["look"], self._task.args.get("outside") or {}
         facts: DoctorFacts = look["facts"].copy()
         facts["outside"] = _outside(outside, facts.get("client", ""))
-        try:
-            checks = diagnose(self._task.args["resolved"], facts, self._task.args.get("parts") or [])
-        except DrafthouseError as error:
-            return failure(error)
+        checks = diagnose(self._task.args["resolved"], facts, self._task.args.get("parts") or [])
         return {
             "changed": False,
             "checks": [check.as_dict() for check in checks],

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import time
 
-from ansible.plugins.action import ActionBase
-
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.operate.checks.ports import doors
 from ..module_utils.operate.checks.registry import check_parts
 from ..module_utils.operate.doctor.expected import asked_of
 from ..module_utils.profiles.workspace import ROOT
 from ..module_utils.prompts.loader import load_suite
 from ..module_utils.tuning.prompt_split import SUITE
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.doctor`: the module's arguments, and ``resolved`` in place of ``asked``.
 
     Returns ``facts`` for `drafthouse.core.diagnose`, and ``doors`` for `drafthouse.core.reachable`.
     """
 
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the facts, with the time that passed here while they were read."""
-        super().run(tmp, task_vars)
         given = dict(self._task.args)
         resolved = given.pop("resolved")
-        try:
-            check_parts(given.get("parts") or [])
-            asked = asked_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
-        except DrafthouseError as error:
-            return failure(error)
+        check_parts(given.get("parts") or [])
+        asked = asked_of(resolved, load_suite(SUITE, ROOT / "benchmarks"))
         began = time.time()
         answer = self._execute_module(
-            module_name="drafthouse.core.doctor", module_args={**given, "asked": asked}, task_vars=task_vars
+            module_name="drafthouse.core.doctor", module_args={**given, "asked": asked}, task_vars=variables
         )
         if answer.get("failed"):
             return dict(answer)

@@ -10,50 +10,41 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.host.driver.packages import leaving, pick, to_hold
 from ..module_utils.host.driver.plan import Wishes
 from ..module_utils.host.driver.policy import choose, settle
 from ..module_utils.profiles.catalog import load_gpus
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.driver_choice`: ``step``, ``wishes``, ``look`` (where to look), ``plan``, ``versions``."""
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"step", "wishes", "look", "plan", "versions", "rebooted"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the plan, the packages or what is left; or every problem."""
-        super().run(tmp, task_vars)
         given = self._task.args
         if given["step"] == "pick":
-            try:
-                picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
-            except DrafthouseError as error:
-                return failure(error)
+            picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
             return {"changed": False, "packages": picked}
         seen: Answer = self._execute_module(
-            module_name="drafthouse.core.driver_facts", module_args=given.get("look", {}), task_vars=task_vars
+            module_name="drafthouse.core.driver_facts", module_args=given.get("look", {}), task_vars=variables
         )
         if seen.get("failed"):
             return seen
         facts, wishes = seen["driver"], _wishes(given["wishes"])
         if given["step"] == "hold":
             return {"changed": False, "hold": to_hold(facts)}
-        try:
-            if given["step"] == "remove":
-                return {"changed": False, "remove": leaving(facts, wishes)}
-            if given["step"] == "settle":
-                left = settle(facts, wishes, boolean(given.get("rebooted", False)))
-                return {"changed": False, "left": left}
-            plan = choose(facts, wishes, load_gpus(ROOT)).as_dict()
-        except DrafthouseError as error:
-            return failure(error)
+        if given["step"] == "remove":
+            return {"changed": False, "remove": leaving(facts, wishes)}
+        if given["step"] == "settle":
+            left = settle(facts, wishes, boolean(given.get("rebooted", False)))
+            return {"changed": False, "left": left}
+        plan = choose(facts, wishes, load_gpus(ROOT)).as_dict()
         # A run that was killed after the packages and before their hold is finished by the next one.
         plan["hold"] = to_hold(facts) if facts["managed"] and plan["action"] != "install" else []
         plan["ours"] = facts["managed"] or plan["action"] == "install"

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 _MODULE = "drafthouse.core.firewall"
@@ -17,15 +17,11 @@ _AGAIN_AFTER_S = 1.0
 _BACK_WITHIN_S = 30
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.firewall`."""
 
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Run the module; where it put rules on trial, confirm them over a new connection or say why not."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         began = time.monotonic()
         result = self._execute(variables)
         token = result.get("on_trial")

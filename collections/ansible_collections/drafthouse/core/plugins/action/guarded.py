@@ -7,15 +7,14 @@ import os
 import time
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.box_archive import archive_file
 from ..module_utils.serving.rollback_guard import BEAT_EVERY_S, beat_command, start_command
+from ..plugin_utils.action import Action
 from ..plugin_utils.beats import beat_until
 from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.guarded`: ``resolved`` is the profile with its run and its box.
 
     Nothing happens where nothing served before.
@@ -24,12 +23,10 @@ class ActionModule(ActionBase):
     with that, however that ends; the guard then looks once whether what should serve serves.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Start both."""
-        super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]
         if self._task.check_mode or not (resolved["box"].get("served") or {}).get("release"):
             return {"changed": False}

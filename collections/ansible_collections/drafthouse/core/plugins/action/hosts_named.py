@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.errors import one_problem
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.hosts_named`: no arguments."""
 
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return a failure unless there is a host to work on."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         if variables.get("groups", {}).get("all"):
             return {"changed": False}
         sources = ", ".join(str(source) for source in variables.get("ansible_inventory_sources") or ["(none)"])

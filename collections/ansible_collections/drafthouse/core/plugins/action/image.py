@@ -5,34 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.pins import Pins, image_of, pins_file, read_pins, remember
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.image`: ``name`` of the image, and ``file`` for one that is loaded, which no pin is asked for.
 
     The variable `repin` takes what the tag is now, and pins that.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"name", "file"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Compare, pull what is missing, compare again, and write down what was pulled first."""
-        super().run(tmp, task_vars)
-        self._variables = task_vars or {}
+        self._variables = variables
         if self._task.args.get("file"):
             return self._asked(**self._task.args)
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
-        try:
-            pins = read_pins(pins_file(ROOT))
-        except DrafthouseError as error:
-            return failure(error)
+        pins = read_pins(pins_file(ROOT))
         fact = self._variables.get("drafthouse_profile") or {}
         moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
         free = again or moving
@@ -48,11 +42,8 @@ class ActionModule(ActionBase):
         # What names its digest itself needs no pin, and what no registry knows has none.
         if found.get("failed") or "@" in name or not found["digest"]:
             return found
-        try:
-            if not moving:
-                remember(pins_file(ROOT), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
-        except DrafthouseError as error:
-            return failure(error)
+        if not moving:
+            remember(pins_file(ROOT), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
         if fact and name == image_of(fact):
             found["ansible_facts"] = {"drafthouse_profile": {**fact, "image_digest": found["digest"]}}
         return found

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.profiles.workspace import site_from
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
 _display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.interrupted`: ``servers``; the home is the inventory's, and no profile is resolved for it."""
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"servers"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the module's result."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         site = site_from({"drafthouse_home": self._templar.template(variables.get("drafthouse_home"))})
         result: Answer = self._execute_module(
             module_name="drafthouse.core.interrupted",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..module_utils.cloud.vast.clock import left_of
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
 from ..module_utils.experiment.judge_rounds import judge_rounds
 from ..module_utils.experiment.more_rounds import interim_text
 from ..module_utils.report.data.build import lasting
 from ..plugin_utils.kept_results import KeptResultsAction
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(KeptResultsAction):
@@ -22,20 +21,15 @@ class ActionModule(KeptResultsAction):
     decided. Returns ``last`` and ``steps``, what is to be measured now, and the interim verdict for people.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "last"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Judge, decide and keep."""
-        super().run(tmp, task_vars)
-        resolved, variables = self._task.args["resolved"], task_vars or {}
+        resolved = self._task.args["resolved"]
         together = self._on_the_box(variables)
         if together.get("failed") or self._task.check_mode:
             return together
-        try:
-            results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
-        except DrafthouseError as error:
-            return failure(error)
+        results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
         lease = resolved.get("lease")
         costs = {int(number): float(seconds) for number, seconds in together["costs"]}
         note = judge_rounds(lasting(resolved), results, costs, left_of(lease, clocks()) if lease else None)

@@ -5,38 +5,32 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.addons.monitoring import Settings, files, jobs
 from ..module_utils.addons.prometheus_rules import Limits, Pace
 from ..module_utils.core.errors import DrafthouseError, Problem, did_you_mean
 from ..module_utils.profiles.workspace import ROOT
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.monitoring`: its arguments are the fields of `Settings`, ``pace`` and ``limits`` as mappings.
 
     Returns what `laid_out` says, and ``units``, ``programs``, ``containers``, ``jobs``, ``prometheus``, ``grafana``.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Check the settings, render, and put what differs on the box; units are another task's."""
-        super().run(tmp, task_vars)
         # Ansible's own kinds of words, which a writer of YAML refuses, become plain ones.
         given = json.loads(json.dumps(dict(self._task.args)))
-        try:
-            given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
-            given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
-            settings = Settings(**given)
-            made = files(ROOT / "templates", settings)
-        except DrafthouseError as error:
-            return failure(error)
+        given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
+        given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
+        settings = Settings(**given)
+        made = files(ROOT / "templates", settings)
         answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=task_vars or {}
+            module_name="drafthouse.core.laid_out", module_args={"entries": made["entries"]}, task_vars=variables
         )
         ports, at = settings.wished["ports"], settings.listens_at
         return {

@@ -7,8 +7,6 @@ import select
 import time
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.procfs import start_of
 from ..module_utils.core.run_lease import (
@@ -24,6 +22,7 @@ from ..module_utils.core.run_lease import (
     seen,
     take_command,
 )
+from ..plugin_utils.action import Action
 from ..plugin_utils.beats import beat_until
 from ..plugin_utils.words import Answer, TaskVars, failure
 
@@ -31,19 +30,17 @@ _TRIES = 5
 _LOOK_S = 1.0
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.one_run`: ``resolved`` is the profile, ``phase`` what it is at, for who is refused.
 
     A home that is not there yet is made where ``make`` says so, otherwise nothing is done. In check mode it is only
     looked. A process of its own then says every few seconds that ansible-playbook lives, and ends with that.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "phase", "make"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Take the lease, or fail with who holds it."""
-        super().run(tmp, task_vars)
         given = self._task.args
         resolved, home = given["resolved"], str(given["resolved"]["site"]["home"])
         # Tasks are processes of their own, so their parent is ansible-playbook itself.

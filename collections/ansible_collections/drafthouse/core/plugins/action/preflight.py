@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.host.box_types import BoxFacts
 from ..module_utils.operate.checks.registry import preflight_problems
 from ..module_utils.profiles.resolved_types import RemoteCode
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 _display = Display()
@@ -23,18 +23,16 @@ def tell_remote_code(rows: Iterable[RemoteCode], hostname: str) -> None:
         _display.display(f"  {hostname}: trust_remote_code: the engine will run the code of {whose}")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.preflight`: ``resolved`` is the profile with its box.
 
     ``after_host`` asks only what the host phase should have made true.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "after_host"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return every problem of the box."""
-        super().run(tmp, task_vars)
         resolved = self._task.args["resolved"]
         box: BoxFacts = resolved["box"]
         tell_remote_code(resolved["remote_code"], box["hostname"])

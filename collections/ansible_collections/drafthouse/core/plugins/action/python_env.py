@@ -18,10 +18,10 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.python_env"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Make it, or tell that it is as it should be."""
-        box = (task_vars or {}).get("drafthouse_box")
-        return {"changed": False} if box and _is_made(self._task.args, box) else super().run(tmp, task_vars)
+        box = variables.get("drafthouse_box")
+        return {"changed": False} if box and _is_made(self._task.args, box) else super().answer(variables)
 
 
 def _is_made(given: Arguments, box: BoxFacts) -> bool:

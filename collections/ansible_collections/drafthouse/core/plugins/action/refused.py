@@ -23,7 +23,7 @@ class ActionModule(FollowingAction):
 
     module = "drafthouse.core.release"
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Bring it back, and return the failure."""
         arguments = dict(self._task.args)
         resolved, failed = arguments["resolved"], arguments["failed"]
@@ -46,5 +46,5 @@ class ActionModule(FollowingAction):
                 "why": brief(why.found),
             },
         }
-        back = cast("TaskResult", super().run(tmp, task_vars))
+        back = cast("TaskResult", super().answer(variables))
         return {**failure(DrafthouseError(both(why, task, resolved, back))), "refused": True}

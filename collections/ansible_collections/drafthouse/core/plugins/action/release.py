@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, TaskVars
 
@@ -14,11 +12,10 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.release"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Follow what starts a server; note at once that none should serve."""
         arguments = dict(self._task.args)
         if arguments.get("state") != "ended":
-            return super().run(tmp, task_vars)
+            return super().answer(variables)
         # A job has files of its own on the box, and a full disk must not keep a server from being stopped.
-        ActionBase.run(self, tmp, task_vars)
-        return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=task_vars or {}))
+        return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))

@@ -10,7 +10,6 @@ from typing import Any
 from ..module_utils.analysis.verdict import INVALID, PAYS
 from ..module_utils.analysis.verdict_text import CANNOT_SAY
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.shell import shell_words
 from ..module_utils.experiment.kept_rounds import end_measuring
 from ..module_utils.operate.tunnel import PORT
@@ -23,7 +22,7 @@ from ..module_utils.report.terminal import verdict_table
 from ..module_utils.report.writer import write_report
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.key_command import key_command_of
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars
 
 
 def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
@@ -51,20 +50,14 @@ class ActionModule(KeptResultsAction):
     and the last lines for the end of the run.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "folder"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Write the report, unless in check mode, and return what it says."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         resolved = self._task.args["resolved"]
         if not self._task.check_mode:
             self._low_level_execute_command(end_measuring(resolved))
-        try:
-            results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
-        except DrafthouseError as error:
-            return failure(error)
+        results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
         host = str(variables.get("inventory_hostname", ""))
         kept = lasting(resolved)
         arms = (results["baseline"], results["speculative"])

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
@@ -30,6 +29,7 @@ from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
@@ -46,41 +46,33 @@ _READ = ("profile", "overrides", "engine_version")
 _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.resolve`: reads the variables `profile`, `engine_version`, `overrides` and the site's."""
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"again"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the fact, or every problem of the profile."""
-        super().run(tmp, task_vars)
-        there = (task_vars or {}).get("drafthouse_profile")
+        there = variables.get("drafthouse_profile")
         if there is not None and not isinstance(there, Mapping):
             return failure(DrafthouseError(_fact_given(str(there))))
         if there is not None and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
-        variables = self._ours(task_vars or {})
-        try:
-            resolved = self._resolve(variables)
-            deadline = _deadline(variables)
-        except DrafthouseError as error:
-            return failure(error)
+        ours = self._ours(variables)
+        resolved = self._resolve(ours)
+        deadline = _deadline(ours)
         for note in resolved["warnings"]:
             if note.startswith("runtime: "):
-                _display.display(f"  {(task_vars or {}).get('inventory_hostname')}: {note}")
-        box = self._look_at_the_box(resolved, task_vars or {})
+                _display.display(f"  {variables.get('inventory_hostname')}: {note}")
+        box = self._look_at_the_box(resolved, variables)
         if box.get("failed"):
             return box
-        local = (task_vars or {}).get("ansible_connection") == "local"
-        vm = site_of_vm(resolved, box["box"], variables) if not local else None
+        local = variables.get("ansible_connection") == "local"
+        vm = site_of_vm(resolved, box["box"], ours) if not local else None
         site = _with_gpus(vm or resolved["site"], box["box"])
         if site != resolved["site"]:
-            try:
-                resolved = resolved_profile(resolved["profile"], site, self._overrides(variables))
-            except DrafthouseError as error:
-                return failure(error)
+            resolved = resolved_profile(resolved["profile"], site, self._overrides(ours))
         if served := box["box"].get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
@@ -93,21 +85,21 @@ class ActionModule(ActionBase):
             "result_dir": f"{home}/results/{resolved['profile']}/{key}",
             "archive": archive()[0],
             "suites_file": suites_file(home, resolved["suites"]),
-            "overrides": self._overrides(variables),
+            "overrides": self._overrides(ours),
             "rented": rented,
             "rented_vm": bool(vm),
             "deadline": deadline,
-            "lease": _lease(variables, deadline),
+            "lease": _lease(ours, deadline),
         }
         profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
         facts = {"drafthouse_profile": profile, "drafthouse_box": box["box"], "drafthouse_run": run}
         return {"changed": False, "ansible_facts": facts}
 
-    def _ours(self, task_vars: TaskVars) -> dict[str, Any]:
+    def _ours(self, variables: TaskVars) -> dict[str, Any]:
         """Return the variables that are ours, templates filled in; an inventory may hold keys of any type."""
         return {
             key: self._templar.template(value)
-            for key, value in task_vars.items()
+            for key, value in variables.items()
             if isinstance(key, str) and key not in _FACTS and (key.startswith("drafthouse_") or key in _READ)
         }
 
@@ -141,7 +133,7 @@ class ActionModule(ActionBase):
             overrides["engine_version"] = str(variables["engine_version"])
         return overrides
 
-    def _look_at_the_box(self, resolved: ResolvedProfile, task_vars: TaskVars) -> dict[str, Any]:
+    def _look_at_the_box(self, resolved: ResolvedProfile, variables: TaskVars) -> dict[str, Any]:
         site = resolved["site"]
         ours = [
             script_of(site["home"]),
@@ -166,7 +158,7 @@ class ActionModule(ActionBase):
             "home": site["home"],
         }
         result: Answer = self._execute_module(
-            module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=task_vars
+            module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=variables
         )
         return result
 

@@ -9,27 +9,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.yaml_documents import yaml_of
 from ..module_utils.profiles.workspace import ROOT
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.role_settings`: no arguments."""
 
-    _supports_check_mode = True
     _VALID_ARGS: frozenset[str] = frozenset()
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return every setting that its role cannot take."""
-        super().run(tmp, task_vars)
-        problems = list(self._wrong(task_vars or {}))
+        problems = list(self._wrong(variables))
         return failure(DrafthouseError(problems)) if problems else {"changed": False}
 
     def _wrong(self, variables: TaskVars) -> Iterator[Problem]:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import base64
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.serving.history import events_of
 from ..module_utils.serving.history_text import history_text
+from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.served_history`: ``home`` is our folder on the box.
 
     Returns ``events``, and the table, which stands at the end of the run. A box without a history has served nothing.
     """
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"home"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Read the file, and return what it says."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         path = f"{self._task.args['home']}/served/history.jsonl"
         answer = self._execute_module(
             module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables

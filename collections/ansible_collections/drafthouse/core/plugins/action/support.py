@@ -6,28 +6,24 @@ import os
 import time
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.cloud.vast.local_state import state_folder
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.redact import known_secrets, redactor
 from ..module_utils.operate.support_bundle import contents, write
 from ..module_utils.operate.support_facts import key_files
 from ..module_utils.profiles.resolved_types import Run
 from ..module_utils.profiles.workspace import ROOT, resolved_profile
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.support`: ``resolved``, the doctor's ``checks``, ``folder`` and ``reports`` of this machine."""
 
-    _supports_check_mode = True
     _VALID_ARGS = frozenset({"resolved", "checks", "folder", "reports"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the path of the bundle; in check mode nothing is written."""
-        super().run(tmp, task_vars)
-        given, variables = self._task.args, task_vars or {}
+        given = self._task.args
         resolved: Run = given["resolved"]
         arguments = {"home": resolved["site"]["home"], "engine_home": resolved["engine"]["home"]}
         answer = self._execute_module(module_name="drafthouse.core.support", module_args=arguments, task_vars=variables)
@@ -36,10 +32,7 @@ class ActionModule(ActionBase):
         host = str(variables.get("inventory_hostname", "box"))
         reports = ROOT / str(given.get("reports") or "reports")
         # The plan counts the prompts, which are in no fact.
-        try:
-            suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
-        except DrafthouseError as error:
-            return failure(error)
+        suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
         whole: Run = {**resolved, "suites": suites}
         texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports, ROOT)
         redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))

@@ -19,18 +19,18 @@ class ActionModule(FollowingAction):
 
     module = "drafthouse.core.trial"
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Run the module and follow it; write what it found where the tuner reads it."""
         given = dict(self._task.args)
         task, folder = given.pop("task", None), given.pop("answers", None)
         if task:
             given |= json.loads(Path(task).read_text("utf-8"))
         self._task.args = given
-        result = super().run(tmp, task_vars)
+        result = super().answer(variables)
         trial = result.get("trial")
         if not folder or not trial:
             return result
-        host = name_of(str((task_vars or {}).get("inventory_hostname", ""))) or "box"
+        host = name_of(str(variables.get("inventory_hostname", ""))) or "box"
         path = Path(folder) / f"{host}.json"
         replace_file(path, json.dumps(trial) + "\n", None)
         return {**result, "trial": {"status": trial["status"], "asked": trial["asked"]}}

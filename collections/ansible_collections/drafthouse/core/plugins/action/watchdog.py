@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..module_utils.addons.watchdog.order import entries, order_of, schedule_overrides
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.profiles.watchdog_settings import SCHEDULE
 from ..module_utils.profiles.workspace import ROOT, resolved_profile
 from ..plugin_utils.kept_results import KeptResultsAction
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(KeptResultsAction):
@@ -16,26 +15,21 @@ class ActionModule(KeptResultsAction):
     It returns what `laid_out` says, and ``points``: what a drafted token costs at each load, in target steps.
     """
 
-    _supports_check_mode = True
     needed = "both arms measured: they say from which acceptance on it pays here"
     _VALID_ARGS = frozenset({"resolved", "overrides"})
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Work out the order, and put what differs on the box."""
-        super().run(tmp, task_vars)
-        variables, resolved = task_vars or {}, self._task.args["resolved"]
-        try:
-            results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
-            ladder = self.ladder(resolved, variables)
-            order = order_of(resolved, results, ladder)
-            scheduled = None
-            if order["mode"] == SCHEDULE:
-                given = dict(self._task.args.get("overrides") or {})
-                overrides = schedule_overrides(resolved, ladder, given)
-                scheduled = resolved_profile(resolved["profile"], resolved["site"], overrides)
-            wanted = entries(ROOT / "templates", resolved, order, scheduled)
-        except DrafthouseError as error:
-            return failure(error)
+        resolved = self._task.args["resolved"]
+        results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
+        ladder = self.ladder(resolved, variables)
+        order = order_of(resolved, results, ladder)
+        scheduled = None
+        if order["mode"] == SCHEDULE:
+            given = dict(self._task.args.get("overrides") or {})
+            overrides = schedule_overrides(resolved, ladder, given)
+            scheduled = resolved_profile(resolved["profile"], resolved["site"], overrides)
+        wanted = entries(ROOT / "templates", resolved, order, scheduled)
         answer = self._execute_module(
             module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables
         )

@@ -10,11 +10,10 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
 from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
-from ..plugin_utils.words import Answer, Arguments, TaskVars, failure
+from ..plugin_utils.words import Answer, Arguments, TaskVars
 
 
 class ActionModule(FollowingAction):
@@ -23,9 +22,9 @@ class ActionModule(FollowingAction):
     module = "drafthouse.core.weights"
     looks_first = True
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Start the fetch, or end one that was started and put everything in place."""
-        arguments, variables = dict(self._task.args), task_vars or {}
+        arguments = dict(self._task.args)
         background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
         self._task.args = arguments
         if background and not self._task.check_mode:
@@ -35,7 +34,7 @@ class ActionModule(FollowingAction):
         if early.get("failed") and not early.get("lost"):
             return early
         checking = self._task.check_mode
-        done = together(early, super().run(tmp, variables))
+        done = together(early, super().answer(variables))
         return done if checking or done.get("failed") else self._pinned(done, arguments, variables)
 
     def _begun(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
@@ -55,10 +54,7 @@ class ActionModule(FollowingAction):
             if item["source"] == "hub" and item["id"] in commits and item["details"]["revision"] != commits[item["id"]]
         ]
         new = {hub_key(item["details"]["repo"], item["details"]["revision"]): commits[item["id"]] for item in moving}
-        try:
-            remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
-        except DrafthouseError as error:
-            return failure(error)
+        remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
         if moving and (fact := variables.get("drafthouse_profile")):
             of = {item["id"] for item in moving}
             weights = [

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.progress import shown_together
+from .action import Action
 from .words import Answer, Arguments, TaskVars, failure
 
 _LONGEST_S = 24 * 3600
@@ -43,10 +43,9 @@ _BROKE = Problem(
 _display = Display()
 
 
-class FollowingAction(ActionBase):
+class FollowingAction(Action):
     """Runs ``module`` with the task's arguments, plus ``progress_file``."""
 
-    _supports_check_mode = True
     _supports_async = False
     module = ""
     show_every_s = 5.0
@@ -54,10 +53,8 @@ class FollowingAction(ActionBase):
     looks_first = False
     _host = ""
 
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Run the module and show its progress; return its result."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         arguments = dict(self._task.args)
         if self._task.check_mode:
             return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))

@@ -6,9 +6,8 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.core.errors import DrafthouseError, one_problem
+from .action import Action
 from .words import TaskVars
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from ..module_utils.bench.sweep.ladder_types import Ladder
 
 
-class KeptResultsAction(ActionBase):
+class KeptResultsAction(Action):
     """An action that reads results of the box; ``needed`` says what they are to it."""
 
     needed = "both arms measured"
