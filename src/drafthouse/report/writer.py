@@ -6,6 +6,7 @@ prompt says from becoming part of the page.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -224,6 +225,7 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
 
 
+@functools.cache  # compiling a page's parts takes longer than filling them in; a file that changes is read again
 def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
     """Return what renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
     env = jinja2.Environment(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 
 import pytest
 
@@ -63,19 +63,21 @@ READERS = {
     ),
 }  # fmt: skip
 LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}
+LOADS = {loader.rpartition(".")[2] for loader in LOADERS}
 TEMPORARY = {"mkstemp", "NamedTemporaryFile", "hardlink_to", "link", "rename", "renames"}
 
 
+@functools.cache
 def sources() -> dict[str, ast.Module]:
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     ours = [path for path in files if "module_utils" not in path.parts]
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in ours}
 
 
-def called(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield getattr(node.func, "attr", getattr(node.func, "id", "")), node
+@functools.cache
+def called(tree: ast.Module) -> tuple[tuple[str, ast.Call], ...]:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return tuple((getattr(call.func, "attr", getattr(call.func, "id", "")), call) for call in calls)
 
 
 def replaces(tree: ast.Module) -> bool:
@@ -102,7 +104,7 @@ def test_files_of_people_are_read_in_one_place() -> None:
     found = {
         path.removeprefix("src/drafthouse/").removeprefix("collections/ansible_collections/drafthouse/core/plugins/")
         for path, tree in sources().items()
-        if any(ast.unparse(call.func) in LOADERS for _, call in called(tree))
+        if any(name in LOADS and ast.unparse(call.func) in LOADERS for name, call in called(tree))
     }
     assert found == {path for paths in READERS.values() for path in paths}
 

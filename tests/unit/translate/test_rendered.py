@@ -31,11 +31,11 @@ _MTP = "mtp"
 
 def one_command(name: str) -> Translation | None:
     """Return the translation of a snippet that is one command of vLLM with nothing that is left to fill in."""
-    found = translated(name)
-    if isinstance(found, str) or len(found) != 1 or name in LLAMA or len(regions(TEXTS[name])) != 1:
-        return None
     gaps = any(mark in TEXTS[name] for mark in ("...", "<", "$", "docker", "kind:", "command:"))
-    return None if gaps or found[0].left_out else found[0]
+    if gaps or name in LLAMA or len(regions(TEXTS[name])) != 1:
+        return None
+    found = translated(name)
+    return None if isinstance(found, str) or len(found) != 1 or found[0].left_out else found[0]
 
 
 NAMES = [name for name in TEXTS if one_command(name)]

@@ -204,6 +204,7 @@ class Page(HTMLParser):
                 self.references += value.split()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_page_loads_nothing_and_its_ids_are_its_own(report: Any) -> None:
     text = render_html(report, TEMPLATES)
     page = Page(text)
@@ -218,6 +219,7 @@ def test_the_page_loads_nothing_and_its_ids_are_its_own(report: Any) -> None:
     assert text.startswith("<!doctype html>")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_hostile_text_stays_text() -> None:
     base, spec = make_pair()
     resolved = make_resolved(synthetic=HOSTILE)
@@ -262,6 +264,7 @@ def test_too_few_prompts_are_marked_in_the_tables() -> None:
     assert "too few prompts for 95 %" in render_markdown(report, TEMPLATES)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_report_of_nothing_is_still_a_page() -> None:
     report = build_report(NOTHING, NOTHING, NOTHING)
     assert report["verdict"]["word"] == "invalid"
@@ -322,6 +325,7 @@ def test_what_a_prompt_asks_for_changes_its_hash_and_no_other(edit: Any) -> None
 # --- files ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("drawn")
 def test_writing_twice_changes_nothing_the_second_time(tmp_path: Path) -> None:
     pair, resolved = make_pair(), make_resolved()
     first = write_report(tmp_path, *pair, resolved, TEMPLATES)

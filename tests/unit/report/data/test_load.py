@@ -244,6 +244,7 @@ def test_a_ladder_that_was_never_begun_is_none() -> None:
     assert load_of(ladder) is None
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_ladder_of_one_arm_and_without_a_crossover_is_still_shown() -> None:
     ladder = make_ladder()
     ladder["steps"] = [step for step in ladder["steps"] if step["arm"] == "baseline"]
@@ -345,6 +346,7 @@ def test_the_schema_refuses_what_is_no_report(report: Any, schema: Any) -> None:
         assert not validator.is_valid(json.loads(json.dumps(data)))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_hostile_words_of_a_ladder_stay_text() -> None:
     ladder = make_ladder()
     for step in ladder["steps"]:
@@ -358,6 +360,7 @@ def test_hostile_words_of_a_ladder_stay_text() -> None:
     assert "<img" not in re.sub(r"^(`{3,})\w*\n.*?^\1$", "", render_markdown(report, TEMPLATES), flags=re.S | re.M)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_folder_keeps_the_ladder_and_makes_the_same_page_of_it(tmp_path: Path) -> None:
     base, spec, resolved, host, stock, ladder = full_report_input()
     first = write_report(tmp_path, base, spec, resolved, TEMPLATES, host, stock, ladder)
