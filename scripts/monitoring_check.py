@@ -7,6 +7,7 @@ Debian's package prometheus, unpacked into .cache.
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import tempfile
 from pathlib import Path
@@ -53,6 +54,7 @@ def main() -> int:
     return DONE
 
 
+@functools.cache
 def seen() -> dict[Watched, set[str]]:
     """Return what there is to watch on some box, and whose it is."""
     # Some engine shows its counters in newer versions than the profiles run.

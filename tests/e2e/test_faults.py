@@ -19,16 +19,16 @@ PROFILE = "cpu-smollm2-ngram"
     ("inventory", "variables", "found", "needed"),
     [
         ("inventory/workstation", {"profile": "rtx6000-qwen-eagle3"}, "no NVIDIA GPU", "RTX PRO 6000"),
-        ("vastai", {}, "an inventory without hosts", "at least one box"),
+        pytest.param("vastai", {}, "an inventory without hosts", "at least one box", marks=pytest.mark.soak),
         ("inventory/local", {"profile": "cpu-smollm2-ngrm"}, "no profile 'cpu-smollm2-ngrm'", "drafthouse profiles"),
-        (
+        pytest.param(
             "inventory/local",
             {"profile": PROFILE, "overrides": {"experiment": {"suites": ["/nowhere/mine.jsonl"]}}},
-            "no such file", "a suite",
+            "no such file", "a suite", marks=pytest.mark.soak,
         ),
-        (
+        pytest.param(
             "inventory/local", {"profile": PROFILE, "overrides": {"speculation": {"method": "eagle3"}}},
-            "'eagle3', which llama.cpp server cannot do", "ngram-simple",
+            "'eagle3', which llama.cpp server cannot do", "ngram-simple", marks=pytest.mark.soak,
         ),
     ],
 )  # fmt: skip

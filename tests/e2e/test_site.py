@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from
-from tests.e2e.conftest import Ended, Play, play
+from tests.e2e.conftest import Ended, Play
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind
-from tests.support.ports import free_port
 from tests.support.smoke import answer_of, smoke
 from tests.support.verdicts import consistent
 
@@ -200,17 +199,6 @@ def test_check_mode_after_a_run_changes_nothing(measured: Ended, demo: Play) -> 
     checked = demo("--check", "--diff")
     assert checked.status == 0
     assert checked.changed == 0
-
-
-def test_check_mode_on_a_bare_box(tmp_path: Path) -> None:
-    home = tmp_path / "bare"
-    checked = play(
-        "site.yml", "--check", "--diff",
-        profile=PROFILE, drafthouse_home=str(home), drafthouse_models_dir=str(home / "m"),
-        drafthouse_port=free_port(2),
-    )  # fmt: skip
-    assert checked.status == 0, checked.output[-2000:]
-    assert not home.exists()
 
 
 def test_stop_and_stop_again(measured: Ended, run: Play, port: int) -> None:

@@ -15,12 +15,18 @@ from drafthouse.cli.main import main
 from drafthouse.cli.parser import run
 
 
-def called(*words: object, folder: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a verb in ``folder``, its environment changed by ``environment``; return its exit status and what it said."""
+def called(
+    *words: object, folder: str | None = None, given: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a verb in ``folder``, its environment changed by ``environment``; return its exit status and what it said.
+
+    ``given`` is what it reads from its standard input, which is no terminal.
+    """
     argv = [str(word) for word in words]
     said, told, status = io.StringIO(), io.StringIO(), None
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, environment))
+        stack.enter_context(mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8")))
         stack.enter_context(contextlib.redirect_stdout(said))
         stack.enter_context(contextlib.redirect_stderr(told))
         if folder:

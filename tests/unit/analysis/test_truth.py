@@ -30,9 +30,9 @@ TWO = Layout(most_rounds=2)
 #: What a kept result of an older version is: two rounds, the baseline first in both.
 OLD = [
     ("starts differ, sd 3 %", 1),
-    ("one step 20 % slower", 1),
+    pytest.param("one step 20 % slower", 1, marks=pytest.mark.soak),
     ("drift, 20 % faster, B,S,B,S", 1),
-    ("a quarter of the run 20 % slower", 1),
+    pytest.param("a quarter of the run 20 % slower", 1, marks=pytest.mark.soak),
 ]
 
 
@@ -44,7 +44,13 @@ def test_two_rounds_of_a_box_that_moves_are_no_gain(name: str, most: int) -> Non
     assert not words["invalid"]
 
 
-@pytest.mark.parametrize("name", ["starts differ, sd 3 %", "one step 20 % slower", "cold start 15 %"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "starts differ, sd 3 %",
+        *[pytest.param(name, marks=pytest.mark.soak) for name in ("one step 20 % slower", "cold start 15 %")],
+    ],
+)
 def test_more_rounds_are_bought_without_more_false_gains(name: str) -> None:
     words = Counter(one.word for one in outcomes(BY_NAME[name], 1.0, 40, 2))
     assert words[PAYS] <= 1, words

@@ -13,7 +13,7 @@ import pytest
 from drafthouse.bench.client import STATUSES, Ask, Endpoint, closed_loop, open_session, raw_request, send
 from tests.fakes.clock_server import Running, clock_server
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = pytest.mark.processes
 
 #: A stream that is over soon.
 QUICK = {"ttft_ms": 5, "interval_ms": 2, "tokens": 12}
@@ -84,6 +84,7 @@ def off(read: float, true: float) -> float:
     return 100 * abs(read - true) / true
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("streams", "requests"), [(1, 3), (4, 8)])
 def test_ttft_within_3_percent_and_tpot_and_throughput_within_1(
     streams: int, requests: int, figure: Callable[[str], None]
@@ -109,6 +110,7 @@ def test_ttft_within_3_percent_and_tpot_and_throughput_within_1(
     pytest.fail("\n".join(seen))
 
 
+@pytest.mark.alone
 def test_at_64_streams_of_50_chunks_a_second_ttft_is_within_10_percent(figure: Callable[[str], None]) -> None:
     seen = []
     with clock_server(ttft_ms=200, interval_ms=20, tokens_per_chunk=1, tokens=100) as server:
@@ -123,6 +125,7 @@ def test_at_64_streams_of_50_chunks_a_second_ttft_is_within_10_percent(figure: C
     pytest.fail("\n".join(seen))
 
 
+@pytest.mark.alone
 def test_the_clock_starts_when_the_request_is_sent_and_stops_at_the_last_token() -> None:
     # The server's own record of the same request, on the same clock: nothing may be outside it.
     with clock_server(ttft_ms=60, interval_ms=10, tokens_per_chunk=2, tokens=20, finish_delay_ms=300) as server:
@@ -174,6 +177,7 @@ def test_a_request_as_raw_data() -> None:
     assert 0 < request["started_s"] < 60
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_reasoning_is_the_first_token_and_the_answer_comes_later(name: str) -> None:
     request = one(reasoning_tokens=6, reasoning_field=name, interval_ms=30)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,9 @@ from drafthouse.report.compare.diff import compare
 from drafthouse.report.compare.text import compared_markdown, compared_text
 from drafthouse.report.data.build import build_report
 from tests.support.report_builders import Change, full_report_input, keep, make_ladder, with_crossover
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
-
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "drafthouse"
 
 
 def pair_of(reports: Path, change: Change | None = None, **second: Any) -> tuple[Kept, Kept]:
@@ -461,10 +458,7 @@ def test_the_text_holds_what_differs_and_nothing_moves_the_cursor(tmp_path: Path
 
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "compare", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=180, env={**os.environ, **environment}
-    )
+    return called("compare", *words, **environment)
 
 
 def test_the_command_ends_in_0_2_and_3(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,9 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.report.archive import find, folders, read_kept
 from tests.support.report_builders import keep
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
-
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "drafthouse"
 
 
 @pytest.fixture
@@ -85,10 +82,7 @@ def test_a_kept_report_that_is_broken_is_named(reports: Path, name: str, content
 
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "reports", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=180, env={**os.environ, **environment}
-    )
+    return called("reports", *words, **environment)
 
 
 def test_the_list_shows_every_report_also_a_broken_one(reports: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import as_data, translation_text
 from drafthouse.translate.translator import translate
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
@@ -26,8 +26,7 @@ DRAFT = (COMMANDS / "004-draft.txt").read_text("utf-8")
 
 
 def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "translate", *words]
-    return subprocess.run(command, cwd="/", input=given, capture_output=True, text=True, timeout=180, check=False)
+    return called("translate", *words, folder="/", given=given)
 
 
 def test_one_argument_or_standard_input() -> None:

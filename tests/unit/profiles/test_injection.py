@@ -153,15 +153,17 @@ def field_of(place: tuple[Any, ...]) -> tuple[Any, ...]:
     return (place[0], KEY, *named[-2:-1]) if place[-1] is KEY else (place[0], named[-1])
 
 
-def test_every_field_of_profile_catalogue_and_site(bench: Bench) -> None:
-    """One string at a time, of each field one, with all quotes at once behind what stands there."""
+@pytest.mark.parametrize("part", [0, *[pytest.param(part, marks=pytest.mark.soak) for part in range(1, 5)]])
+def test_every_field_of_profile_catalogue_and_site(bench: Bench, part: int) -> None:
+    """One string at a time, of each field one, with all quotes at once behind what stands there; a fifth of them."""
     fields = {field_of(place): (profile, place) for profile, place in every_place(bench)}
+    chosen = list(fields.values())[part::5]
     before = bench.rendered, bench.refused
-    for profile, place in fields.values():
+    for profile, place in chosen:
         bench.attack(profile, [(place, behind(QUOTES))])
     rendered, refused = bench.rendered - before[0], bench.refused - before[1]
-    assert rendered + refused == len(fields)
-    assert rendered > 50 and refused > 50, (rendered, refused)
+    assert rendered + refused == len(chosen)
+    assert rendered > 5 and refused > 5, (rendered, refused)
 
 
 @pytest.mark.soak
@@ -204,7 +206,7 @@ def series(bench: Bench, number: int, *, derandomize: bool) -> None:
 
 
 def test_hostile_strings_are_refused_or_are_text(bench: Bench) -> None:
-    series(bench, 60, derandomize=True)
+    series(bench, 25, derandomize=True)
 
 
 @pytest.mark.soak

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from drafthouse.report.compare.diff import compare
 from tests.support.builders import make_resolved
 from tests.support.report_builders import Change as ReportChange
 from tests.support.report_builders import keep
+from tests.support.verb import called
 
 pytestmark = pytest.mark.processes
 
@@ -139,8 +139,7 @@ def test_the_tables_mark_what_is_in_use(house: Any) -> None:
 
 
 def script(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "upgrade", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return called("upgrade", *words)
 
 
 def test_the_script_shows_and_touches_nothing() -> None:

@@ -140,7 +140,7 @@ def test_what_is_known_is_installed_once(tmp_path: Path, wheels: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("tool", ["uv", "pip"])
+@pytest.mark.parametrize("tool", ["uv", pytest.param("pip", marks=pytest.mark.soak)])
 def test_another_file_under_a_known_version_is_refused(tmp_path: Path, wheels: Path, tool: str) -> None:
     uv, home = UV if tool == "uv" else None, tmp_path / "env"
     known = {"oak==1.0": [digest(wheels / "oak-1.0-py3-none-any.whl")]}

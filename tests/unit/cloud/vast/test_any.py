@@ -111,9 +111,9 @@ def run_seeds(seeds: range, folder: Path, resolved: Any) -> dict[str, int]:
 
 
 def test_whatever_the_market_and_the_faults(tmp_path: Path, resolved: Any, figure: Callable[[str], None]) -> None:
-    outcomes = run_seeds(range(60), tmp_path, resolved)
-    figure(f"rent, 60 markets with random faults: {outcomes}")
-    assert outcomes["box"] > 10 and outcomes["none"] > 10
+    outcomes = run_seeds(range(24), tmp_path, resolved)
+    figure(f"rent, 24 markets with random faults: {outcomes}")
+    assert outcomes["box"] > 4 and outcomes["none"] > 4
 
 
 @pytest.mark.soak

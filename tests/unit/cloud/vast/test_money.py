@@ -22,7 +22,7 @@ from tests.support.vast_money import Money, histories
 
 
 def test_what_bills_is_named_or_ended(figure: Callable[[str], None]) -> None:
-    figure(f"money, 200 histories of three rentals: {histories(200, derandomize=True)}")
+    figure(f"money, 40 histories of three rentals: {histories(40, derandomize=True)}")
 
 
 @pytest.mark.soak
