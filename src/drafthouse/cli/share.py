@@ -27,7 +27,10 @@ from .main import version
 from .parser import Parser, parser_of
 
 #: The suites of this release; a person's own may lie beside them.
-SUITES = ("articles", "creative", "gates", "load", "long", "math", "mixed", "published", "tune")
+SUITES = (
+    *("agents", "articles", "conversation", "creative", "gates", "load", "long", "math", "mixed"),
+    *("published", "tune"),
+)
 
 
 def options() -> Parser:
