@@ -22,7 +22,6 @@ _MARK = b"\xef\xbb\xbf"
 _DONE_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?data: ?\[DONE\]")
 #: The longest that can be in front of `[DONE]` on its line, with the end of the line before it, in bytes.
 _DONE_BEFORE = 16
-# vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
 #: SGLang's names for what vLLM tells of drafting in an answer (`srt/entrypoints/openai/protocol.py`).
 _SGLANG_NAMES = {
     "spec_verify_ct": "num_spec_steps",
@@ -30,6 +29,7 @@ _SGLANG_NAMES = {
     "spec_num_correct_drafts": "num_accepted_draft_tokens",
     "spec_correct_drafts_histogram": "acceptance_histogram",
 }
+# vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
 _REASONING = ("reasoning", "reasoning_content")
 
 

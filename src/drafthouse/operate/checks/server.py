@@ -178,6 +178,9 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
     if drafted:
         accepted = moved["accepted_tokens"] if moved else None
         said = f"{drafted:.0f} tokens drafted" + ("" if accepted is None else f", {accepted} accepted")
+        if moved and moved["draft_tokens"] is None and moved["num_drafts"]:
+            # More than one token each, how many it does not count.
+            said = f"{count(moved['num_drafts'], 'draft')}, {count(accepted or 0, 'token')} accepted"
         if moved is None and all(chat["draft_n"] is None for chat in asked["chats"]):
             said = "several tokens a step, by its answers"
         return ok(f"{said} in {requests}", needed)

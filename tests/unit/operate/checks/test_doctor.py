@@ -318,6 +318,14 @@ def test_where_there_are_no_counters_the_answers_tell(chats: list[Any], status: 
     assert (check.status, found in check.found) == (status, True), check
 
 
+def test_drafts_are_called_so_where_their_tokens_are_not_counted() -> None:
+    resolved, facts = WELL["workstation"]
+    page = "sglang:num_requests_total {}\nsglang:generation_tokens_total {}\nsglang:spec_verify_calls_total {}\n"
+    moved = {"asked/before": page.format(1, 11, 5), "asked/after": page.format(2, 42, 15)}
+    check = checks(resolved, ill(facts, {"asked/chats": [chat()], **moved}))["speculation"]
+    assert (check.status, check.found) == (OK, "10 drafts, 20 tokens accepted in 1 request")
+
+
 def test_a_part_that_cannot_be_read_is_a_failed_check_with_the_reason() -> None:
     resolved, facts = WELL["workstation"]
     unread = {"runtime": {**PROBLEM, "found": "PermissionError: /var/run/docker.sock"}}
