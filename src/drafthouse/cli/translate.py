@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     house = load_house(ROOT)
     found, loose = translate(text, house, load_flags(ROOT), _file)
     others = [
-        in_words_of(given.to, one.profile, house, baseline=one.baseline)
+        in_words_of(given.to, one.profile, house, baseline=one.baseline, left_out=one.left_out)
         if given.to and given.to != one.engine
         else None
         for one in found
@@ -79,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n" * bool(place) + translation_text(one, colour=colour))
         if other:
             print(f"\n{another_text(other, colour=colour)}")
+        elif given.to:
+            print(f"\n--to {given.to}: it is a command of {one.engine_name} already, and today's stands above")
     if loose:
         print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
     if given.profile:

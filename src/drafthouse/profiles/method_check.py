@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..core.errors import did_you_mean
 from .engine_options import OptionCheck
-from .heads import check_builtin, draft_kind
+from .heads import check_builtin, draft_kind, head_kind, made_for
+from .model_check import loads
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogMethod, EngineEntry, Options
@@ -89,13 +90,14 @@ def check_method(
             "remove the key, or choose a method with a draft",
         )
     elif kind not in _WITHOUT and not draft:
-        fitting = [key for key, model in models.items() if model["kind"] == kind]
+        loaded = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
+        own = [key for key in loaded if made_for(models[key], target["id"], head_kind(spec["method"], method))]
         check.findings.add(
             "draft-missing",
             "speculation.draft",
             "nothing",
             f"a {kind} for '{spec['method']}'",
-            f"add one of: {', '.join(fitting)}",
+            f"add one of: {', '.join(own or loaded)}",
         )
     elif draft and draft["kind"] != kind:
         check.findings.add(

@@ -10,8 +10,13 @@ from .heads import made_for
 from .supply import check_pickles
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine
+    from ..engines.entry_types import CatalogEngine, EngineEntry
     from .catalog_types import CatalogModel, ModelEntry
+
+
+def loads(engine: EngineEntry, model: ModelEntry) -> bool:
+    """Tell whether an engine loads weights of this format, written like this."""
+    return model["format"] in engine["formats"] and model.get("layout") not in engine.get("unread_layouts", ())
 
 
 def check_models(
@@ -41,9 +46,7 @@ def check_models(
             others = [
                 key
                 for key, one in models.items()
-                if "head_method" in model
-                and made_for(one, target["id"], model["head_method"])
-                and one.get("layout") not in engine["unread_layouts"]
+                if "head_method" in model and made_for(one, target["id"], model["head_method"]) and loads(engine, one)
             ]
             check.findings.add(
                 "weights-format",

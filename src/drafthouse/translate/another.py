@@ -7,7 +7,7 @@ What is left is named, and never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,13 +18,13 @@ from ..core.versions import known, spelled
 from ..profiles.arms import words_of
 from ..profiles.draft_compat import most_tokens
 from ..profiles.heads import draft_kind, head_kind, made_for
+from ..profiles.model_check import loads
 from .nearest_profile import nearest_models
 from .values import nested
 
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry, Method, MethodOption, Option, Options
     from ..profiles.catalog import House
-    from ..profiles.catalog_types import ModelEntry
     from ..profiles.profile_types import Profile
 
 _Role = Literal["context_option", "sequences_option", "share_option", "devices_option"]
@@ -44,12 +44,17 @@ class Another:
     missing: list[tuple[str, str]] = field(default_factory=list)
 
 
-def in_words_of(engine_id: str, profile: Profile, house: House, *, baseline: bool) -> Another:
+def in_words_of(
+    engine_id: str, profile: Profile, house: House, *, baseline: bool, left_out: Sequence[str] = ()
+) -> Another:
     """Return the command of another engine that serves as ``profile`` does, at the version that the catalogue pins.
 
-    ``baseline``: without speculation, which the profile has all the same.
+    ``baseline``: without speculation, which the profile has all the same. ``left_out``: what the command has and the
+    profile does not, and so this one neither.
     """
-    return _Other(engine_id, profile, house).made(baseline)
+    found = _Other(engine_id, profile, house).made(baseline)
+    found.missing += [(words, "not in the profile, of which this is made") for words in left_out]
+    return found
 
 
 class _Other:
@@ -85,7 +90,7 @@ class _Other:
             return key
         hub = model["source"].get("hub")
         name = hub["repo"] if hub else model["name"]
-        if not self._loads(model):
+        if not loads(self.ours, model):
             what = f"in the format {model['format']}"
             if model["format"] in self.ours["formats"]:
                 what = f"in the layout of {model.get('layout')}"
@@ -93,15 +98,10 @@ class _Other:
             models = self.house.models
             close = [one for one in models if method and made_for(models[one], self.target, method)]
             close = close or nearest_models(self.house, name, kind, self.ours["formats"])
-            named = ", ".join(one for one in close if self._loads(models[one]))
+            named = ", ".join(one for one in close if loads(self.ours, models[one]))
             hint = f"; the catalogue has: {named}" if named else ""
             self._lacks(name, f"{role} is {what}, which {engine} does not load{hint}")
         return name
-
-    def _loads(self, model: ModelEntry) -> bool:
-        return model["format"] in self.ours["formats"] and model.get("layout") not in self.ours.get(
-            "unread_layouts", ()
-        )
 
     # --- settings of the server ---------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class _Other:
                 continue
             own = roles.get(key, key)
             option, before = self.ours["options"].get(own or ""), self.theirs["options"][key]
-            word = f"{before.get('flag') or before.get('yaml') or key}{'' if value is True else f' {value}'}"
+            word = " ".join(flag(before["flag"], value)) if "flag" in before else _said(before.get("yaml", key), value)
             if option is None or (key not in roles and option["type"] != before["type"]):
                 self._lacks(word, "no such setting")
             elif str(value) in before.get("means", {}) or not self._has(option, value):
@@ -169,7 +169,7 @@ class _Other:
             if option and option["type"] == had[own]["type"] and self._has(option, value):
                 words[spelled(self.version, option["name"], option.get("spelled", ()))] = value
             else:
-                self._lacks(f"{had[own]['name'] if own in had else own} {value}", f"no such setting of {key}")
+                self._lacks(_said(had[own]["name"] if own in had else own, value), f"no such setting of {key}")
         required = method.get("requires")
         if required:
             self.found.environment += [f"{one}={value}" for one, value in required.get("environment", {}).items()]
@@ -205,6 +205,11 @@ class _Other:
             name = config["files"]["speculative" if words else "baseline"]
             found.command.append([config["flag"], name])
             found.files[name] = yaml.safe_dump(nested(self.config), sort_keys=False)
+
+
+def _said(name: str, value: object) -> str:
+    """Return a setting as one reads it; a switch that is on stands alone."""
+    return name if value is True else f"{name} {value}"
 
 
 def _flags(words: list[str]) -> Iterator[str]:

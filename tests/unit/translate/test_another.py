@@ -25,7 +25,7 @@ VLLM = (
 
 def to(engine: str, command: str) -> Another:
     (found,) = translate(command, HOUSE, FLAGS, lambda name: None)[0]
-    return in_words_of(engine, found.profile, HOUSE, baseline=found.baseline)
+    return in_words_of(engine, found.profile, HOUSE, baseline=found.baseline, left_out=found.left_out)
 
 
 def flags(found: Another) -> dict[str, Any]:
@@ -105,6 +105,18 @@ def test_a_method_is_the_one_that_drafts_with_the_same(
     assert missing <= set(lost(found))
 
 
+def test_what_the_profile_could_not_hold_is_not_lost_silently() -> None:
+    found = to(
+        "vllm",
+        "sglang serve --model Qwen/Qwen3-8B --revision abc --frob 1 --disable-radix-cache"
+        " --speculative-algorithm EAGLE3 --speculative-draft-model-path x/y --speculative-adaptive"
+        " --speculative-token-map z.pt",
+    )
+    assert {"--revision abc", "--frob 1", "--speculative-token-map of the speculation"} <= set(lost(found))
+    assert {"--disable-radix-cache", "--speculative-adaptive"} <= set(lost(found))
+    assert "--no-enable-prefix-caching" in lost(to("sglang", "vllm serve Qwen/Qwen3-8B --no-enable-prefix-caching"))
+
+
 def test_a_baseline_stays_one() -> None:
     found = to("sglang", "vllm serve Qwen/Qwen3-8B")
     assert not [name for name in flags(found) if "specul" in name]
@@ -119,5 +131,7 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = json.loads(capsys.readouterr().out)["translations"]
     assert (told["engine"], told["to"]["engine"]) == ("vllm", "sglang")
     assert {"what": "--stream-interval 3", "why": "passed to the other engine as it is"} in told["to"]["missing"]
+    main(["--to", "vllm", VLLM])
+    assert "--to vllm: it is a command of vLLM already" in capsys.readouterr().out
     main(["--to", "vllm", "--json", VLLM])
     assert "to" not in json.loads(capsys.readouterr().out)["translations"][0]
