@@ -169,7 +169,8 @@ class Command:
 
     ``before`` are the names of the flags as they were typed. ``taken`` is what `Engine.take_speculation` took,
     ``config`` the settings of the file that the command names, with dotted keys. ``engine`` is the catalogue's entry
-    and ``table`` that of the old flags; ``guess`` names the method for a draft where the command does not.
+    and ``table`` that of the old flags; ``guess`` names the method for a draft where the command does not. ``target``
+    is the model, as it was typed.
     """
 
     given: list[Given]
@@ -180,6 +181,7 @@ class Command:
     guess: Callable[[str], str]
     taken: Settings = field(default_factory=dict)
     config: Settings = field(default_factory=dict)
+    target: str = ""
 
     @property
     def version(self) -> str:

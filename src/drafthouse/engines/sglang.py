@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SINCE = "0.5.15"
 _STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"
+_DRAFT = "--speculative-draft-model-path"
 _LOG_LINE = re.compile(r"Decode batch.*?accept len: ([\d.]+)")
 
 
@@ -100,10 +101,17 @@ class SGLang(Engine):
             return None
         methods = command.engine["methods"]
         word = said.upper()  # as it reads it itself
-        method = next((key for key, entry in methods.items() if entry.get("value") == word), said.lower())
+        method = next((key for key, one in methods.items() if one.get("value") == word), said.lower())
+        draft = str(words.get(_DRAFT, "")).rstrip("/")
+        if draft == command.target and word in ("EAGLE", "NEXTN"):
+            draft = ""  # the head inside the target, by the target's own path
+        if word == "EAGLE" and not draft:
+            method = "nextn"  # the same to it (speculative_hook.py), and many write it for the layers inside
         entry = methods.get(method)
+        if entry and entry["draft"] in ("head", "model") and not draft:
+            why = f"it ends at its start without a draft of its own: {_DRAFT}"
+            command.note(f"--speculative-algorithm {said}", "", why, "kept")
         names = entry["names"] if entry else {}
-        draft = str(words.get("--speculative-draft-model-path", "")).rstrip("/")
         tokens = None
         if (count := names.get("num_speculative_tokens", _STEPS)) in words:
             tokens = whole_number(words[count], count)
@@ -118,7 +126,7 @@ class SGLang(Engine):
         for name, value in (entry.get("always", {}) if entry else {}).items():
             if str(words.get(name, value)) == str(value):
                 spoken.pop(name, None)
-        known = (*names.values(), *(("--speculative-draft-model-path",) if draft else ()))
+        known = (*names.values(), *((_DRAFT,) if _DRAFT in words else ()))
         found = Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
         found.words = words
         return found

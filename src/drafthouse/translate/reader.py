@@ -103,7 +103,7 @@ class Reading:
                 self.version = str(self.engine["default_version"])
         self._container()
         command.given = self._target(last_of_each(command.given, self.changes))
-        command.engine, command.config = self.engine, self.config
+        command.engine, command.config, command.target = self.engine, self.config, self.target
         self.speculation = self.plug.read_speculation(command)
         given, self.config = command.given, command.config
         for entry in given:

@@ -96,7 +96,10 @@ def test_a_method_a_version_does_not_have_is_refused_and_spellings_are_its_own()
 
 
 def test_what_would_end_it_or_make_another_server_is_refused() -> None:
-    assert "a head for 'eagle3'" in refused(draft=None)
+    told = refused(draft=None)
+    assert "a head for 'eagle3'" in told
+    assert "gpt-oss-120b-eagle3-lmsys" in told
+    assert "qwen3-32b-eagle3" not in told  # another target's, and in a layout that it does not load
     told = refused({"target": "qwen3-32b"}, draft="qwen3-32b-eagle3")
     assert "in the layout of speculators" in told
     told = refused({"target": "llama33-70b-fp8", "hardware": "h100-nvl"}, draft="llama33-70b-eagle3")
@@ -310,6 +313,16 @@ def test_its_commands_are_read(command: str) -> None:
             {"method": "ngram", "num_speculative_tokens": 11},
         ),
         ("--speculative-algorithm NEXTN", {"method": "nextn", "num_speculative_tokens": 3}),
+        ("--speculative-algorithm EAGLE --speculative-num-steps 2", {"method": "nextn", "num_speculative_tokens": 2}),
+        (
+            "--speculative-algorithm NEXTN --speculative-draft-model-path Qwen/Qwen3.8-27B-FP8",
+            {"method": "nextn", "num_speculative_tokens": 3},
+        ),
+        (
+            "--speculative-algorithm STANDALONE --speculative-draft-model-path x/y --speculative-num-steps 4"
+            " --speculative-eagle-topk 2 --speculative-num-draft-tokens 7",
+            {"method": "standalone", "num_speculative_tokens": 4, "options": {"eagle_topk": 2, "num_draft_tokens": 7}},
+        ),
         (
             "--speculative-algorithm DFLASH --speculative-draft-model z/w --speculative-num-draft-tokens 16",
             {"method": "dflash", "num_speculative_tokens": 15},
@@ -319,6 +332,27 @@ def test_its_commands_are_read(command: str) -> None:
 def test_what_it_drafts_with(words: str, speculation: dict[str, Any]) -> None:
     found = read(f"sglang serve --model-path Qwen/Qwen3.8-27B-FP8 {words}").profile["speculation"]
     assert {key: value for key, value in found.items() if key != "draft"} == speculation
+    assert ("draft" in found) == (" x/y" in words or " z/w" in words)
+
+
+def test_what_would_end_it_is_said_of_a_pasted_command() -> None:
+    found = read("sglang serve --model-path openai/gpt-oss-120b --speculative-algorithm EAGLE3")
+    (why,) = [one.why for one in found.changes if one.what == "--speculative-algorithm EAGLE3"]
+    assert why == "it ends at its start without a draft of its own: --speculative-draft-model-path"
+
+
+def test_flags_that_only_older_ones_had_become_those_of_today() -> None:
+    found = read(
+        "sglang serve --model-path Qwen/Qwen3-8B --cuda-graph-max-bs 8 --cuda-graph-bs 1 2 --stream-output"
+        " --disable-piecewise-cuda-graph --enable-flashmla --enable-ep-moe --prefill-round-robin-balance"
+    )
+    words = [word for flag in found.command for word in flag]
+    today = ["--cuda-graph-max-bs-decode 8", "--cuda-graph-bs-decode 1 2", "--incremental-streaming-output"]
+    today += ["--cuda-graph-backend-prefill disabled", "--attention-backend flashmla"]
+    assert [one for one in today if one not in " ".join(words)] == []
+    assert found.left_out == []  # all that remained is in the list of today's flags
+    gone = {change.what for change in found.changes if change.kind == "removed"}
+    assert gone == {"--enable-ep-moe", "--prefill-round-robin-balance"}
 
 
 def test_a_flag_that_it_would_ignore_is_named() -> None:
