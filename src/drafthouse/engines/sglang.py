@@ -11,7 +11,7 @@ from .base import Drafted, Engine, LogLine, Series, by_field
 from .pasted import Command, Speculation, json_value, whole_number
 
 if TYPE_CHECKING:
-    from .entry_types import Settings
+    from .entry_types import Method, Settings
 
 _SINCE = "0.5.15"
 _STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"
@@ -117,6 +117,12 @@ class SGLang(Engine):
             tokens = whole_number(words[count], count)
         elif _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):
             tokens = whole_number(words[_TO_VERIFY], _TO_VERIFY) - 1
+        if entry and _STEPS in names.values():
+            if tokens is None:
+                why = "it chooses by the model: 5 with 4 branches for Llama and Grok, else 3 with one"
+                command.note(f"(no {_STEPS})", "", why, "chosen")
+            else:
+                self._complete(command, words, tokens, entry)
         if word != said:
             words["--speculative-algorithm"] = word
         spoken = {**words}
@@ -130,3 +136,13 @@ class SGLang(Engine):
         found = Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
         found.words = words
         return found
+
+    def _complete(self, command: Command, words: Settings, tokens: int, entry: Method) -> None:
+        """Add what is missing of steps, branches and tokens to verify: with steps alone it ends (a TypeError)."""
+        needed = {_STEPS: tokens, **entry.get("always", {})}
+        needed |= {name: tokens + more for name, more in entry.get("follows", {}).items()}
+        for name, value in needed.items():
+            if name not in words:
+                words[name] = str(value)
+                why = "steps, branches and tokens to verify go together: it chooses all of them or none"
+                command.note(f"(no {name})", f"{name} {value}", why, "chosen")

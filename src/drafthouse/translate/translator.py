@@ -221,7 +221,10 @@ class _Result:
         if speculation.tokens is None and "num_speculative_tokens" in names:
             head = {names[key]: speculation.words.pop(names[key], None) for key in ("method", "model") if key in names}
             head = {word: value for word, value in head.items() if value is not None}
-            speculation.words = {**head, names["num_speculative_tokens"]: tokens, **speculation.words}
+            more: Settings = {}
+            if entry and "follows" in entry:  # what goes with the number, as the arms have it
+                more = {**entry.get("always", {}), **{name: tokens + own for name, own in entry["follows"].items()}}
+            speculation.words = {**head, names["num_speculative_tokens"]: tokens, **more, **speculation.words}
         for key in speculation.unknown:
             self.read.left_out.append(f"{key} of the speculation")
             self.note(key, key, "passed on as it is: the catalogue does not know it", "kept")

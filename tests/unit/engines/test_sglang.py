@@ -335,6 +335,23 @@ def test_what_it_drafts_with(words: str, speculation: dict[str, Any]) -> None:
     assert ("draft" in found) == (" x/y" in words or " z/w" in words)
 
 
+@pytest.mark.parametrize(
+    ("words", "steps", "verified"),
+    [("", "3", "4"), (" --speculative-num-steps 5", "5", "6"), (" --speculative-num-draft-tokens 3", "2", "3")],
+)
+def test_its_three_numbers_stand_together_in_todays_command(words: str, steps: str, verified: str) -> None:
+    found = read(f"sglang serve --model Qwen/Qwen3.8-27B-FP8 --speculative-algorithm NEXTN{words}")
+    own = {flag[0]: flag[1] for flag in found.command if flag[0].startswith("--speculative-")}
+    assert own == {
+        "--speculative-algorithm": "NEXTN",
+        "--speculative-num-steps": steps,
+        "--speculative-eagle-topk": "1",
+        "--speculative-num-draft-tokens": verified,
+    }
+    assert "options" not in found.profile["speculation"]
+    assert [one for one in found.changes if one.kind == "chosen" and one.what.startswith("(no --speculative-")]
+
+
 def test_what_would_end_it_is_said_of_a_pasted_command() -> None:
     found = read("sglang serve --model-path openai/gpt-oss-120b --speculative-algorithm EAGLE3")
     (why,) = [one.why for one in found.changes if one.what == "--speculative-algorithm EAGLE3"]
