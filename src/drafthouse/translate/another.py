@@ -25,7 +25,7 @@ from .values import nested
 if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineEntry, Method, MethodOption, Option, Options
     from ..profiles.catalog import House
-    from ..profiles.profile_types import Profile
+    from ..profiles.profile_types import Profile, Speculation
 
 _Role = Literal["context_option", "sequences_option", "share_option", "devices_option"]
 _ROLES: Final[tuple[_Role, ...]] = ("context_option", "sequences_option", "share_option", "devices_option")
@@ -155,7 +155,7 @@ class _Other:
         kind = draft_kind(before, draft) if before else None
         key = self._method(spec["method"], before, kind)
         if key is None or before is None:
-            self._lacks(f"speculation by {spec['method']}", "no method drafts with such a thing: this command has none")
+            self._without(spec, before)
             return {}
         method, tokens = self.ours["methods"][key], spec["num_speculative_tokens"]
         most = most_tokens(draft, None)
@@ -176,6 +176,16 @@ class _Other:
             for one, value in required.get("serve", {}).items():
                 self._put(self.ours["options"][one], value)
         return words
+
+    def _without(self, spec: Speculation, before: Method | None) -> None:
+        """Name a speculation that has no equivalent, with all that was said of it."""
+        self._lacks(f"speculation by {spec['method']}", "no method drafts with such a thing: this command has none")
+        had = before.get("options", {}) if before else {}
+        said = [_said(had[key]["name"] if key in had else key, value) for key, value in spec.get("options", {}).items()]
+        if draft := spec.get("draft", ""):
+            said.append(self.house.models[draft]["name"] if draft in self.house.models else draft)
+        for words in said:
+            self._lacks(words, "of that speculation")
 
     def _method(self, own: str, before: Method | None, kind: DraftKind | None) -> str | None:
         """Return the method that drafts with the same: a lookup of the same name or any, else the same kind of head."""

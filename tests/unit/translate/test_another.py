@@ -91,9 +91,10 @@ def test_weights_that_do_not_load_are_named_with_those_that_do() -> None:
         ("sglang", "vllm serve x/y --spec-method suffix --spec-tokens 8", "NGRAM", {"x/y"}),
         (
             "trtllm",
-            "vllm serve Qwen/Qwen3-8B --spec-method dflash --spec-model z/w",
+            "sglang serve --model Qwen/Qwen3-8B --speculative-algorithm DFLASH --speculative-draft-model z/w"
+            " --speculative-draft-window-size 64",
             "",
-            {"speculation by dflash"},
+            {"speculation by dflash", "z/w", "--speculative-draft-window-size 64"},
         ),
     ],
 )
