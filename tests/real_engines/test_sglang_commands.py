@@ -125,14 +125,29 @@ def test_the_list_of_flags_is_the_parsers(version: str, tmp_path: Path) -> None:
     assert read_yaml(tmp_path / "sglang.yml", "YAML", "")["versions"] == {version: kept}
 
 
-def test_a_translated_command_passes() -> None:
+def test_translated_commands_pass() -> None:
     pasted = (
         "sglang serve --model Qwen/Qwen3-Coder-30B-A3B-Instruct --tp 1 --speculative-algorithm EAGLE3"
         " --speculative-draft-model lmsys/SGLang-EAGLE3-Qwen3-Coder-30B-A3B-Instruct-SpecForge"
         " --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
     )
-    (found,) = translate(pasted, HOUSE, load_flags(ROOT), lambda name: None)[0]
-    assert verdicts(NEWEST, {"pasted": flat(found.command)[3:]}) == {"pasted": "ok"}
+    old = (  # of 0.5.18 and older: none of these is a flag of today's
+        "sglang serve --model Qwen/Qwen3.8-27B-FP8 --speculative-algorithm EAGLE --cuda-graph-max-bs 8"
+        " --cuda-graph-bs 1 2 --piecewise-cuda-graph-tokens 4 8 --piecewise-cuda-graph-max-tokens 64"
+        " --piecewise-cuda-graph-compiler eager --enforce-piecewise-cuda-graph"
+        " --disable-piecewise-cuda-graph --mamba-scheduler-strategy auto --nsa-prefill-backend fa3 --stream-output"
+        " --nsa-decode-backend fa3 --collect-tokens-histogram --enable-flashmla --enable-deepep-moe --enable-ep-moe"
+    )
+    said = verdicts(
+        NEWEST,
+        {
+            text.split(" --")[1]: flat(found.command)[3:]
+            for text in (pasted, old)
+            for found in translate(text, HOUSE, load_flags(ROOT), lambda name: None)[0]
+        },
+    )
+    assert set(said.values()) == {"ok"}
+    assert len(said) == 2
 
 
 def test_vllms_profiles_in_its_words_pass() -> None:
