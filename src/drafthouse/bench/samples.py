@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.format import count
-from ..prompts.checks import GATES
 from .result_types import ArmResult, Request
 
 if TYPE_CHECKING:
@@ -128,11 +127,12 @@ def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
 def gave_nothing(request: Request) -> bool:
     """Tell whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
 
-    Then the gate judges it: it is an answer, a wrong one, and no breakdown of the server.
+    Then the gate judges it: it is an answer, a wrong one, and no breakdown of the server. A gate that only compares
+    answers with each other judges none.
     """
     refused = request.get("status") == "failed" and request.get("http_status") in REFUSALS
-    gate = request.get("gate")
-    return bool(gate and gate.get("name") in GATES) and (refused or request.get("status") == "empty")
+    looked_at = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}
+    return bool(looked_at) and (refused or request.get("status") == "empty")
 
 
 def whole_prompt(prompt_id: object) -> str:

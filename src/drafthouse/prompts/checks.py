@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .suite_types import Again, Ask, AskFields, Gate, JsonSchema, PromptEntry
 
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
-#: The names of the gates that look at one answer.
-GATES = (JSON, TOOLS, NEEDLE)
 
 WARM: Final = "warm"
 SLOTS: Final = "slots"

@@ -17,8 +17,8 @@ from drafthouse.prompts.suites import expand, only_kinds, pick
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 SHIPPED = sorted(path.stem for path in BENCHMARKS.glob("*.yml"))
-#: Others' data sets: more of them than they have would be none of theirs.
-WHOLE = {"published"}
+#: Asked as they are: more of another's data set would be none of it, and the turns of a conversation have an order.
+WHOLE = ("agents", "conversation", "published")
 
 
 def texts(form: str, seed: int, number: int) -> list[str]:
@@ -35,7 +35,7 @@ def test_hundreds_that_differ_and_follow_the_seed(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_data_set_has_no_more_than_it_has(name: str) -> None:
+def test_a_suite_that_is_asked_as_it_is_has_no_more_than_it_has(name: str) -> None:
     with pytest.raises(DrafthouseError) as caught:
         pick(load_suite(name, BENCHMARKS), 512, seed=3)
     assert caught.value.problems[0].code == "too-few-prompts"
