@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..core.errors import Problem
+from ..core.errors import Problem, describe
 from ..core.exit_codes import DONE, FAILED
 from ..core.table import table
 from ..profiles.catalog import House, load_house
@@ -51,11 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]  # fmt: skip
     print(table(head, cells, width=26))
     for name, problems in house.broken.items():
-        print(f"\n{name} cannot be used:")
-        for problem in problems:
-            print("\n".join(problem.lines()))
-    for problem in dict.fromkeys(one for problems in house.broken_models.values() for one in problems):
-        print("\nan entry of your own cannot be used, the others can:\n" + "\n".join(problem.lines()))
+        print(f"\n{name} cannot be used:\n{describe(problems)}")
+    if entries := dict.fromkeys(one for problems in house.broken_models.values() for one in problems):
+        print(f"\nthese entries of your own cannot be used, the others can:\n{describe(entries)}")
     return FAILED if house.broken else DONE
 
 

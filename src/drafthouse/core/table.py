@@ -9,9 +9,14 @@ from collections.abc import Collection, Sequence
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int = 40) -> str:
     """Return a table as text: columns as wide as needed, cells wrapped at ``width`` letters, names kept whole.
 
-    A cell that looks like a number stands at the right.
+    A name that is longer widens its column, and the other cells use that. A cell that looks like a number stands at
+    the right.
     """
-    wrapped = [[_wrapped(str(cell), width) for cell in row] for row in [head, *rows]]
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    wraps = [
+        max(width, *(len(word) for cell in column for word in cell.split())) for column in zip(*cells, strict=True)
+    ]
+    wrapped = [[_wrapped(cell, wrap) for cell, wrap in zip(row, wraps, strict=True)] for row in cells]
     widths = [max(len(line) for row in wrapped for line in row[place]) for place in range(len(head))]
     lines = []
     for number, row in enumerate(wrapped):

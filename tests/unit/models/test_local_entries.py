@@ -172,9 +172,12 @@ def test_a_clone_with_a_broken_entry_loads_and_the_entry_is_written_anew(
     clone: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _own(clone, "little-1b.yml", "little-1b: {\n")
+    _own(clone, "other-1b.yml", "other-1b: {\n")
     house = load_house(clone)
     monkeypatch.setattr(profiles, "load_house", lambda root: house)
     assert profiles.main([]) == 0
-    assert "profiles/catalog/local/little-1b.yml" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert [said.count(words) for words in ("little-1b.yml", "other-1b.yml", "entries of your own")] == [1, 1, 1]
+    (clone / "profiles/catalog/local/other-1b.yml").unlink()
     assert write_entry(made, house, clone, "")[1]
     assert load_house(clone).broken_models == {}
