@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drafthouse.cli.main import VERBS, module_of
 from drafthouse.core.requirement_lines import pin_of, read_lock
 from drafthouse.profiles.workspace import ROOT
 
@@ -23,6 +24,8 @@ TARGETS = {
 }
 # At the head of a code span, or behind a prompt.
 MADE = re.compile(r"(?:`|^\$ )make ([a-z][a-z0-9-]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^\$ |^)(?:scripts/)?drafthouse ([a-z][a-z-]*)([^`\n]*)", re.MULTILINE)
+OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]*")
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -35,6 +38,16 @@ def read(path: str) -> str:
 def unknown_targets(page: str) -> list[str]:
     """Return what a page tells people to make that the Makefile does not have."""
     return sorted(set(MADE.findall(page)) - TARGETS)
+
+
+def unknown_commands(page: str) -> list[str]:
+    """Return what a page tells people to type that `drafthouse` has no verb or no option for."""
+    unknown = []
+    for verb, rest in COMMAND.findall(page.replace("\\\n", " ")):
+        known = module_of(verb).options().format_help() if verb in VERBS else ""
+        words = OPTION.findall(re.split(" -- | #|'", rest)[0]) if known else [verb]
+        unknown += [word for word in words if not re.search(rf"{word}\b(?!-)", known)]
+    return sorted(set(unknown))
 
 
 def anchors(page: str) -> set[str]:
@@ -59,6 +72,7 @@ def broken_links(text: str, folder: Path, own: Path) -> list[str]:
 def test_a_page_names_only_what_is_there(path: Path) -> None:
     text = path.read_text("utf-8")
     assert unknown_targets(text) == []
+    assert path.name == "CHANGELOG.md" or unknown_commands(text) == []
     assert broken_links(text, path.parent, path) == []
 
 
@@ -68,6 +82,8 @@ def test_a_wrong_target_and_a_wrong_link_are_found() -> None:
     changed = text.replace("`make lock`", "`make locks`").replace("docs/proof.md", "docs/prove.md")
     assert unknown_targets(changed) == ["locks"]
     assert broken_links(changed, ROOT, contributing) == ["docs/prove.md"]
+    page = "```console\n$ drafthouse fit qwen3-8b\n```\n`drafthouse bench --num-prompt 3`, `drafthouse plan x`"
+    assert unknown_commands(page) == ["--num-prompt", "fit"]
     changed = text.replace("](docs/supply-chain.md)", "](docs/supply-chain.md#pickles)")
     assert broken_links(changed, ROOT, contributing) == ["docs/supply-chain.md#pickles"]
 
