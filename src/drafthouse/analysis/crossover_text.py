@@ -96,7 +96,7 @@ def _bound(one: Crossover) -> list[str]:
         return []
     bound = best["corrected"]
     return [
-        f"the lower {100 * bound['confidence']:.2f} % bound {_at(best['level'], one['unit'])} is "
+        f"the lower {100 * bound['confidence']:.4g} % bound {_at(best['level'], one['unit'])} is "
         f"{times(bound['low'], 3)}, {'above' if quoted else 'not above'} {times(one['threshold'])} "
         f"({count(one['planned'], 'level')}, asked from the lowest upward: "
         f"the chance that any gain is claimed falsely is 5 % at most)"

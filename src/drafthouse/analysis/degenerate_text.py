@@ -152,7 +152,7 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
                     "said": f"{len(lost)} of {count(len(units), 'answer')} {where} degenerate where the baseline's do "
                     f"not ({_named(lost[0])}: {judged[lost[0]][1][fault]})",
                 }
-    said = f"{sides[1]['said']}; the baseline {sides[0]['said']}"
+    said = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
     return {**head, "word": "passed", "said": said}
 
 

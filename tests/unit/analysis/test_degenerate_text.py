@@ -144,7 +144,8 @@ def test_a_model_that_loops_in_both_arms_is_not_speculations_fault() -> None:
     assert found["word"] == "passed"
     half = judge_texts(*arms(seeded(looping)))
     assert half["word"] == "passed"
-    assert half["baseline"]["passed"] < half["baseline"]["total"]
+    bad = half["baseline"]["total"] - half["baseline"]["passed"]
+    assert bad and half["said"] == f"{half['speculative']['said']}, {bad} of the baseline's"
     # And an arm that says nothing else is found beside it all the same.
     assert judge_texts(*arms(spoiled(seeded(looping), 4), 16))["word"] == "failed"
 

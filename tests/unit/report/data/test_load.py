@@ -174,6 +174,7 @@ def test_the_verdict_says_until_which_load_it_pays(report: Any) -> None:
     for text in (render_html(report, TEMPLATES), render_markdown(report, TEMPLATES), verdict_table(report)):
         flat = " ".join(text.split()).replace("\u2060", "").replace("\u00a0", " ")
         assert "concurrent requests (" in flat[: flat.index("Response Tok/s")]
+    assert kind["reasons"][0].startswith("the lower 95 % bound for one user is 2.0")
 
 
 def test_kinds_that_the_verdict_does_not_know_are_named_in_its_sentence() -> None:
