@@ -5,7 +5,7 @@ Files of earlier versions may hold less (`kept_shapes.py`): who reads such a fil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ..core.step_clock import Begun
 from ..serving.readiness import ToldOfStart
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from .machine_types import Disturbance, GpuMeasured, StepMachine, Waited
     from .outcome import Status
     from .output_scoring import ScoredAnswer, Scoring, ScoringTotal, TokenIds
+
+
+#: What ``spec_decode_source`` may be, in words for a reader.
+ACCEPTANCE_SOURCES: Final = {
+    "metrics": "the engine's counters",
+    "response": "the answers themselves",
+    "log": "the engine's log lines",
+    "gauge": "a gauge of the engine, which tells of its last steps alone",
+}
 
 
 class ToolCall(TypedDict):

@@ -21,6 +21,7 @@ from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .gpu_text import gpu_lines, gpu_trouble
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
+from .result_types import ACCEPTANCE_SOURCES
 from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
 from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
 from .usage_check import of_result
@@ -255,7 +256,7 @@ def summary_lines(result: ArmResult) -> list[str]:
     """Return the result as lines for a terminal: what went wrong first, then a row a group."""
     lines = _disturbed_lines(result) + _trouble_lines(result)
     lines += [
-        f"{result['model_id']}: {result['completed']} requests measured, "
+        f"{result['model_id']}: {count(result['completed'], 'request')} measured, "
         f"{result['max_concurrency']} at a time, {result['duration']:.1f} s",
         "",
     ]
@@ -352,21 +353,15 @@ def _row(name: str, numbers: Numbers) -> tuple[str, ...]:
 
 
 def _source_line(result: ArmResult) -> str:
-    sources = {
-        "metrics": "the engine's counters",
-        "response": "the answers themselves",
-        "log": "the engine's log lines",
-        "gauge": "a gauge of the engine, which tells of its last steps alone",
-    }
-    source = result["spec_decode_source"]
-    if source is None:
+    if result["spec_decode_source"] is None:
         return "Speculation: the server tells nothing about it."
+    source = ACCEPTANCE_SOURCES[result["spec_decode_source"]]
     drafted = result["spec_decode_draft_tokens"]
     if drafted == 0:
-        return f"Speculation: nothing was drafted, say {sources[source]}."
+        return f"Speculation: nothing was drafted, say {source}."
     if drafted is None and result["spec_decode_acceptance_length"] == 1.0:
-        return f"Speculation: one token a step, say {sources[source]}: no draft, or none that was accepted."
-    return f"Speculation: accepted = share of the drafted, length = tokens a step; from {sources[source]}."
+        return f"Speculation: one token a step, say {source}: no draft, or none that was accepted."
+    return f"Speculation: accepted = share of the drafted, length = tokens a step; from {source}."
 
 
 def _show(value: float | None) -> str:

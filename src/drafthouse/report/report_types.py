@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NotRequired, TypedDict
 
 from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs
+from ..bench.result_types import ACCEPTANCE_SOURCES
 from ..bench.stats import Estimated
 from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
 from ..profiles.published_schema import PublishedFigure
@@ -27,7 +28,7 @@ BrokenWord = Annotated[str, ("enum", ("failed", "cut_off", "empty", "no_usage"))
 KindWord = Annotated[str, ("enum", ("pays", "does not pay", "cannot say"))]
 LevelWord = Annotated[str, ("enum", ("pays", "costs", "unclear"))]
 GateWord = Annotated[str, ("enum", ("passed", "failed", "not measured", "no baseline"))]
-AcceptanceSource = Annotated[str, ("enum", ("metrics", "response", "log"))]
+AcceptanceSource = Annotated[str, ("enum", tuple(ACCEPTANCE_SOURCES))]
 LoopWord = Annotated[str, ("enum", ("closed", "open"))]
 Leaf = str | float | bool | None
 """What stands in a cell of a table."""

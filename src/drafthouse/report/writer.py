@@ -19,7 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..analysis.crossover_text import load
-from ..bench.result_types import ArmResult
+from ..bench.result_types import ACCEPTANCE_SOURCES, ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
 from ..core.documents import read_json
@@ -262,6 +262,7 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "shares": SHARES,
         "contents": CONTENTS,
         "terms": TERMS,
+        "sources": ACCEPTANCE_SOURCES,
         "limit_names": dict(LATENCIES),
     }
     return env

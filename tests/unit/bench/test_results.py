@@ -202,7 +202,7 @@ def test_the_summary_says_failures_first() -> None:
 
 def test_the_summary_of_a_good_run() -> None:
     lines = summary_lines(assemble([step([request(0, cached_tokens=15)])], "speculative"))
-    assert lines[0] == "m: 1 requests measured, 4 at a time, 2.0 s"
+    assert lines[0] == "m: 1 request measured, 4 at a time, 2.0 s"
     assert "33.3 %" in lines[3]
     assert any("the engine's counters" in line for line in lines)
     assert lines[-1] == "75 % of the input tokens came from the engine's prefix cache: TTFT profits."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from drafthouse.core.format import number, time_of
 from drafthouse.report.data.build import build_report, failures, lasting
 from drafthouse.report.data.setup import flatten, machine_table
+from drafthouse.report.schema import schema_page
 from drafthouse.report.terminal import verdict_table
 from drafthouse.report.writer import cell, fence, moments, render_html, render_markdown, to_json, write_report
 from tests.support.builders import NOTHING, make_pair, make_resolved
@@ -89,6 +91,8 @@ def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report
 def test_acceptance_is_overall_per_group_and_by_position(report: Any) -> None:
     found = report["acceptance"]
     assert found["source"] == "metrics"
+    assert "Source: the engine&#39;s counters." in render_html(report, TEMPLATES)
+    assert "Source: the engine's counters." in render_markdown(report, TEMPLATES)
     assert found["overall"]["draft_tokens"] == 6400
     assert found["overall"]["by_position"][0] == pytest.approx(0.98)
     assert set(found["groups"]) == {"copy-edit", "chat", "creative", "vacation"}
@@ -459,3 +463,12 @@ def test_the_engine_as_an_article_starts_it_stands_beside_the_arms(tmp_path: Pat
     assert re.search(r"\(stock\): +baseline 0.80.", verdict_table(written.report).replace("\n", " "))
     # Without that arm nothing speaks of it.
     assert "stock" not in verdict_table(build_report(baseline, speculative, resolved))
+
+
+def test_a_length_without_counts_is_on_the_page_and_any_source_is_in_the_schema(report: Any) -> None:
+    changed = copy.deepcopy(report)
+    nothing = dict.fromkeys(("draft_tokens", "accepted_tokens", "drafts", "rate"))
+    changed["acceptance"] |= {"source": "gauge", "overall": report["acceptance"]["overall"] | nothing | {"length": 2.5}}
+    page = render_html(changed, TEMPLATES)
+    assert "no counts of drafts, but a mean acceptance length of 2.50 tokens a step. Source: a gauge" in page
+    jsonschema.validate(json.loads(to_json(changed)), json.loads(schema_page()))
