@@ -26,8 +26,8 @@ def door(*words: str) -> None:
 
 def _again() -> int:
     environment = Path(__file__).resolve().parent.parent / ".venv"
-    python = environment / "bin" / "python"
-    if Path(sys.prefix) == environment or not python.exists():
+    python = environment / "bin" / "python"  # a link, maybe to a home that this user may not enter
+    if Path(sys.prefix) == environment or not os.access(python, os.X_OK):
         raise one_problem(
             "python-unusable", "a Python without the clone's packages", "the clone's environment", "make venv"
         )

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from ..core.errors import DrafthouseError, did_you_mean, one_problem
-from ..core.exit_codes import DONE, INTERRUPTED, of_error
+from ..core.errors import DrafthouseError, Problem, describe, did_you_mean, one_problem
+from ..core.exit_codes import DONE, FAILED, INTERRUPTED, of_error
 from ..core.places import INSTALLED, ROOT
 
 #: What make has for a word that a verb asks for; for another one it has no target.
 _MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
+
+_DENIED = Problem(
+    "file-unwritable", "no permission to read or write it", "a place of this user", "correct its owner or mode"
+)
+_FULL = Problem("disk-full", "no space left", "room for what is written", "free some, then run again")
+#: What a machine refuses and no verb can know before; any other OSError is a fault of ours and keeps its traceback.
+_BY_MACHINE = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: replace(_DENIED, found="a read-only file system", do="mount it rw, or work in a copy elsewhere"),
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: replace(_FULL, found="the quota is used up"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,7 +87,9 @@ def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> 
 def run(main: Callable[[], int]) -> None:
     """End the program with the status of ``main``; a DrafthouseError becomes its lines on stderr."""
     try:
-        sys.exit(main())
+        status = main()
+        sys.stdout.flush()
+        sys.exit(status)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         sys.exit(of_error(error))
@@ -80,9 +97,21 @@ def run(main: Callable[[], int]) -> None:
         print("\nstopped", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; what is still buffered would raise again on the way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader (head, less) has seen enough
         sys.exit(DONE)
+    except OSError as error:
+        if error.errno not in _BY_MACHINE:
+            raise
+        if error.filename is None:
+            _drop_output()
+        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        print(describe([replace(_BY_MACHINE[error.errno], where=where)]), file=sys.stderr)
+        sys.exit(FAILED)
+
+
+def _drop_output() -> None:
+    """Have what is still buffered go nowhere: it would raise again on the way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def coloured(stream: TextIO) -> bool:

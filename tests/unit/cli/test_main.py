@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import pytest
 
 from drafthouse.cli import main as program
 from drafthouse.cli.main import VERBS, main, module_of
-from drafthouse.cli.parser import coloured, project
+from drafthouse.cli.parser import coloured, project, run
 from drafthouse.core.errors import DrafthouseError, NotHere
 from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
@@ -149,3 +151,37 @@ def test_what_a_program_reads_names_its_schema(
 ) -> None:
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == schema
+
+
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [
+        (errno.EACCES, "no permission to read or write it"),
+        (errno.EROFS, "a read-only file system"),
+        (errno.ENOSPC, "no space left"),
+    ],
+)
+def test_what_the_machine_refuses_is_said_in_lines(number: int, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> int:
+        raise OSError(number, os.strerror(number), "/there/x.yml")
+
+    with pytest.raises(SystemExit) as ended:
+        run(refused)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[:2] == ["where: /there/x.yml", f"found: {found}"]
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    def wrong() -> int:
+        raise IsADirectoryError(errno.EISDIR, "x", "/there")
+
+    with pytest.raises(IsADirectoryError):
+        run(wrong)
+
+
+@pytest.mark.processes
+def test_an_output_without_room_is_said_and_an_error() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "--version"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "where: standard output")
