@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 import aiohttp
 
 from ..core.errors import DrafthouseError, Problem
-from ..core.format import listing
+from ..core.format import count, listing
 from ..core.step_clock import read_step_clock
 from ..engines.registry import DIALECTS
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
@@ -247,7 +247,7 @@ class _Step:
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         if not self.warmups:
             return
-        self.show("warm-up", f"{endpoint.arm}: {self.warmups} requests that are not measured")
+        self.show("warm-up", f"{endpoint.arm}: {count(self.warmups, 'request')}, not measured")
         warmed = await warm_up(
             session,
             endpoint,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
+from ..core.format import count
 from ..core.pins import Pins, read_pins, remember
 from ..core.requirement_lines import hashes_by_pin, hashes_of, read_lock, with_hashes
 from ..host.docker import image_digest, images
@@ -102,7 +103,7 @@ def fetch_wheels(environment: Environment, folder: Path, uv: str, find_links: st
     for packages, more in ((environment.packages, []), (environment.no_deps_packages, ["--no-deps"])):
         if packages:
             pins += _pins(environment, packages, [*more, *_links(find_links)], uv)
-    say(f"{len(pins)} packages of the {environment.name}'s environment, Python {environment.python}")
+    say(f"{count(len(pins), 'package')} of the {environment.name}'s environment, Python {environment.python}")
     command = [sys.executable, "-m", "pip", *_fetch(environment.python), str(folder), "--no-deps", *_links(find_links)]
     for index in _indexes(environment, find_links):
         command += ["--extra-index-url", index]

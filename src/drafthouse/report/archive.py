@@ -18,12 +18,12 @@ from ..bench.result_types import ArmResult
 from ..bench.stats import Estimated
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, Problem, did_you_mean
-from ..core.format import clock, name_of, times_span
+from ..core.format import clock, count, name_of, times_span
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
 from .report_types import ARMS, Arm, KeptProfile, Report
 
-HOW = "write a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
+HOW = "a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
 # The time at the beginning of a folder's name; one without it is older than all that have it.
 DATED = re.compile(r"\d{8}-\d{6}")
 MOST_SHOWN = 8
@@ -96,7 +96,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
         raise DrafthouseError(
             Problem(
                 "no-such-report",
-                f"{len(chosen)} reports of {name}",
+                f"{count(len(chosen), 'report')} of {name}",
                 f"{int(steps) + 1} for '{what}'",
                 "measure it again",
                 where,

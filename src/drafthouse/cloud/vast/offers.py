@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, one_problem
+from ...core.format import count
 from ...core.table import table
 from ...profiles.rental_spec import MEMORY_TOLERANCE
 from ...profiles.resolved_types import Rental, ResolvedProfile
@@ -226,11 +227,11 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
     too_dear = [price for price in prices if price > limits.max_price]
     if too_dear:
-        found = f"{len(offers)} offers, and the cheapest that would do costs ${too_dear[0]:.3f} an hour"
+        found = f"{count(len(offers), 'offer')}, and the cheapest that would do costs ${too_dear[0]:.3f} an hour"
         do = f"MAX_PRICE={too_dear[0] + 0.005:.2f}, or try again later"
     else:
         lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})
-        found = f"{len(offers)} offers, none of which fits: {'; '.join(lacks[:4])}"
+        found = f"{count(len(offers), 'offer')}, none of which fits: {'; '.join(lacks[:4])}"
         do = "try again later, or another profile"
     return one_problem("no-offer-fits", found, needed, do, "vast.ai")
 

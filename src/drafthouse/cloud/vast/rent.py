@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DrafthouseError, Problem, one_problem
+from ...core.format import count
 from ...profiles.resolved_types import ResolvedProfile
 from .account import compared
 from .body import body_of, ports_of
@@ -113,7 +114,7 @@ def rent(
             world.tell(f"offer {choice.number}: {reason}; nothing of it bills")
     raise one_problem(
         "no-offer-started",
-        f"{len(why)} offers tried, and none became a box ({'; '.join(why)})",
+        f"{count(len(why), 'offer')} tried, and none became a box ({'; '.join(why)})",
         "a box that runs",
         "run it again: other machines may be on offer by then",
         "vast.ai",
