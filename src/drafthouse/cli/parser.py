@@ -102,10 +102,10 @@ def run(main: Callable[[], int]) -> None:
     except OSError as error:
         if error.errno not in _BY_MACHINE:
             raise
-        if error.filename is None:
+        if error.filename is None:  # the output itself, maybe
             _drop_output()
-        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
-        print(describe([replace(_BY_MACHINE[error.errno], where=where)]), file=sys.stderr)
+        problem = replace(_BY_MACHINE[error.errno], where=os.fsdecode(error.filename or ""))
+        print(describe([problem]), file=sys.stderr)
         sys.exit(FAILED)
 
 

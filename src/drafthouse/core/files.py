@@ -149,9 +149,11 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_
         if mode is not None:
             partial.chmod(mode)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a full disk names no file, and nobody knows the unfinished one
         raise
     sync(path.parent)
 

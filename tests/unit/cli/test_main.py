@@ -184,4 +184,4 @@ def test_an_output_without_room_is_said_and_an_error() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "--version"]
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "where: standard output")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "found: no space left")

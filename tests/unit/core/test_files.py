@@ -66,6 +66,13 @@ def test_something_in_the_way_is_an_error_and_stays(tmp_path: Path, inside: bool
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_a_file_that_cannot_be_written_is_named_and_not_the_unfinished_one(tmp_path: Path) -> None:
+    (tmp_path / ".x.new").mkdir()
+    with pytest.raises(OSError, match="x") as refused:
+        replace_file(tmp_path / "x", "text")
+    assert refused.value.filename == str(tmp_path / "x")
+
+
 def test_sync_takes_files_and_folders(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
