@@ -223,9 +223,9 @@ def proof_page() -> str:
         " configuration was built from it, with `config.json` files written from facts"
         " (`tests/real_engines/model_configs/`), for the CPU platform. Checks of a GPU platform did not run. Served: a"
         " real A/B run through `site.yml`, with a report; `verified` in the profile's file says on what, and"
-        " `make plan` and [profiles](profiles.md) say the same. `make test-engines` runs all of this except whole A/B"
-        " runs with a draft model, a head or suffix decoding, which `make soak` runs. `make test` serves"
-        " `cpu-smollm2-ngram`.",
+        " `make plan` and [profiles](profiles.md) say the same. `make test-engines` runs all of this except the newest"
+        " vLLM, 0.15.1 and whole A/B runs with a draft model, a head or suffix decoding, which `make soak` runs."
+        " `make test` serves `cpu-smollm2-ngram`.",
         "",
         "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
         " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
