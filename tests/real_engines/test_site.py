@@ -35,6 +35,8 @@ PROFILES = [
     pytest.param("cpu-smollm2-vllm-draft", marks=pytest.mark.soak),
     pytest.param("cpu-smollm2-vllm-suffix", marks=pytest.mark.soak),
 ]
+# One prompt of each kind that the verdict is not about, and the rounds to begin with.
+OVERRIDES = {"experiment": {"prompts_per_kind": {"others": 1}, "budget": 0}}
 # What the engine itself calls the method, by profile.
 METHODS = {"draft": "draft_model"}
 # Their weights are random: whatever they draft is refused.
@@ -57,7 +59,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     reports = tmp_path_factory.mktemp("reports")
     variables = {
         "profile": request.param, "drafthouse_home": str(HOME), "drafthouse_models_dir": str(HOME / "models"),
-        "drafthouse_port": PORT, "report_folder": str(reports), "overrides": {"experiment": {"budget": 0}},
+        "drafthouse_port": PORT, "report_folder": str(reports), "overrides": OVERRIDES,
     }  # fmt: skip
     for _ in range(2):  # once more where the machine stood still for a moment, and the verdict says that it was noisy
         ended = play("site.yml", **variables, remeasure=True)
