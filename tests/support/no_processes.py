@@ -7,6 +7,7 @@ and nothing here uses it.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 
@@ -22,6 +23,10 @@ class NoProcesses:
         self.watching = False
         self.seen: list[str] = []
         sys.addaudithook(self._hook)
+
+    def pytest_sessionstart(self) -> None:
+        """Have matplotlib look for fonts now: where nobody has drawn yet, it starts a program for that."""
+        importlib.import_module("matplotlib.font_manager")
 
     def _hook(self, event: str, arguments: tuple[object, ...]) -> None:
         if self.watching and event in _STARTS:
