@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
 from ..module_utils.addons.gateway import Reached, reached_text
 from ..module_utils.cloud.vast.local_state import state_folder
-from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
+from ..plugin_utils.action import Action
 from ..plugin_utils.key_command import key_command_of
-from ..plugin_utils.words import Answer, TaskVars, failure
+from ..plugin_utils.words import Answer, TaskVars
 
 _SAID = ("outside_address", "outside_port", "model")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Action):
     """`drafthouse.core.gateway_ready`: the module's arguments, and ``outside_address``, ``outside_port``, ``model``.
 
     What it returns as ``drafthouse_verdict`` is printed at the end of the run.
     """
 
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
+    def answer(self, variables: TaskVars) -> Answer:
         """Return the module's answer, with the lines for the end of the run."""
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
         given = {key: value for key, value in self._task.args.items() if key not in _SAID}
         answer = dict(self._execute_module(module_name=self._task.action, module_args=given, task_vars=variables))
         if answer.get("failed") or self._task.check_mode:
@@ -36,10 +30,7 @@ class ActionModule(ActionBase):
         host = str(variables.get("inventory_hostname", ""))
         trust, changed = "", False
         if answer["certificate"]:
-            try:
-                trust, changed = self._keep(host, answer["certificate"])
-            except DrafthouseError as error:
-                return failure(error)
+            trust, changed = self._keep(host, answer["certificate"])
         reached = Reached(
             host=str(self._task.args["outside_address"]),
             port=int(self._task.args["outside_port"]),
