@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from .entry_types import Settings
 
 Field = TypeVar("Field")
-#: What `Engine.traffic` may tell: since the server's start, and (running) now, those in the queue included.
-#: cached_tokens are those of prompts that its prefix cache had.
-WORK = ("requests", "input_tokens", "output_tokens", "cached_tokens", "running")
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,8 @@ class Engine:
     of_drafting: ClassVar[tuple[str, ...]] = ("spec_decode",)
     #: Under which names Prometheus finds what is watched; None: it is only asked whether it lives.
     series: ClassVar[Series | None] = None
-    #: Which of its counters (without ``_total``) says what of its work: one of `WORK`.
+    #: Which of its counters (without ``_total``) says what of its work: requests, input_tokens, output_tokens and
+    #: cached_tokens (of prompts, which its prefix cache had) since its start; running now, those in the queue included.
     traffic: ClassVar[Mapping[str, str]] = {}
     #: Whether /tokenize tells how many tokens a text has.
     tokenizes: ClassVar[bool] = False
