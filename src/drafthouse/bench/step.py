@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import aiohttp
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.format import count, listing
 from ..core.step_clock import read_step_clock
 from ..engines.registry import DIALECTS
@@ -258,14 +258,12 @@ class _Step:
         )
         self.arms[endpoint.arm]["warmup"] = warmed
         if warmed["failed"] == warmed["sent"]:
-            raise DrafthouseError(
-                Problem(
-                    "request-failed",
-                    f"{warmed['error']}",
-                    "a server that answers chat requests",
-                    "look at the engine's last log lines, and at the address, the key and the model's name",
-                    f"arm {endpoint.arm}: {endpoint.chat_url}",
-                )
+            raise one_problem(
+                "request-failed",
+                f"{warmed['error']}",
+                "a server that answers chat requests",
+                "look at the engine's last log lines, and at the address, the key and the model's name",
+                f"arm {endpoint.arm}: {endpoint.chat_url}",
             )
 
     async def measure_group(self, session: aiohttp.ClientSession, group: Group) -> GroupMachine:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = model_named(given.model, house, "MODEL")
     if house.models[key]["kind"] == "head":
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
-        raise DrafthouseError(Problem("target-is-a-draft", found, "a model", do, "MODEL"))
+        raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
     rows = drafts_for(house, key)
     if given.json:
         names = ("kind", "draft", "why")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of
@@ -65,14 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = model_of(given.model, house)
     engine = engine_for(house, model, given.engine)
     if given.context > model["context"]:
-        raise DrafthouseError(
-            Problem(
-                "context-too-long",
-                f"{given.context} tokens",
-                f"{model['context']} or fewer: the model was made for no more",
-                "make it shorter",
-                "--context",
-            )
+        raise one_problem(
+            "context-too-long",
+            f"{given.context} tokens",
+            f"{model['context']} or fewer: the model was made for no more",
+            "make it shorter",
+            "--context",
         )
     rows = [fitting(model, engine, key, one, given.context) for key, one in chosen(given.gpu, house).items()]
     if given.json:
@@ -112,7 +110,7 @@ def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
     memory = memory_of(gpu)
     if memory is None:
         needed = "a GPU of the catalogue, or a memory such as 24GB"
-        raise DrafthouseError(Problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, gpus), "--gpu"))
+        raise one_problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, gpus), "--gpu")
     card: HardwareEntry = {
         "name": "a card of that memory",
         "kind": "gpu",

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.places import INSTALLED, own_profiles
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     if hardware not in house.hardware:
         needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
-        raise DrafthouseError(Problem("unknown-value", f"'{hardware}'", needed, do, "--gpu"))
+        raise one_problem("unknown-value", f"'{hardware}'", needed, do, "--gpu")
     draft = model_named(given.draft, house, "--draft") if given.draft else None
     engine = engine_for(house, house.models[target], given.engine)
     engine_id = next(key for key, one in house.engines.items() if one is engine)
@@ -62,13 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(made.text(), end="")
         return DONE
     if not PROFILE_NAME.fits(made.name):
-        raise DrafthouseError(Problem("wrong-format", f"--name {made.name}", PROFILE_NAME.needed, "correct it"))
+        raise one_problem("wrong-format", f"--name {made.name}", PROFILE_NAME.needed, "correct it")
     path = _folder() / f"{made.name}.yml"
     if made.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == made.text()):
         do = f"add --name, or look at it: drafthouse plan {made.name}"
-        raise DrafthouseError(
-            Problem("duplicate-name", f"a profile '{made.name}'", "a name that no profile has", do, str(path))
-        )
+        raise one_problem("duplicate-name", f"a profile '{made.name}'", "a name that no profile has", do, str(path))
     replace_file(path, made.text(), mode=0o644)
     print(f"wrote: {path}\nnext: drafthouse plan {made.name}")
     return DONE
@@ -78,7 +76,7 @@ def _asked(option: str, question: str) -> str:
     """Return what a person at a terminal answers. Raises DrafthouseError where nobody is there."""
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
-    raise DrafthouseError(Problem("missing-option", f"no {option}", "what drafthouse new --help shows", "add it"))
+    raise one_problem("missing-option", f"no {option}", "what drafthouse new --help shows", "add it")
 
 
 def _folder() -> Path:

@@ -24,7 +24,7 @@ from ..bench.kept_shapes import RESOLVED, checked, checked_ladder, checked_resul
 from ..bench.result_types import ArmResult
 from ..bench.results import SCHEMA
 from ..core.documents import read_json
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.places import ROOT, WORK
 from ..core.schema import Map
@@ -95,9 +95,7 @@ def read(path: Path) -> dict[str, Any]:
     do = "give the path of one, or measure the arm again"
     data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
     if not isinstance(data, dict):
-        raise DrafthouseError(
-            Problem("file-malformed", f"a {type(data).__name__}", needed, "give the path of one", str(path))
-        )
+        raise one_problem("file-malformed", f"a {type(data).__name__}", needed, "give the path of one", str(path))
     return data
 
 
@@ -106,7 +104,7 @@ def result(path: Path) -> ArmResult:
     data = checked_result(read(path), str(path))
     if data.get("schema") != SCHEMA:
         do = "give what drafthouse bench --result wrote, or a run's results/"
-        raise DrafthouseError(Problem("unknown-schema", f"the schema {data.get('schema')!r}", SCHEMA, do, str(path)))
+        raise one_problem("unknown-schema", f"the schema {data.get('schema')!r}", SCHEMA, do, str(path))
     return data
 
 
@@ -122,14 +120,12 @@ def make(args: argparse.Namespace) -> Written:
     where = place / "report.json"
     kept = read(where)
     if not isinstance(kept.get("resolved"), dict):
-        raise DrafthouseError(
-            Problem(
-                "missing-key",
-                "no resolved profile",
-                "the resolved profile that a report keeps",
-                "make the report with --baseline, --speculative and --resolved",
-                f"{where}: resolved",
-            )
+        raise one_problem(
+            "missing-key",
+            "no resolved profile",
+            "the resolved profile that a report keeps",
+            "make the report with --baseline, --speculative and --resolved",
+            f"{where}: resolved",
         )
     data = checked(kept, Map({"resolved": RESOLVED}, others=True), str(where))["resolved"]
     results = result(place / "baseline.json"), result(place / "speculative.json"), lasting(cast("KeptProfile", data))
@@ -146,7 +142,7 @@ def page_of(reports: Path, name: str) -> Path:
     page = kept / "report.html"
     if not page.is_file():
         do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"
-        raise DrafthouseError(Problem("no-such-report", "no report.html", "the page of the report", do, str(kept)))
+        raise one_problem("no-such-report", "no report.html", "the page of the report", do, str(kept))
     return page
 
 
@@ -160,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = make(args)
     except OSError as error:
         needed, do = "a folder that can be written, and the templates", "choose --reports or --templates"
-        raise DrafthouseError(Problem("file-unwritable", error.strerror or str(error), needed, do)) from error
+        raise one_problem("file-unwritable", error.strerror or str(error), needed, do) from error
     if args.json:
         print(json.dumps(written.report, indent=1, ensure_ascii=False))
         return exit_code_of(written.report)

@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.places import ROOT, WORK
 from ..core.plain_text import printable
@@ -52,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("reports", {"reports": [dict(zip(names, row, strict=True)) for row in rows]})
     elif not rows and given.profile and (known := sorted({folder.parent.name for folder in folders(given.reports)})):
         found, needed = f"no report of '{given.profile}'", "a profile that was measured"
-        raise DrafthouseError(
-            Problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
-        )
+        raise one_problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
     elif given.html:
         _write_page(given)
     elif not rows:

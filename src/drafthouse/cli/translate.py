@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.documents import BadDocument, checked_text, text_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE
 from ..engines.registry import DIALECTS
 from ..profiles.catalog import load_house
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = _pasted(given.command)
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
-        raise DrafthouseError(Problem("no-command", "no command", "an old serve command, or a page that has one", do))
+        raise one_problem("no-command", "no command", "an old serve command, or a page that has one", do)
     house = load_house(ROOT)
     found, loose = translate(text, house, load_flags(ROOT), _file)
     others = [
@@ -108,29 +108,21 @@ def _file(name: str) -> str | None:
 def _write(path: Path, found: list[Translation]) -> None:
     """Write the one profile; raises DrafthouseError rather than overwrite, or when there are several."""
     if len(found) > 1:
-        raise DrafthouseError(
-            Problem(
-                "several-commands",
-                f"{len(found)} commands",
-                "one, to write its profile",
-                "paste them one by one",
-                "--profile",
-            )
+        raise one_problem(
+            "several-commands",
+            f"{len(found)} commands",
+            "one, to write its profile",
+            "paste them one by one",
+            "--profile",
         )
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(profile_text(found[0]))
     except FileExistsError:
-        raise DrafthouseError(
-            Problem(
-                "file-exists",
-                "a file that is there already",
-                "a new file",
-                "choose another name, or remove it",
-                str(path),
-            )
+        raise one_problem(
+            "file-exists", "a file that is there already", "a new file", "choose another name, or remove it", str(path)
         ) from None
     except OSError as error:
-        raise DrafthouseError(
-            Problem("file-unwritable", str(error), "a folder to write to", "create it, or choose another", str(path))
+        raise one_problem(
+            "file-unwritable", str(error), "a folder to write to", "create it, or choose another", str(path)
         ) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -238,8 +238,8 @@ def whole_number(value: object, where: str) -> int:
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number
     found = "no number" if value is True else repr(value)
-    raise DrafthouseError(
-        Problem("wrong-type", found, "a whole number, 1 or more", "say how many tokens to draft in one step", where)
+    raise one_problem(
+        "wrong-type", found, "a whole number, 1 or more", "say how many tokens to draft in one step", where
     )
 
 

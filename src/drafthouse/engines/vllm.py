@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from .base import LogLine, SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Given, Speculation, apply_keys, json_value, whole_number
 
@@ -211,14 +211,12 @@ def _json(given: Given) -> Settings:
     else:
         reason = f"{type(data).__name__}, not keys with values" if data is not None else reason
     if not isinstance(data, dict):
-        raise DrafthouseError(
-            Problem(
-                "wrong-format",
-                f"text that is not JSON ({reason})",
-                'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
-                "correct it; the whole JSON stands in one pair of single quotes",
-                given.spelled,
-            )
+        raise one_problem(
+            "wrong-format",
+            f"text that is not JSON ({reason})",
+            'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
+            "correct it; the whole JSON stands in one pair of single quotes",
+            given.spelled,
         )
     return data
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..profiles.model_names import find_model
 from .heads import head_method, head_shape, most_tokens, speculators_of, target_of, verifier_of
 from .shape import Config, Shape, shape_of
@@ -60,14 +60,12 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
     ``head_for`` is the target of a head whose files do not name it. Raises DrafthouseError.
     """
     if not found.tensors:
-        raise DrafthouseError(
-            Problem(
-                "no-weights",
-                "no safetensors file whose header could be read",
-                "weights as safetensors, or one GGUF file (org/name:file.gguf)",
-                "name a repository that has them",
-                found.repo,
-            )
+        raise one_problem(
+            "no-weights",
+            "no safetensors file whose header could be read",
+            "weights as safetensors, or one GGUF file (org/name:file.gguf)",
+            "name a repository that has them",
+            found.repo,
         )
     method = head_method(found.config, found.repo)
     notes: list[str] = []

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import did_you_mean, one_problem
 from ..profiles.draft_compat import may_draft
 from ..profiles.memory_fit import GB, MIB, decode_limit, kv_bytes_per_token, read_for_a_token
 from ..profiles.model_names import find_model
@@ -44,14 +44,12 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
     """Return the engine to plan with: the one that is asked for, else the one that most profiles of the format use."""
     reads = {name: engine for name, engine in house.engines.items() if model["format"] in engine["formats"]}
     if asked is not None and asked not in reads:
-        raise DrafthouseError(
-            Problem(
-                "unknown-value",
-                f"the engine '{asked}'",
-                f"one that reads {model['format']}: {', '.join(sorted(reads))}",
-                did_you_mean(asked, reads),
-                "--engine",
-            )
+        raise one_problem(
+            "unknown-value",
+            f"the engine '{asked}'",
+            f"one that reads {model['format']}: {', '.join(sorted(reads))}",
+            did_you_mean(asked, reads),
+            "--engine",
         )
     used = Counter(profile["engine"] for profile in _right(house))
     return reads[asked or max(sorted(reads), key=lambda name: used[name])]

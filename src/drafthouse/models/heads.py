@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..core.documents import Json
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..profiles.model_names import find_model
 from .shape import Config, Shape, shape_of, text_part
 
@@ -52,7 +52,7 @@ def head_method(config: Config, where: str) -> str | None:
     else:
         return None
     needed = f"a model, or a head for {', '.join(sorted({*_ALGORITHMS.values(), *_ARCHITECTURES.values()}))}"
-    raise DrafthouseError(Problem("model-shape-unknown", reason, needed, "take another head", where))
+    raise one_problem("model-shape-unknown", reason, needed, "take another head", where)
 
 
 def head_shape(config: Config, method: str, where: str) -> Shape:
@@ -106,29 +106,23 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
     target = find_model(asked, models) if asked else None
     if target is None:
         do = f"drafthouse model add {asked}, then this again" if asked else "add --for MODEL"
-        raise DrafthouseError(
-            Problem(
-                "draft-of-another-target",
-                f"a head for {asked}, which the catalogue does not have"
-                if asked
-                else "a head whose target is not said",
-                "the target's entry in the catalogue",
-                do,
-                where,
-            )
+        raise one_problem(
+            "draft-of-another-target",
+            f"a head for {asked}, which the catalogue does not have" if asked else "a head whose target is not said",
+            "the target's entry in the catalogue",
+            do,
+            where,
         )
     says = (_number(part.get(key)) for part in (text_part(config), config) for key in _READS)
     hidden = next(filter(None, says), shape.hidden)
     if head_for is None or hidden == models[target]["hidden"]:
         return target
-    raise DrafthouseError(
-        Problem(
-            "draft-of-another-target",
-            f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
-            "the model that the head was made for",
-            "name that one with --for",
-            where,
-        )
+    raise one_problem(
+        "draft-of-another-target",
+        f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
+        "the model that the head was made for",
+        "name that one with --for",
+        where,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
 from ..core.places import own_models
 from ..core.schema import Findings, check, check_text
@@ -30,14 +30,12 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
     """
     path = own_models(root) / f"{made.id}.yml"
     if (taken := house.models.get(made.id)) and (not path.exists() or taken["name"] != made.entry["name"]):
-        raise DrafthouseError(
-            Problem(
-                "duplicate-name",
-                f"the name '{made.id}', which the catalogue has already",
-                "a name of its own",
-                f"add --name, or use '{made.id}' as it is (drafthouse plan shows it)",
-                str(path),
-            )
+        raise one_problem(
+            "duplicate-name",
+            f"the name '{made.id}', which the catalogue has already",
+            "a name of its own",
+            f"add --name, or use '{made.id}' as it is (drafthouse plan shows it)",
+            str(path),
         )
     findings = Findings(str(path))
     entry = {made.id: dict(made.entry)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..profiles.draft_compat import usual_tokens
 from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.resolver import resolve
@@ -79,7 +79,7 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
     methods = engine["methods"]
     if wish.method is not None and wish.method not in methods:
         needed, do = f"a method of {engine['name']}", did_you_mean(wish.method, methods)
-        raise DrafthouseError(Problem("method-unsupported", f"--method {wish.method}", needed, do))
+        raise one_problem("method-unsupported", f"--method {wish.method}", needed, do)
     found = False
     for kind, draft, why in drafts_for(house, wish.target):
         name = _method_for(engine, house.models[draft], kind)
@@ -90,7 +90,7 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
     if wish.draft and not found:
         do = f"drafthouse drafts {wish.target} shows those that can"
         needed = f"a draft for '{wish.target}' that {engine['name']} can use"
-        raise DrafthouseError(Problem("draft-of-another-target", f"--draft {wish.draft}", needed, do))
+        raise one_problem("draft-of-another-target", f"--draft {wish.draft}", needed, do)
     lookups = [key for key, one in methods.items() if one["draft"] == "lookup" and wish.method in (None, key)]
     if not wish.draft:
         yield from ((name, None, "a lookup in the text: no draft is needed") for name in lookups)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.documents import BadDocument, json_of, text_of
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.retry import Patience
 from ..weights.download import Limits
 from ..weights.gguf_header import gguf_head, split_names, tensor_bytes, type_name
@@ -60,7 +60,7 @@ class Name:
         repo, _, revision = rest.partition("@")
         if len(repo.split("/")) != 2 or not all(repo.split("/")):
             found, needed = f"'{word}'", "org/name, org/name@revision, org/name:file.gguf, or the path of a folder"
-            raise DrafthouseError(Problem("wrong-format", found, needed, "write it as the Hub shows it", "model"))
+            raise one_problem("wrong-format", found, needed, "write it as the Hub shows it", "model")
         return cls(repo, revision or UNRESOLVED, file)
 
     @property
@@ -113,8 +113,8 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, pat
 def _of_folder(name: Name, tell: Tell) -> Found:
     folder = Path(name.repo)
     if not folder.is_dir():
-        raise DrafthouseError(
-            Problem("no-weights", "no such folder", "a model's folder, or one GGUF file", "correct the path", name.repo)
+        raise one_problem(
+            "no-weights", "no such folder", "a model's folder, or one GGUF file", "correct the path", name.repo
         )
     try:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
@@ -153,18 +153,18 @@ def _gguf(name: Name, files: Files) -> Found:
     if "/" in name.file:
         do = "download it, and add it by its path: drafthouse model add /folder/file.gguf"
         needed = "a file at the top of its repository: the weights' folder is flat"
-        raise DrafthouseError(Problem("no-weights", f"{name.file}, in a folder", needed, do, files.where))
+        raise one_problem("no-weights", f"{name.file}, in a folder", needed, do, files.where)
     if name.file not in files.sizes:
         there = ", ".join(sorted(one for one in files.sizes if one.endswith(".gguf"))[:8]) or "none"
-        raise DrafthouseError(
-            Problem("no-weights", f"no file {name.file}", f"one of its GGUF files: {there}", "correct it", files.where)
+        raise one_problem(
+            "no-weights", f"no file {name.file}", f"one of its GGUF files: {there}", "correct it", files.where
         )
     parts = split_names(name.file)
     if name.file != parts[0] or (lacking := [part for part in parts if part not in files.sizes]):
         found = f"a part of {len(parts)}" if name.file != parts[0] else f"no {', '.join(lacking[:3])}"
         needed = "the first part of a split model, and all others beside it"
         do = f"name {parts[0]}, once they are there"
-        raise DrafthouseError(Problem("no-weights", found, needed, do, files.where))
+        raise one_problem("no-weights", found, needed, do, files.where)
     heads = [_gguf_head(part, files) for part in parts]
     if (count := heads[0].keys.get("split.count", 1)) not in (0, len(parts)):
         raise DrafthouseError(_unreadable(f"one of the {count} files of a model, renamed", files.where))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.documents import json_of, short
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..profiles.model_names import find_model
 from ..serving.releases import damaged_releases, weights_kept
 from ..weights.integrity import NOTE_SUFFIX, note_file
@@ -89,14 +89,12 @@ def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
     try:
         there = models_dir.is_dir()
     except OSError as error:  # a name that is too long for any
-        raise DrafthouseError(
-            Problem(
-                "file-unreadable", str(error.strerror), "the models' folder", "correct its path", short(str(models_dir))
-            )
+        raise one_problem(
+            "file-unreadable", str(error.strerror), "the models' folder", "correct its path", short(str(models_dir))
         ) from error
     if not there:
-        raise DrafthouseError(
-            Problem("no-such-file", "no such folder", "the models' folder", "name another inventory", str(models_dir))
+        raise one_problem(
+            "no-such-file", "no such folder", "the models' folder", "name another inventory", str(models_dir)
         )
     wanted = set(used)
     entries: list[Entry] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.parsed_files import parsed_once
 from ..core.places import own_models, own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
@@ -145,14 +145,12 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
 def _require_clone(root: Path) -> None:
     """Raise DrafthouseError where the library is an installed collection's: that holds no data."""
     if not (root / "profiles").is_dir():
-        raise DrafthouseError(
-            Problem(
-                "clone-required",
-                "the collection without a clone of Drafthouse",
-                "a clone: catalogue, profiles and templates are no part of the collection",
-                "clone Drafthouse, and run ansible-playbook in its folder",
-                str(root),
-            )
+        raise one_problem(
+            "clone-required",
+            "the collection without a clone of Drafthouse",
+            "a clone: catalogue, profiles and templates are no part of the collection",
+            "clone Drafthouse, and run ansible-playbook in its folder",
+            str(root),
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, known
@@ -70,14 +70,12 @@ def resolve(
     DrafthouseError with every problem found.
     """
     if name not in house.profiles:
-        raise DrafthouseError(
-            Problem(
-                "no-such-profile",
-                f"no profile '{name}'",
-                "one that drafthouse profiles lists",
-                did_you_mean(name, house.profiles),
-                f"profiles/{name}.yml",
-            )
+        raise one_problem(
+            "no-such-profile",
+            f"no profile '{name}'",
+            "one that drafthouse profiles lists",
+            did_you_mean(name, house.profiles),
+            f"profiles/{name}.yml",
         )
     if name in house.broken:
         raise DrafthouseError(house.broken[name])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ..core import places
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.format import listing
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
 from ..core.schema import Anything, Findings, Map, Table, check
@@ -205,14 +205,12 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
     path = root / "inventory" / inventory / "group_vars" / "all.yml"
     if not path.is_file():
         known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
-        raise DrafthouseError(
-            Problem(
-                "no-such-inventory",
-                f"no inventory '{inventory}'",
-                f"one of: {', '.join(known)}",
-                "name one of them",
-                str(path.relative_to(root)),
-            )
+        raise one_problem(
+            "no-such-inventory",
+            f"no inventory '{inventory}'",
+            f"one of: {', '.join(known)}",
+            "name one of them",
+            str(path.relative_to(root)),
         )
     relative = path.relative_to(root).as_posix()
     variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it at that place", where=relative)

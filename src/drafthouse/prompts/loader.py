@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.documents import MIB, BadDocument, bytes_of, text_of
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.parsed_files import parsed_once
 from ..core.schema import Findings
 from ..core.yaml_documents import yaml_of
@@ -58,29 +58,21 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
     except FileNotFoundError:
         known = sorted(one.stem for one in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
-        raise DrafthouseError(
-            Problem(
-                "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
-            )
+        raise one_problem(
+            "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
         ) from None
     except OSError as error:
-        raise DrafthouseError(
-            Problem("file-unreadable", str(error), "a readable file", "look at its rights", str(path))
-        ) from error
+        raise one_problem("file-unreadable", str(error), "a readable file", "look at its rights", str(path)) from error
     except BadDocument as error:
         do = "correct the path, or convert the file: iconv -f ENCODING -t UTF-8 FILE"
         raise DrafthouseError(error.problem(str(path), "a file of text in UTF-8", do)) from error
     if text.count("\n") > MOST_LINES:
         found = f"a file of more than {MOST_LINES:,} lines"
-        raise DrafthouseError(
-            Problem(
-                "too-many-prompts", found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path)
-            )
+        raise one_problem(
+            "too-many-prompts", found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path)
         )
     if not text.strip():
-        raise DrafthouseError(
-            Problem("no-prompts", "an empty file", "a suite, or prompts", "correct the path", str(path))
-        )
+        raise one_problem("no-prompts", "an empty file", "a suite, or prompts", "correct the path", str(path))
     return text
 
 
@@ -91,14 +83,12 @@ def _is_yaml(text: str, path: Path, form: str | None) -> bool:
     if is_suite(text):
         return True
     if path.suffix in _JSON and not is_json(text):
-        raise DrafthouseError(
-            Problem(
-                "file-malformed",
-                f"no JSON, in a file called {path.suffix}",
-                "one JSON object a line, or a list of them",
-                "correct the file, or pass --dataset-format text if each line is a prompt",
-                str(path),
-            )
+        raise one_problem(
+            "file-malformed",
+            f"no JSON, in a file called {path.suffix}",
+            "one JSON object a line, or a list of them",
+            "correct the file, or pass --dataset-format text if each line is a prompt",
+            str(path),
         )
     return path.suffix in _YAML and format_of(text) is None
 
@@ -108,10 +98,8 @@ def _from_yaml(text: str, path: Path) -> Suite:
         data = yaml_of(text)
     except BadDocument as error:
         where = f"{path}: {error.place}" if error.place else str(path)
-        raise DrafthouseError(
-            Problem(
-                "file-malformed", f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where
-            )
+        raise one_problem(
+            "file-malformed", f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where
         ) from error
     return check_suite(data, str(path))
 

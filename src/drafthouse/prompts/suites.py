@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few
+from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few, one_problem
 from ..core.schema import Anything, Findings, List, Map, Table, Value, check, check_keys
 from .checks import AGAIN, ASK_FIELDS, EXPECT, SLOTS, STREAMS, TALK, asked_of, check_ask, check_expect, gate_of
 from .conversation import TALK_KEYS, talk_prompts
@@ -310,14 +310,12 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     have = own + sum(added.values())
     if number > have:
         more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
-        raise DrafthouseError(
-            Problem(
-                "too-few-prompts",
-                f"{number} prompts asked for",
-                f"{have} or fewer, {more}: repeated prompts flatter some engines",
-                "ask for fewer or for more rounds, or bring a suite with more prompts",
-                f"suite {suite['name']}",
-            )
+        raise one_problem(
+            "too-few-prompts",
+            f"{number} prompts asked for",
+            f"{have} or fewer, {more}: repeated prompts flatter some engines",
+            "ask for fewer or for more rounds, or bring a suite with more prompts",
+            f"suite {suite['name']}",
         )
     mixed: list[PromptEntry] = [
         {"output_tokens": suite["kinds"][kind]["output_tokens"], **asked_of(suite["kinds"][kind], prompts[place])}

@@ -17,7 +17,7 @@ from ..bench.kept_shapes import REPORT, checked, checked_result
 from ..bench.result_types import ArmResult
 from ..bench.stats import Estimated
 from ..core.documents import read_json
-from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.format import clock, count, name_of, times_span
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
@@ -78,29 +78,25 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if not kept or not steps.isdigit():
         known = sorted({folder.parent.name for folder in folders(reports)})
         advice = did_you_mean(name, known) if known else "measure a profile first"
-        raise DrafthouseError(Problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where))
+        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
     chosen = [folder for folder in kept if folder.name.startswith(start)]
     if start and len(chosen) != 1:
         names = [folder.name for folder in (chosen or kept)]
         shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
-        raise DrafthouseError(
-            Problem(
-                "ambiguous-report",
-                f"{len(chosen)} reports of {name} begin with '{start}'",
-                "one",
-                f"write one of: {shown}",
-                where,
-            )
+        raise one_problem(
+            "ambiguous-report",
+            f"{len(chosen)} reports of {name} begin with '{start}'",
+            "one",
+            f"write one of: {shown}",
+            where,
         )
     if int(steps) >= len(chosen):
-        raise DrafthouseError(
-            Problem(
-                "no-such-report",
-                f"{count(len(chosen), 'report')} of {name}",
-                f"{int(steps) + 1} for '{what}'",
-                "measure it again",
-                where,
-            )
+        raise one_problem(
+            "no-such-report",
+            f"{count(len(chosen), 'report')} of {name}",
+            f"{int(steps) + 1} for '{what}'",
+            "measure it again",
+            where,
         )
     return chosen[int(steps)]
 
@@ -110,7 +106,7 @@ def newest_of_all(reports: Path) -> Path:
     for folder in folders(reports):
         return folder
     found, needed = f"no report in {reports}", "one that was measured"
-    raise DrafthouseError(Problem("no-such-report", found, needed, "measure a profile first"))
+    raise one_problem("no-such-report", found, needed, "measure a profile first")
 
 
 def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
@@ -140,14 +136,12 @@ def read_kept(folder: Path) -> Kept:
     """Return the report in a folder with its results; DrafthouseError says which file is missing or wrong."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
-        raise DrafthouseError(
-            Problem(
-                "unknown-schema",
-                f"the schema {report.get('schema')!r}",
-                f"{REPORT_SCHEMA!r}",
-                "make the report again: drafthouse report --again FOLDER",
-                str(folder / "report.json"),
-            )
+        raise one_problem(
+            "unknown-schema",
+            f"the schema {report.get('schema')!r}",
+            f"{REPORT_SCHEMA!r}",
+            "make the report again: drafthouse report --again FOLDER",
+            str(folder / "report.json"),
         )
     results = {arm: checked_result(_read(path), str(path)) for arm in ARMS for path in [folder / f"{arm}.json"]}
     # The oldest reports keep no profile.
@@ -159,9 +153,7 @@ def _read(path: Path) -> dict[str, Any]:
     needed = "a file of a report, as drafthouse report writes it"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
-        raise DrafthouseError(
-            Problem("file-malformed", f"a {type(data).__name__}", needed, "name another report", str(path))
-        )
+        raise one_problem("file-malformed", f"a {type(data).__name__}", needed, "name another report", str(path))
     return data
 
 

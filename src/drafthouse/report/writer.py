@@ -23,7 +23,7 @@ from ..bench.result_types import ACCEPTANCE_SOURCES, ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
 from ..core.documents import read_json
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
 from ..report.answers import SHARES, Shown, shown_of
@@ -106,9 +106,7 @@ def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
         path = place / f"{arm}.json"
         if path.is_file() and read_json(path, "a kept result", "name another folder: --reports") != result:
             found = "a report of the same time, from other results"
-            raise DrafthouseError(
-                Problem("file-exists", found, "a place of its own", "name another folder: --reports", str(place))
-            )
+            raise one_problem("file-exists", found, "a place of its own", "name another folder: --reports", str(place))
 
 
 def write_files(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.secret_shapes import is_secret_name
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
@@ -102,13 +102,8 @@ def read_paste(text: str) -> Paste:
     """
     text = plain_text(text)
     if not text.strip():
-        raise DrafthouseError(
-            Problem(
-                "no-command",
-                "nothing",
-                "a serve command, as one argument or on standard input",
-                f"paste one of: {FORMS}",
-            )
+        raise one_problem(
+            "no-command", "nothing", "a serve command, as one argument or on standard input", f"paste one of: {FORMS}"
         )
     files, rest = _take_files(mended(text))
     commands, loose = _commands(rest)
@@ -241,14 +236,12 @@ def _take_files(text: str) -> tuple[dict[str, str], str]:
         stop = ending.search(text, match.end())
         if stop is None:
             line = text.count("\n", 0, match.start()) + 1
-            raise DrafthouseError(
-                Problem(
-                    "unclosed-quote",
-                    f"a file that begins with <<{match['end']} and has no end",
-                    f"a line with {match['end']} alone",
-                    "paste the file to its end",
-                    f"line {line}",
-                )
+            raise one_problem(
+                "unclosed-quote",
+                f"a file that begins with <<{match['end']} and has no end",
+                f"a line with {match['end']} alone",
+                "paste the file to its end",
+                f"line {line}",
             )
         name = re.search(r">{1,2}\s*(\S+)", f"{match['head']} {match['tail']}") or re.search(
             r"^\s*(?:-a\s+)?([^\s>|-]\S*)", match["head"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..core.shell import Flag
 from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
@@ -79,13 +79,11 @@ class Reading:
 
     def _read(self) -> None:
         if self.words.words and (verb := self.plug.other_verbs.get(self.words.words[0])):
-            raise DrafthouseError(
-                Problem(
-                    "unsupported-command",
-                    f"{self.words.program} {self.words.words[0]}: {verb}",
-                    "the command of one server",
-                    "paste that of a server which does both",
-                )
+            raise one_problem(
+                "unsupported-command",
+                f"{self.words.program} {self.words.words[0]}: {verb}",
+                "the command of one server",
+                "paste that of a server which does both",
             )
         self._program()
         given = switched(read_given(self.words.words, self.table), self.table["switches"])
@@ -205,9 +203,7 @@ class Reading:
                 self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
         chosen = named[-1] if named else bare[0] if bare else None
         if chosen is None or not str(chosen.value).strip("/ "):
-            raise DrafthouseError(
-                Problem("no-model", "no model", "the model that is served", "write it behind the program's name")
-            )
+            raise one_problem("no-model", "no model", "the model that is served", "write it behind the program's name")
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
         behind = self.table.get("model_behind")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import one_problem
 
 #: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in, and no redirection.
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/|-]*(?:\.\.\.)?>")
@@ -102,14 +102,12 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
     if place >= len(text):
         line = text.count("\n", 0, start) + 1
         column = start - text.rfind("\n", 0, start)
-        raise DrafthouseError(
-            Problem(
-                "unclosed-quote",
-                f"a quote ({quote}) that is opened and never closed",
-                "the same quote again behind the value",
-                "close it, or paste the whole command",
-                f"line {line}, column {column}",
-            )
+        raise one_problem(
+            "unclosed-quote",
+            f"a quote ({quote}) that is opened and never closed",
+            "the same quote again behind the value",
+            "close it, or paste the whole command",
+            f"line {line}, column {column}",
         )
     return piece, place + 1
 

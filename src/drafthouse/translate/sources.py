@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
@@ -205,7 +205,7 @@ def _python(text: str) -> list[Words]:
         line = text.count("\n", 0, match.start()) + 1
         for package, needed, do in others:
             if package in text:
-                raise DrafthouseError(Problem("no-serve-command", f"{_CALL} of {package}", needed, do, f"line {line}"))
+                raise one_problem("no-serve-command", f"{_CALL} of {package}", needed, do, f"line {line}")
         call = _call(text, match.end() - 1, line)
         words = [str(_literal(call.args[0], text, line))] if call.args else []
         for keyword in call.keywords:
@@ -239,14 +239,12 @@ def _call(text: str, opening: int, line: int) -> ast.Call:
             continue
         if isinstance(tree, ast.Call):
             return tree
-    raise DrafthouseError(
-        Problem(
-            "python-not-read",
-            "LLM(...) that is not Python",
-            "LLM(model=..., ...)",
-            "paste it to its last )",
-            f"line {line}",
-        )
+    raise one_problem(
+        "python-not-read",
+        "LLM(...) that is not Python",
+        "LLM(model=..., ...)",
+        "paste it to its last )",
+        f"line {line}",
     )
 
 
@@ -259,14 +257,12 @@ def _literal(node: ast.expr, text: str, line: int) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError):
-        raise DrafthouseError(
-            Problem(
-                "python-not-read",
-                f"{ast.unparse(node)} in LLM(...)",
-                "values that are written out: nothing is run here",
-                "write its value in its place",
-                f"line {line}",
-            )
+        raise one_problem(
+            "python-not-read",
+            f"{ast.unparse(node)} in LLM(...)",
+            "values that are written out: nothing is run here",
+            "write its value in its place",
+            f"line {line}",
         ) from None
 
 

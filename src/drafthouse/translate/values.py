@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.yaml_documents import yaml_of
 from ..engines.pasted import Given
@@ -53,7 +53,7 @@ def typed(given: Given, kind: str) -> Any:
 
 def _wrong(given: Given, needed: str) -> DrafthouseError:
     found = "nothing" if given.value is True else f"{given.value!r}"
-    return DrafthouseError(Problem("wrong-type", found, needed, "correct the value", given.spelled))
+    return one_problem("wrong-type", found, needed, "correct the value", given.spelled)
 
 
 def printed(given: Given) -> Flag:
@@ -86,26 +86,22 @@ def read_yaml(text: str, name: str) -> Settings:
         data = yaml_of(text)
     except BadDocument as error:
         place = f" ({error.place})" if error.place else ""
-        raise DrafthouseError(
-            Problem(
-                "file-malformed",
-                f"text that is not YAML{place}: {error.why}",
-                "keys with values",
-                "correct that line",
-                name,
-            )
+        raise one_problem(
+            "file-malformed",
+            f"text that is not YAML{place}: {error.why}",
+            "keys with values",
+            "correct that line",
+            name,
         ) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise DrafthouseError(
-            Problem(
-                "file-malformed",
-                f"YAML that is one {type(data).__name__}",
-                "keys with values",
-                "write it as `key: value`",
-                name,
-            )
+        raise one_problem(
+            "file-malformed",
+            f"YAML that is one {type(data).__name__}",
+            "keys with values",
+            "write it as `key: value`",
+            name,
         )
     return {str(key): value for key, value in data.items()}
 
