@@ -99,7 +99,9 @@ def test_the_second_is_refused_and_the_first_unaffected(tmp_path: Path, figure: 
         assert refused.status != 0
         assert refused.changed == 0
         (found,) = refused.lines("found")
-        assert found.startswith(f"found: another run works on this box: {PROFILE}, at: measuring (pid {first.pid} on")
+        assert found.startswith(
+            f"found: another run is working on this box: {PROFILE}, at: measuring (pid {first.pid} on"
+        )
         assert refused.lines("needed") == [f"needed: one run at a time on {tmp_path}/home"]
         assert f"kill -INT {first.pid}" in refused.lines("do")[0]
         assert entries(tmp_path / "home") == before
@@ -154,7 +156,7 @@ def test_over_ssh_a_run_of_another_machine_is_known_by_its_signs_of_life() -> No
             lease.write_text(lease.read_text().replace(this_machine(), "another machine"))
             refused = second(folder, "site.yml --tags settle", str(hosts))
             assert refused.lines("found")[0].startswith(
-                f"found: another run works on this box: {PROFILE}, at: measuring"
+                f"found: another run is working on this box: {PROFILE}, at: measuring"
             )
             assert "Ctrl-C there" in refused.lines("do")[0]
             os.kill(first.pid, signal.SIGKILL)

@@ -185,7 +185,7 @@ def test_a_contradiction_is_refused_and_all_are_named(box: Host, run: Run) -> No
     engine = engine_process(box)
     ended = run(box, container_engine_data_root="/data/ours", container_engine_settings={"live-restore": True})
     assert ended.status != 0
-    assert ended.lines("found") == ["found: the user's own 'live-restore'", "found: the user's own 'data-root'"]
+    assert ended.lines("found") == ["found: your own 'live-restore'", "found: your own 'data-root'"]
     assert (hash_of(box), engine_process(box)) == (before, engine)
 
 
@@ -225,7 +225,7 @@ def test_an_engine_that_does_not_come_back_gets_its_file_back(
     before = write(box, USERS_OWN)
     ended = run(box, container_engine_settings={"storage-driver": "zfs"})
     assert ended.status != 0
-    assert "does not come back" in ended.lines("found")[0]
+    assert "does not restart" in ended.lines("found")[0]
     assert "zfs" in ended.lines("found")[0]
     assert "the old file is back and the engine runs" in ended.lines("do")[0]
     assert hash_of(box) == before

@@ -106,7 +106,7 @@ def test_why_it_could_not_be_built(base: str, tmp_path: Path) -> None:
     broken = image["containerfile"].replace("RUN ", "RUN export UV_STATUS=7; ")
     ended = ask(tmp_path, name=image["name"], containerfile=broken)
     assert ended.status != 0
-    assert ended.lines("found") == ["found: docker build ended with an error; its last lines:"]
+    assert ended.lines("found") == ["found: docker build failed; its last lines:"]
     assert "returned a non-zero code: 7" in ended.output or "exit code: 7" in ended.output
     assert f"needed: an image derived from {base}" in ended.output
     assert "drafthouse_runtime=process" in ended.lines("do")[0]

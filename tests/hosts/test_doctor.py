@@ -107,7 +107,7 @@ FAULTS = [
           parts=("weights",)),
     Fault("our chain emptied", "iptables -F DRAFTHOUSE-INPUT", RULES_BACK, "firewall", "IPv4:", parts=BOX),
     Fault("a rule before ours", f"iptables -I INPUT 1 -p tcp --dport {PORT} -j ACCEPT",
-          f"iptables -D INPUT -p tcp --dport {PORT} -j ACCEPT", "firewall", "not asked first", parts=BOX),
+          f"iptables -D INPUT -p tcp --dport {PORT} -j ACCEPT", "firewall", "not first", parts=BOX),
     Fault("IPv6 left open", "ip6tables -D INPUT -j DRAFTHOUSE-INPUT", RULES_BACK, "firewall", "IPv6:", parts=BOX),
     Fault("rules lost at the next boot", "systemctl disable drafthouse-firewall.service",
           "systemctl --no-reload enable drafthouse-firewall.service", "firewall", "not enabled", parts=BOX),

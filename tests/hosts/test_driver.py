@@ -392,7 +392,7 @@ def test_ours_is_taken_away_by_name(bookworm: Box, play: Play, tmp_path: Path) -
     again = play(bookworm, book=book)
     assert (again.status, again.changed) == (0, 0), again.output
     bookworm.install("nvidia-open-580", repository="ubuntu")
-    refused(play(bookworm, book=book), "was here before")
+    refused(play(bookworm, book=book), "was installed before Drafthouse")
 
 
 @pytest.mark.soak

@@ -181,7 +181,7 @@ def test_a_port_that_is_taken_is_said(first: Ended, role: Role) -> None:
         port = int(other.getsockname()[1])
         done = role(gateway_port=port)
     assert done.status == 2
-    assert f"do: end what listens on port {port}" in done.output
+    assert f"do: stop what listens on port {port}" in done.output
 
 
 @pytest.mark.soak

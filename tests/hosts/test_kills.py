@@ -351,8 +351,8 @@ def test_what_a_killed_run_left_measuring_is_ended_by_the_next(
     [
         pytest.param(
             "TERM",
-            "this step was told to end while it worked; a newer run",
-            "let the other run end",
+            "this step was stopped, because a newer run",
+            "let the other run finish",
             marks=pytest.mark.soak,
         ),
         ("KILL", "a long step that ended on the box without a result", "ran out of memory"),

@@ -421,7 +421,7 @@ def test_teardown_of_the_container_engine_by_name(measured: Ended, box: Host, si
     box.run("docker", "run", "-d", "--name", "mine", "--entrypoint", "sleep", image, "infinity")
     refused = site("playbooks/teardown.yml", container_engine=True)
     assert refused.status != 0
-    assert refused.lines("found") == ["found: containers that are not ours run: mine"]
+    assert refused.lines("found") == ["found: containers that are not ours are running: mine"]
     assert box.run("docker", "ps", "--format", "{{.Names}}").stdout.split() == ["mine"]
     box.run("docker", "rm", "-f", "mine")
     assert site("playbooks/teardown.yml", container_engine=True).status == 0

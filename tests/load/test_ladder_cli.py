@@ -216,7 +216,7 @@ def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
         (["--rate", "fast"], 2, "'fast' is no list of rates"),
         (["--time", "0"], 2, "0 is not above 0"),
         (["--time", "nan"], 2, "nan is not above 0"),
-        (["--ladder", "1,2", "--max-concurrency", "4"], 2, "found: 4 beside --ladder or --rate"),
+        (["--ladder", "1,2", "--max-concurrency", "4"], 2, "found: 4 together with --ladder or --rate"),
         (["--ladder", "1,2", "--old-columns"], 2, "code: conflicting-options"),
     ],
 )

@@ -198,7 +198,7 @@ def one_work(concurrency: int = 2) -> Work:
     ("how", "found"),
     [
         ("fail", "guidellm ended with status 3; its last lines:\nstarting\ncannot go on with the key (key)"),
-        ("silent", "guidellm ended well and wrote no readable result.json"),
+        ("silent", "guidellm exited with 0 but wrote no readable result.json"),
         ("none", "guidellm completed none of 6 requests"),
     ],
 )

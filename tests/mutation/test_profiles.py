@@ -170,7 +170,7 @@ CASES = [
     ),
     pytest.param(
         put("profiles", f"{QWEN}/serve/max_model_len", 65536), QWEN,
-        "serve.max_model_len", "65536 tokens", "40960 or fewer", "make it shorter",
+        "serve.max_model_len", "65536 tokens", "40960 or fewer", "choose a shorter context",
         id="a context beyond the model's",
     ),
     pytest.param(

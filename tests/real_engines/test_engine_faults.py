@@ -198,7 +198,7 @@ def test_a_stranger_at_the_port_between_two_arms_is_named(figure: Callable[[str]
                 stranger.kill()
         (problem,) = caught.value.problems
         assert problem.found.startswith(f"port {box.port} is taken (pid {stranger.pid}: ")
-        assert problem.do == "end that program, or set another one: -e drafthouse_port=8100"
+        assert problem.do == "stop that program, or choose another port: -e drafthouse_port=8100"
         figure(f"{problem.found[:60]}..., after {seconds:.1f} s")
         # What was measured stays, and with the port free again the next run goes on with the second arm.
         assert step_file(box.resolved(), box.resolved()["experiment"]["steps"][0]).exists()

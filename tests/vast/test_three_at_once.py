@@ -64,7 +64,7 @@ def test_three_at_once_and_one_dies(cloud: Cloud, when: tuple[str, ...], figure:
     # One ends by itself at its deadline, with the key that the platform gave it; maybe under the playbook.
     soon = int(time.time()) + SOON_S
     play = cloud.play("site.yml --tags host", "--limit", f"vast-{numbers[0]}", drafthouse_deadline=soon)
-    assert "this box ends itself in" in play.output, play.output[-3000:]
+    assert "this box destroys itself in" in play.output, play.output[-3000:]
     late = awaited(lambda: numbers[0] not in cloud.vast.instances, "end at the deadline", 60)
     assert time.time() >= soon - 1
     used = {asked.key for asked in cloud.vast.asked if asked.route == "destroy"}

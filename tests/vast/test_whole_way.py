@@ -35,7 +35,7 @@ def test_from_an_offer_to_a_report_to_nothing_billing(cloud: Cloud, figure: Figu
         site = cloud.play("site.yml", drafthouse_gateway=True)
         assert site.status == 0, site.output[-3000:]
         figure(f"rented: site.yml, gateway and all {site.seconds:.0f} s")
-        assert "this box ends itself in" in site.output
+        assert "this box destroys itself in" in site.output
         (report,) = cloud.reports.rglob("report.json")
         assert consistent(json.loads(report.read_text()))
 

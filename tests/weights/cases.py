@@ -151,14 +151,14 @@ AT_THE_DOOR = (
     Case("a gated repository, the right token", "right", changed(gated=True), options={"hub_token": RIGHT}),
     Case(
         "a token that the hub does not know",
-        "does not know the token",
+        "does not accept the token",
         options={"hub_token": "hf_old"},
         asked_for_none=True,
     ),
     Case(
         "no such repository", "no repository org/none", options={"repo": "org/none"}, asked_for_none=True, again=False
     ),
-    Case("no such revision", "the revision is not", options={"revision": OTHER}, asked_for_none=True, again=False),
+    Case("no such revision", "the revision does not", options={"revision": OTHER}, asked_for_none=True, again=False),
     Case(
         "patterns that match nothing",
         "none of the 5 files",

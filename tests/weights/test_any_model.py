@@ -180,7 +180,7 @@ def test_a_head_of_speculators_names_its_target() -> None:
 @pytest.mark.parametrize(
     ("head_for", "hidden", "says"),
     [
-        (None, 5120, "whose target is not said"),
+        (None, 5120, "that does not name its target"),
         ("org/unknown", 5120, "which the catalogue does not have"),
         ("Qwen/Qwen3-32B", 4096, "reads 4096 values"),
     ],

@@ -177,7 +177,7 @@ def test_two_at_once_do_not_spoil_each_other(tmp_path: Path) -> None:
         ended = [done(child, begun) for child in both]
         assert 0 in [one.returned for one in ended]
         for one in ended:
-            assert one.returned == 0 or "another run fetches into the same folder" in one.problems
+            assert one.returned == 0 or "another run is downloading into the same folder" in one.problems
         assert_right(dest, a_model())
 
 

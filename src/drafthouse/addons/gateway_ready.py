@@ -103,7 +103,10 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
         if status == 502:
             do = "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags gateway"
             raise one_problem(
-                "gateway-without-engine", "the gateway is up, and no engine behind it", "an engine that answers", do
+                "gateway-without-engine",
+                "the gateway runs, but no engine answers behind it",
+                "an engine that answers",
+                do,
             )
         do = "see whether another server listens on that port; run site.yml --tags gateway again"
         raise one_problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do)
@@ -113,10 +116,12 @@ def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
     tail = runtime.tail(program, _LAST_LINES)
     do = f"read {runtime.log_name(program)}"
     if "address already in use" in tail:
-        do = f"end what listens on port {port}, or set another one: drafthouse_gateway_port"
+        do = f"stop what listens on port {port}, or set another one: drafthouse_gateway_port"
     elif "permission denied" in tail:
         do = f"connect as root: only root may listen on port {port}"
-    return Problem("gateway-died", f"the gateway died ({why}); its last lines:\n{tail}", "a gateway that stays up", do)
+    return Problem(
+        "gateway-died", f"the gateway died ({why}); its last lines:\n{tail}", "a gateway that keeps running", do
+    )
 
 
 def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
@@ -128,7 +133,7 @@ def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float)
             " there. Or leave drafthouse_gateway_name empty: then a certificate is made on the box"
         )
     found = f"no answer as it must be within {timeout_s:.0f} s: {why}; the gateway's last lines:\n{tail}"
-    return Problem("gateway-not-ready", found, "TLS with a certificate that can be trusted, and an answer", do)
+    return Problem("gateway-not-ready", found, "an answer over TLS with a trusted certificate", do)
 
 
 def read_key(file: str) -> str:

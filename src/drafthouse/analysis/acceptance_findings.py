@@ -26,7 +26,7 @@ LEAST_DRAFTED = 200
 CAUSES = (
     "weights that were not loaded, or are not in this export (look for missing or unused tensors in the engine's log)",
     "a head in another precision than it was trained in",
-    "a head of another target, or of another version of it",
+    "a head of another target, or of a different version of it",
     "another method than the head is for",
 )
 

@@ -43,7 +43,7 @@ def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None
     if not points:
         raise one_problem(
             "no-drafted-tokens",
-            "nothing in the kept results says what a drafted token costs here",
+            "the kept results do not say what a drafted token costs on this box",
             "both arms measured, and a speculative arm that drafted",
             "run the profile again with -e remeasure=true",
         )

@@ -262,7 +262,7 @@ class _Step:
                 "request-failed",
                 f"{warmed['error']}",
                 "a server that answers chat requests",
-                "look at the engine's last log lines, and at the address, the key and the model's name",
+                "check the engine's last log lines, the address, the key and the model's name",
                 f"arm {endpoint.arm}: {endpoint.chat_url}",
             )
 

@@ -121,7 +121,7 @@ def read_key(path: Path | None) -> str | None:
             "api-key-unreadable",
             str(error),
             "a file with the key",
-            "correct the path or the file's rights",
+            "correct the path or the file's permissions",
             "--api-key-file",
         ) from error
 
@@ -141,9 +141,9 @@ def check_before(given: argparse.Namespace) -> None:
         problems.append(
             Problem(
                 "conflicting-options",
-                "a second opinion beside a ladder",
+                "a second opinion together with a ladder",
                 "one of them",
-                "ask for it at one level",
+                "request it for one level",
                 "--client",
             )
         )

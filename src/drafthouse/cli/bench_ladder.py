@@ -100,8 +100,8 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     if (options.ladder or options.rate) and options.max_concurrency != 1:
         raise one_problem(
             "conflicting-options",
-            f"{options.max_concurrency} beside --ladder or --rate",
-            "the levels in one place",
+            f"{options.max_concurrency} together with --ladder or --rate",
+            "one definition of the levels",
             "leave it out",
             "--max-concurrency",
         )

@@ -65,7 +65,7 @@ def compare(plain_path: Path, switched_path: Path) -> tuple[Ladder, Tried]:
     if not any(one["levels"] for one in found["kinds"].values()):
         raise one_problem(
             "not-comparable",
-            "no kind and level that both ladders have",
+            "no kind and level in common",
             "at least one",
             "measure the same levels again",
         )

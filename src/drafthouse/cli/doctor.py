@@ -80,7 +80,7 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
     last = printable(said[-1]) if said and done.returncode else "no host"
     raise one_problem(
         "no-such-host",
-        f"nothing was looked at: {last}",
+        f"nothing was checked: {last}",
         "a host in the inventory",
         "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
         given.inventory,

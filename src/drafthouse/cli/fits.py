@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise one_problem(
             "context-too-long",
             f"{given.context} tokens",
-            f"{model['context']} or fewer: the model was made for no more",
-            "make it shorter",
+            f"at most {model['context']}, the model's context length",
+            "choose a shorter context",
             "--context",
         )
     rows = [fitting(model, engine, key, one, given.context) for key, one in chosen(given.gpu, house).items()]

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     if word not in VERBS:
         raise one_problem(
-            "no-such-verb", f"no verb '{word}'", "one that drafthouse --help shows", did_you_mean(word, VERBS)
+            "no-such-verb", f"no command '{word}'", "a command listed by drafthouse --help", did_you_mean(word, VERBS)
         )
     if VERBS[word].needs_clone and not {"-h", "--help"} & set(words):
         if INSTALLED:

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = _folder() / f"{made.name}.yml"
     if made.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == made.text()):
         do = f"add --name, or look at it: drafthouse plan {made.name}"
-        raise one_problem("duplicate-name", f"a profile '{made.name}'", "a name that no profile has", do, str(path))
+        raise one_problem("duplicate-name", f"an existing profile '{made.name}'", "an unused name", do, str(path))
     replace_file(path, made.text(), mode=0o644)
     print(f"wrote: {path}\nnext: drafthouse plan {made.name}")
     return DONE
@@ -76,7 +76,7 @@ def _asked(option: str, question: str) -> str:
     """Return what a person at a terminal answers. Raises DrafthouseError where nobody is there."""
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
-    raise one_problem("missing-option", f"no {option}", "what drafthouse new --help shows", "add it")
+    raise one_problem("missing-option", f"no {option}", "the options listed by drafthouse new --help", "add it")
 
 
 def _folder() -> Path:

@@ -21,9 +21,9 @@ from ..core.places import INSTALLED, ROOT
 _MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
 
 _DENIED = Problem(
-    "file-unwritable", "no permission to read or write it", "a place of this user", "correct its owner or mode"
+    "file-unwritable", "no permission to read or write", "a path that this user may write", "correct its owner or mode"
 )
-_FULL = Problem("disk-full", "no space left", "room for what is written", "free some, then run again")
+_FULL = Problem("disk-full", "no space left", "free space", "free some space, then run again")
 #: What a machine refuses and no verb can know before; any other OSError is a fault of ours and keeps its traceback.
 _BY_MACHINE = {
     errno.EACCES: _DENIED,
@@ -50,12 +50,12 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
             do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
-            raise one_problem("unknown-option", f"{word!r}", f"what {self.prog} --help shows", do)
+            raise one_problem("unknown-option", f"{word!r}", f"an argument listed by {self.prog} --help", do)
         return given
 
     def error(self, message: str) -> NoReturn:
         """Raise DrafthouseError with what argparse found wrong."""
-        needed = f"what {self.prog} --help shows"
+        needed = f"an argument listed by {self.prog} --help"
         if choice := re.fullmatch(r"argument (.+): invalid choice: '(.*)' \(choose from (.*)\)", message):
             option, word, known = choice.groups()
             do = did_you_mean(word, known.replace("'", "").split(", "))

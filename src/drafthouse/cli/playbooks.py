@@ -39,7 +39,7 @@ def inventory_path(name: str) -> Path:
     if not found.exists():
         known = sorted(path.name for path in (ROOT / "inventory").iterdir())
         raise one_problem(
-            "no-such-inventory", f"no inventory '{name}'", "one that is there", did_you_mean(named.name, known)
+            "no-such-inventory", f"no inventory '{name}'", "an existing one", did_you_mean(named.name, known)
         )
     return found.resolve()
 

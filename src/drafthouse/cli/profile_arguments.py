@@ -79,7 +79,7 @@ def inventory_of(profile: str) -> str:
         raise DrafthouseError(house.broken[profile])
     if profile not in house.profiles:
         do = did_you_mean(profile, house.profiles)
-        raise one_problem("no-such-profile", f"no profile '{profile}'", "one that drafthouse profiles lists", do)
+        raise one_problem("no-such-profile", f"no profile '{profile}'", "a profile listed by drafthouse profiles", do)
     hardware = house.hardware.get(house.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 

@@ -128,9 +128,7 @@ def public_key(named: Path | None, home: Path) -> str:
         )
     text = file.read_text("utf-8", errors="replace").strip()
     if "PRIVATE" in text or len(text.splitlines()) != 1 or not text.startswith(("ssh-", "ecdsa-", "sk-")):
-        raise one_problem(
-            "no-ssh-key", "a file that is no public key", "one line: ssh-ed25519 ...", "name the .pub", str(file)
-        )
+        raise one_problem("no-ssh-key", "not a public key", "one line: ssh-ed25519 ...", "name the .pub", str(file))
     return text
 
 
@@ -159,7 +157,10 @@ def ask(question: str) -> bool:
     said = said_yes(question)
     if said is None:
         raise one_problem(
-            "not-confirmed", "stdin is not a terminal", "confirmation before money is spent", "make rent ... YES=1"
+            "not-confirmed",
+            "stdin is not a terminal",
+            "a confirmation, because this spends money",
+            "make rent ... YES=1",
         )
     return said
 

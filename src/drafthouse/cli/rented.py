@@ -52,12 +52,12 @@ def checked(given: argparse.Namespace) -> None:
         raise one_problem(
             "conflicting-options",
             f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
-            "the inventory vastai: nothing else here is rented by us",
+            "INVENTORY=vastai: only those boxes were rented by Drafthouse",
             "leave DESTROY out, or set INVENTORY=vastai",
             "DESTROY (--destroy)",
         )
     if not given.words:
-        raise one_problem("no-command", "no command", "one behind --", "drafthouse rented --help shows an example")
+        raise one_problem("no-command", "no command", "a command after --", "drafthouse rented --help shows an example")
 
 
 def instances_in(file: Path) -> set[str] | None:

@@ -142,7 +142,7 @@ def page_of(reports: Path, name: str) -> Path:
     page = kept / "report.html"
     if not page.is_file():
         do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"
-        raise one_problem("no-such-report", "no report.html", "the page of the report", do, str(kept))
+        raise one_problem("no-such-report", "no report.html in it", "the report's HTML page", do, str(kept))
     return page
 
 

@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the playbook, and stop what shall not go on."""
     given = options().parse_args(argv)
     if not given.words:
-        raise one_problem("no-command", "no command", "one behind --", "drafthouse stoppable --help shows an example")
+        raise one_problem(
+            "no-command", "no command", "a command after --", "drafthouse stoppable --help shows an example"
+        )
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         closing = Path(folder) / "closing" if given.stop_after else None
         status = _run(given, {**os.environ, CLOSING_FILE: str(closing)} if closing else None)

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = _pasted(given.command)
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
-        raise one_problem("no-command", "no command", "an old serve command, or a page that has one", do)
+        raise one_problem("no-command", "no command", "a serve command, or a page that contains one", do)
     house = load_house(ROOT)
     found, loose = translate(text, house, load_flags(ROOT), _file)
     others = [
@@ -112,7 +112,7 @@ def _write(path: Path, found: list[Translation]) -> None:
             "several-commands",
             f"{len(found)} commands",
             "one, to write its profile",
-            "paste them one by one",
+            "paste one at a time",
             "--profile",
         )
     try:
@@ -120,7 +120,7 @@ def _write(path: Path, found: list[Translation]) -> None:
             file.write(profile_text(found[0]))
     except FileExistsError:
         raise one_problem(
-            "file-exists", "a file that is there already", "a new file", "choose another name, or remove it", str(path)
+            "file-exists", "the file exists", "a new file", "choose another name, or remove it", str(path)
         ) from None
     except OSError as error:
         raise one_problem(

@@ -165,13 +165,13 @@ def check_target(path: Path) -> None:
         raise one_problem(
             "file-unwritable",
             found,
-            "a file in a folder that there is, for the new profile",
+            "a file in an existing folder, for the new profile",
             "give --to FILE",
             str(path),
         )
     if path.exists() and "\ntuned:" not in path.read_text("utf-8", errors="replace"):
         raise one_problem(
-            "file-exists", "a profile that was not written by the tuner", "another name", "give --to FILE", str(path)
+            "file-exists", "a profile that the tuner did not write", "another name", "give --to FILE", str(path)
         )
 
 
@@ -271,8 +271,8 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         raise one_problem(
             "file-unwritable",
             f"a new profile that could not be written: {error.strerror}",
-            "a place for it",
-            "make one, or give --to FILE; the same command writes it, and measures nothing again",
+            "a writable path",
+            "create one, or pass --to FILE; the same command then writes it without measuring again",
             str(work.target),
         ) from None
     shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target

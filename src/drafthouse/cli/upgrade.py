@@ -132,8 +132,8 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
         raise one_problem(
             "no-such-report",
             f"no report of {given.profile} with {' or '.join(missing)} on {host}",
-            "both versions measured on the box",
-            "look at what the runs above say",
+            "a report of each version on the box",
+            "see the output of the runs above",
             str(given.reports),
         )
     (old, one), (new, two) = kept.items()
@@ -162,8 +162,8 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     hosts = plays.hosts()
     print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
     if not plays.site(old):
-        do = "mend that first: there is nothing to compare with"
-        raise one_problem("task-failed", f"{old} is not served", "the old version, as it was", do, given.profile)
+        do = "fix that first: there is nothing to compare with"
+        raise one_problem("task-failed", f"{old} is not being served", "the old version, as it was", do, given.profile)
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
         ends = {host: judged(given, host, resolved) for host in hosts}
@@ -176,7 +176,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or look at what the run above says"
             raise one_problem(
-                "server-not-restored", f"{old} did not come back", "the old version serving", do, ", ".join(worse)
+                "server-not-restored", f"{old} did not start again", "the old version serving", do, ", ".join(worse)
             )
         return worst(ends.values())
     print(

@@ -99,7 +99,7 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
         "more-problems",
         f"{more} more problem{'s' if more > 1 else ''}, {len(problems)} in all",
         "none",
-        "correct those above first: the others are often of their kind",
+        "fix those above first: the others are often of the same kind",
         where,
     )
     return [*problems[:FEW], counted]

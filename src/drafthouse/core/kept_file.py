@@ -74,6 +74,6 @@ def _unwritten(path: Path, size: int, error: OSError) -> Problem:
         "disk-full" if full else "file-unwritable",
         f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}",
         f"room for {max(size / MIB, 0.1):,.1f} MiB" if full else "a folder that can be written",
-        f"{'make room there' if full else 'mend that'}, then run again: what is kept stays, and it goes on there",
+        f"{'free some space there' if full else 'fix that'}, then run again: it continues with what is kept",
         str(path),
     )

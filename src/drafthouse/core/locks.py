@@ -23,9 +23,9 @@ _PATIENCE_S = 15.0
 _LOOK_S = 0.2
 _ENDED = Problem(
     "run-superseded",
-    "this step was told to end while it worked; a newer run on the same box does that",
-    "one run at a time on a box, of which the box hears all the time",
-    "let the other run end, then run again: it goes on with what is there",
+    "this step was stopped, because a newer run started on the same box",
+    "one run at a time on a box, with a live connection to it",
+    "let the other run finish, then run again: it continues from there",
 )
 
 
@@ -83,9 +83,9 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
             if time.monotonic() > end or not holder.isdigit() or not end_others:
                 raise one_problem(
                     "box-in-use",
-                    f"another run (pid {holder or 'unknown'}) still works on this box",
+                    f"another run (pid {holder or 'unknown'}) is still working on this box",
                     "one at a time",
-                    "end it, then run again",
+                    "stop it, then run again",
                     str(lock),
                 )
             _end(int(holder))

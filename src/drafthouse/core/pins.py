@@ -145,7 +145,9 @@ def _alone(path: Path) -> Iterator[None]:
             yield
     except OSError as error:
         found, needed = error.strerror or str(error), "a file that can be written: it records what was pinned"
-        raise one_problem("file-unwritable", found, needed, "make room, or mend its rights", str(path)) from error
+        raise one_problem(
+            "file-unwritable", found, needed, "free some space, or fix its permissions", str(path)
+        ) from error
 
 
 def _damaged(path: Path, found: str) -> Problem:

@@ -110,10 +110,10 @@ def refused(lease: Lease, home: str) -> Problem:
     here = lease.machine == this_machine()
     return Problem(
         "box-in-use",
-        f"another run works on this box: {lease.what}, at: {lease.phase} "
+        f"another run is working on this box: {lease.what}, at: {lease.phase} "
         f"(pid {lease.pid} on {'this machine' if here else lease.host}, since {since})",
         f"one run at a time on {home}",
-        f"wait until it has ended, or end it ({f'kill -INT {lease.pid}' if here else 'Ctrl-C there'}), then run again; "
+        f"wait for it, or stop it ({f'kill -INT {lease.pid}' if here else 'Ctrl-C there'}), then run again; "
         "nothing was changed",
     )
 

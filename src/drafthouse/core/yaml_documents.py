@@ -57,7 +57,7 @@ def yaml_of(text: str) -> Any:
 
 
 def _no_yaml(why: str, place: str) -> BadDocument:
-    return BadDocument(f"text that is not YAML ({why})", place, why)
+    return BadDocument(f"not YAML ({why})", place, why)
 
 
 def _wrong(found: str, node: yaml.Node) -> yaml.constructor.ConstructorError:

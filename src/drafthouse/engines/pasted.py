@@ -238,9 +238,7 @@ def whole_number(value: object, where: str) -> int:
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number
     found = "no number" if value is True else repr(value)
-    raise one_problem(
-        "wrong-type", found, "a whole number, 1 or more", "say how many tokens to draft in one step", where
-    )
+    raise one_problem("wrong-type", found, "an integer of at least 1", "set the number of draft tokens", where)
 
 
 def json_value(value: Any) -> Any:

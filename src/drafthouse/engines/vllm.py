@@ -176,7 +176,7 @@ def _two(key: str, one: object, where: str, other: object, there: str) -> Proble
     return Problem(
         "conflicting-options",
         f"{what}: {one} ({where}) and {other} ({there})",
-        "one way to speculate",
+        "one speculative method",
         f"remove {where} or {there}",
         "speculation",
     )
@@ -215,7 +215,7 @@ def _json(given: Given) -> Settings:
             "wrong-format",
             f"text that is not JSON ({reason})",
             'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
-            "correct it; the whole JSON stands in one pair of single quotes",
+            "correct it; put the whole JSON in single quotes",
             given.spelled,
         )
     return data

@@ -259,9 +259,9 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
     more = f"{OUT_OF_MEMORY_DO}; then " if any(map(is_out_of_memory, whys.values())) else ""
     return Problem(
         "engine-died",
-        f"the engine died again after it was started again: {', '.join(reasons)}",
-        "an engine that lives until the end of a step",
-        f"{more}look at {runtime.log_name(next(iter(whys)))}, and run again: it goes on with this step",
+        f"the engine died again after a restart: {', '.join(reasons)}",
+        "an engine that runs until the end of the step",
+        f"{more}look at {runtime.log_name(next(iter(whys)))}, and run again: it continues with this step",
         f"round {number}",
     )
 

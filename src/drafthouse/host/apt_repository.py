@@ -96,8 +96,8 @@ def add(
         raise one_problem(
             "invalid-setting",
             f"{repository.fingerprint!r} for the fingerprint of {repository.key_url}",
-            "the 40 hexadecimal digits of the one key that is to be trusted",
-            "take them from the repository's owner (gpg --show-keys prints them)",
+            "the 40 hexadecimal digits of the trusted key",
+            "get them from the repository's owner (gpg --show-keys prints them)",
         )
     key = _fetched_key(repository, fetch)
     pins_file, key_file, sources_file = files(repository.name, root)
@@ -134,7 +134,7 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
             "repository-unreachable",
             f"no signing key at {repository.key_url} ({error})",
             "the key that the repository is signed with",
-            "see whether this box reaches that address (proxy, DNS, firewall)",
+            "check that this box reaches that address (proxy, DNS, firewall)",
         ) from error
 
 
@@ -174,7 +174,7 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
         "do not install from it: a mirror or a proxy on the way may have changed it, or its owner the key (ask "
         "there); nothing was put on the box"
         if signature
-        else "see whether this box reaches that address (proxy, DNS, firewall), then run again",
+        else "check that this box reaches that address (proxy, DNS, firewall), then run again",
     )
 
 

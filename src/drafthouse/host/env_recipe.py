@@ -119,7 +119,7 @@ def env_commands(
                 code="program-missing",
                 where=recipe.path,
                 found=f"torch_backend {recipe.torch_backend}, and no uv",
-                needed="uv, which chooses the build of torch by the driver",
+                needed="uv, which selects the torch build for the driver",
                 do="make the box's environment first, it brings uv",
             )
     if uv:
@@ -220,7 +220,7 @@ def require_pins(recipe: EnvRecipe) -> None:
                 code="empty-value",
                 where=recipe.path,
                 found="no packages",
-                needed="a list of what belongs into the environment",
+                needed="the list of packages for the environment",
                 do="add it to the engine's `install` in profiles/catalog/engines",
             )
         )

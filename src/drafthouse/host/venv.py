@@ -228,8 +228,8 @@ def _require_ours(home: Path) -> None:
         raise one_problem(
             code="folder-not-ours",
             where=str(home),
-            found="a folder with files, and no virtual environment",
-            needed="an empty or new folder, or an environment that may be made again",
+            found="a folder with files that is not a virtual environment",
+            needed="an empty or new folder, or an environment that may be recreated",
             do="move the files away, or choose another home (drafthouse_home)",
         )
 
@@ -296,8 +296,8 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
         raise one_problem(
             code="installer-failed",
             where=f"{where}: {step}",
-            found=words or f"{command[0]} ended with status {process.returncode} without a word",
-            needed="an installer that ends well",
+            found=words or f"{command[0]} ended with status {process.returncode} without output",
+            needed="a successful installation",
             do=_advice(words),
         )
 

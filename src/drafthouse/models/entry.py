@@ -62,9 +62,9 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
     if not found.tensors:
         raise one_problem(
             "no-weights",
-            "no safetensors file whose header could be read",
+            "no safetensors file with a readable header",
             "weights as safetensors, or one GGUF file (org/name:file.gguf)",
-            "name a repository that has them",
+            "use a repository that has them",
             found.repo,
         )
     method = head_method(found.config, found.repo)

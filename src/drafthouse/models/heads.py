@@ -52,7 +52,7 @@ def head_method(config: Config, where: str) -> str | None:
     else:
         return None
     needed = f"a model, or a head for {', '.join(sorted({*_ALGORITHMS.values(), *_ARCHITECTURES.values()}))}"
-    raise one_problem("model-shape-unknown", reason, needed, "take another head", where)
+    raise one_problem("model-shape-unknown", reason, needed, "choose another head", where)
 
 
 def head_shape(config: Config, method: str, where: str) -> Shape:
@@ -108,7 +108,9 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
         do = f"drafthouse model add {asked}, then this again" if asked else "add --for MODEL"
         raise one_problem(
             "draft-of-another-target",
-            f"a head for {asked}, which the catalogue does not have" if asked else "a head whose target is not said",
+            f"a head for {asked}, which the catalogue does not have"
+            if asked
+            else "a head that does not name its target",
             "the target's entry in the catalogue",
             do,
             where,
@@ -120,8 +122,8 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
     raise one_problem(
         "draft-of-another-target",
         f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
-        "the model that the head was made for",
-        "name that one with --for",
+        "the model that the head was trained for",
+        "pass it as --for",
         where,
     )
 

@@ -32,7 +32,7 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
     if (taken := house.models.get(made.id)) and (not path.exists() or taken["name"] != made.entry["name"]):
         raise one_problem(
             "duplicate-name",
-            f"the name '{made.id}', which the catalogue has already",
+            f"the name '{made.id}', which is already in the catalogue",
             "a name of its own",
             f"add --name, or use '{made.id}' as it is (drafthouse plan shows it)",
             str(path),

@@ -60,7 +60,7 @@ class Name:
         repo, _, revision = rest.partition("@")
         if len(repo.split("/")) != 2 or not all(repo.split("/")):
             found, needed = f"'{word}'", "org/name, org/name@revision, org/name:file.gguf, or the path of a folder"
-            raise one_problem("wrong-format", found, needed, "write it as the Hub shows it", "model")
+            raise one_problem("wrong-format", found, needed, "write it as the Hub spells it", "model")
         return cls(repo, revision or UNRESOLVED, file)
 
     @property
@@ -210,4 +210,6 @@ def _json(files: Files, name: str, needed: bool = False) -> Config:
 
 def _unreadable(found: str, where: str) -> Problem:
     needed = "config.json and weight files whose headers can be read, or one GGUF file (org/name:file.gguf)"
-    return Problem("model-shape-unknown", found, needed, "name another repository, or write the entry by hand", where)
+    return Problem(
+        "model-shape-unknown", found, needed, "choose another repository, or write the entry manually", where
+    )

@@ -97,7 +97,7 @@ def shape_of(config: Config, where: str) -> Shape:
                 "model-shape-unknown",
                 f"a config.json without {', '.join(missing)} (model_type {str(part.get('model_type'))!r})",
                 "layers, heads, sizes, vocabulary and context of a language model",
-                "write the entry by hand: docs/models.md shows one",
+                "write the entry manually (docs/models.md has an example)",
                 where,
             )
         )

@@ -75,7 +75,7 @@ def _engine(resolved: ResolvedProfile, root: Path, python: str, torch_backend: s
     if backend == "auto" and torch_backend is None:
         found, needed = "a build of torch that the box's driver decides", "the name of one, known before"
         raise one_problem(
-            "missing-option", found, needed, "add --torch-backend cu130 (or what the driver can do)", where
+            "missing-option", found, needed, "add --torch-backend cu130 (or what the driver supports)", where
         )
     lock = root / "roles" / "engine" / "files" / "locks" / install["lock"] if install.get("lock") else None
     return Environment(
@@ -164,9 +164,9 @@ def _run(command: Sequence[str], given: str, where: str) -> str:
         raise one_problem("program-missing", str(error), Path(command[0]).name, "install it", where) from error
     if done.returncode == 0:
         return done.stdout
-    words = "\n".join(done.stderr.strip().splitlines()[-ERROR_LINES:]) or f"status {done.returncode} without a word"
+    words = "\n".join(done.stderr.strip().splitlines()[-ERROR_LINES:]) or f"status {done.returncode} without output"
     do = next((advice for pattern, advice in ADVICE if re.search(pattern, words)), "read the lines above")
-    raise one_problem("program-failed", words, f"{' '.join(command[:4])} that ends well", do, where)
+    raise one_problem("program-failed", words, f"{' '.join(command[:4])} to succeed", do, where)
 
 
 # --- weights and image ----------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def weights_members(paths: Iterable[Path], models_dir: Path) -> dict[str, Path]:
             files = json.loads(note.read_text("utf-8"))["files"]
         except (OSError, ValueError, KeyError) as error:
             found, do = f"no note of what was verified ({error})", "run make bundle again"
-            raise one_problem("weights-not-verified", found, "weights that were verified", do, str(path)) from error
+            raise one_problem("weights-not-verified", found, "verified weights", do, str(path)) from error
         for file in [note, *(folder / name for name in sorted(files))]:
             members[f"weights/{file.relative_to(models_dir).as_posix()}"] = file
     return members

@@ -60,7 +60,7 @@ def reason_of(failed: TaskResult) -> Problem:
             return Problem.of(problem)
     said = next((str(one["msg"]) for one in (*(failed.get("results") or []), failed) if one.get("msg")), "")
     return Problem(
-        "task-failed", said.strip() or "a task that failed without a word", "a task that ends well", "look above"
+        "task-failed", said.strip() or "a task that failed without output", "a task to succeed", "look above"
     )
 
 
@@ -91,7 +91,9 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
         second = reason_of(back)
         return [
             refused,
-            Problem(second.code, f"nor is what served before it: {second.found}", second.needed, second.do),
+            Problem(
+                second.code, f"and what served before could not be restored: {second.found}", second.needed, second.do
+            ),
         ]
     facts: ServerFacts = back.get("release") or {}
     if not facts:
@@ -100,9 +102,9 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
         refused,
         Problem(
             "last-server-restored",
-            f"the last good server is back: {shown(facts)}; it answers again after {float(back['seconds']):.1f} s",
+            f"the last good server runs again: {shown(facts)}; it answers again after {float(back['seconds']):.1f} s",
             "the change itself",
-            "mend the reason above and run again; make history shows what served when",
+            "fix the cause above and run again; make history shows what served when",
         ),
     ]
 
@@ -117,8 +119,8 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
         Problem(
             "comparison-invalid",
             f"an invalid comparison: {reason}",
-            "two arms that differ in speculation only, and answered everything",
-            "mend that, then run again with -e remeasure=true",
+            "two arms that differ in speculation only and answered every request",
+            "fix that, then run again with -e remeasure=true",
             report["directory"],
         )
         for reason in (report["reasons"] if report["invalid"] else [])
@@ -128,8 +130,8 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
             Problem(
                 "no-verdict",
                 f"no verdict: {report['sentence']}",
-                "a verdict, before another server takes the place of the one that serves",
-                "measure again when it is quiet with -e remeasure=true, or say which arm is to serve: "
+                "a verdict before the running server is replaced",
+                "measure again on a quiet box with -e remeasure=true, or choose the arm to serve: "
                 f"make {profile} ARGS='-e serve_arm=speculative' (or baseline)",
                 report["directory"],
             )
@@ -140,8 +142,8 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
             Problem(
                 "gate-failed",
                 f"a gate fails: {listing([str(gate['said']) for gate in gates])}",
-                "output that is as right as the baseline's",
-                "choose another draft, method or version; without speculation it may be served: "
+                "output as correct as the baseline's",
+                "choose another draft, method or version; or serve it without speculation: "
                 f"make {profile} ARGS='-e serve_arm=baseline'",
                 report["directory"],
             )

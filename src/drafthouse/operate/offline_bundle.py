@@ -105,7 +105,7 @@ def write_bundle(to: Path, members: Mapping[str, Path], facts: BundleFacts, tell
         partial.replace(to)
     except OSError as error:
         found, needed = error.strerror or str(error), "room, and files that nobody changes meanwhile"
-        raise one_problem("file-unwritable", found, needed, "see to it, then run again", str(to)) from error
+        raise one_problem("file-unwritable", found, needed, "fix that, then run again", str(to)) from error
     finally:
         partial.unlink(missing_ok=True)
     return manifest
@@ -182,9 +182,9 @@ def unpack(bundle: Path, into: Path, tell: Tell, below: str = "", check: bool = 
         fresh.rename(into)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        do = "see to it, then run again"
+        do = "fix that, then run again"
         raise one_problem(
-            "bundle-not-unpacked", error.strerror or str(error), "room and rights there", do, str(into)
+            "bundle-not-unpacked", error.strerror or str(error), "free space and write permission there", do, str(into)
         ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -252,7 +252,7 @@ def _members(tar: tarfile.TarFile, bundle: Path) -> Iterator[tarfile.TarInfo]:
     """Yield what follows the manifest."""
     while (member := tar.next()) is not None:
         if not is_inside(member.name):
-            raise _refused(bundle, f"member {member.name!r}", "names that stay inside the folder")
+            raise _refused(bundle, f"member {member.name!r}", "names inside the folder")
         yield member
 
 
@@ -269,12 +269,12 @@ def _parsed(text: bytes, where: str) -> Manifest:
         data = json_of(text_of(text))
         files = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in data.pop("files").items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise one_problem("bundle-damaged", "a manifest that can't be read", "a bundle", AGAIN, where) from error
+        raise one_problem("bundle-damaged", "an unreadable manifest", "a bundle", AGAIN, where) from error
     if data.get("format") != FORMAT:
         needed, do = f"format {FORMAT}", "make it with this version of the toolkit"
         raise one_problem("unknown-schema", f"a bundle of format {data.get('format')}", needed, do, where)
     if outside := [name for name in files if not is_inside(name)]:
-        raise one_problem("bundle-damaged", f"member {outside[0]!r}", "names that stay inside the folder", AGAIN, where)
+        raise one_problem("bundle-damaged", f"member {outside[0]!r}", "names inside the folder", AGAIN, where)
     return Manifest(hashlib.sha256(text).hexdigest(), text, data, files)
 
 
@@ -299,7 +299,7 @@ def _has_size(path: Path, size: int) -> bool:
 def _require_ours(into: Path) -> None:
     if into.is_symlink() or (into.exists() and not (into / COMPLETE).is_file()):
         needed, do = "a folder that a bundle was unpacked to, or none", "move it away"
-        raise one_problem("folder-not-ours", "a folder that no bundle was unpacked to", needed, do, str(into))
+        raise one_problem("folder-not-ours", "a folder without an unpacked bundle", needed, do, str(into))
 
 
 def _require_room(folder: Path, size: int) -> None:

@@ -87,7 +87,9 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         do = "make tunnel, which brings it along"
-        raise one_problem("program-missing", "no ansible-inventory", "Ansible, which reads inventories", do) from error
+        raise one_problem(
+            "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
+        ) from error
     said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
     try:
         listed = json.loads(done.stdout)
@@ -148,7 +150,7 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
         arguments = shlex.split(more)
     except ValueError as error:
         found = f"ansible_ssh_common_args: {more} ({error})"
-        raise one_problem("invalid-setting", found, "words as a shell reads them", "close the quote", where) from error
+        raise one_problem("invalid-setting", found, "shell words", "close the quote", where) from error
     return Way(
         name=name,
         address=address,
@@ -336,19 +338,17 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
         return Problem(
             "tunnel-failed",
             f"the tunnel broke: {last}",
-            "a box that stays",
-            "see whether it still runs, then again",
+            "a stable connection",
+            "check that the box still runs, then try again",
             where,
         )
     if "IDENTIFICATION HAS CHANGED" in said or "Host key verification failed" in said:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: somebody may stand in between. If the box was made anew: {forget}"
-        return Problem(
-            "ssh-host-key-changed", "the SSH host key has changed", "the host key that was seen before", do, where
-        )
+        return Problem("ssh-host-key-changed", "the SSH host key has changed", "the known host key", do, where)
     if "Permission denied" in said or "Too many authentication failures" in said:
         do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to see it by hand: {by_hand}"
-        return Problem("ssh-login-refused", last, "a key that the box lets in", do, where)
+        return Problem("ssh-login-refused", last, "an SSH key that the box accepts", do, where)
     if "listen" in said and "port" in said:
         return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
     do = f"see whether the box runs, and whether address and port are still right; by hand: {by_hand}"

@@ -148,8 +148,8 @@ def _require_clone(root: Path) -> None:
         raise one_problem(
             "clone-required",
             "the collection without a clone of Drafthouse",
-            "a clone: catalogue, profiles and templates are no part of the collection",
-            "clone Drafthouse, and run ansible-playbook in its folder",
+            "a clone: catalogue, profiles and templates are not part of the collection",
+            "clone Drafthouse and run ansible-playbook in its folder",
             str(root),
         )
 
@@ -227,7 +227,7 @@ def _dangling(house: House) -> list[Problem]:
             one.add(
                 "unknown-value",
                 path,
-                f"{word!r}, which is not there",
+                f"{word!r}, which does not exist",
                 f"one of: {', '.join(known)}",
                 did_you_mean(word, known),
             )

@@ -108,15 +108,15 @@ def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     name = f"{engine['name']} {engine['version']}"
     guards = f"the key of {name} guards only {', '.join(facts['guards'])}" if facts["guards"] else name
     if not engine["has_key"]:
-        guards = f"{name} asks nobody for a key"
+        guards = f"{name} has no authentication"
     elif not facts["guards"]:
         guards = f"the key of {name} does not guard everything"
     close = "" if near(host) else "set drafthouse_host: 127.0.0.1, and "
     return [
         Problem(
             "server-exposed",
-            f"{opened}, with no gateway, and {guards}: open would be {told(routes)}",
-            "the gateway, which asks for the key before every path, or an engine that nobody else reaches",
+            f"{opened}, without a gateway, and {guards}: open would be {told(routes)}",
+            "the gateway, which requires the key for every path, or an engine that is not reachable from outside",
             f"{close}set drafthouse_gateway: true (docs/gateway.md);"
             f" or {'empty drafthouse_allow_cidrs and ' if allowed else ''}reach it by make tunnel",
             where,

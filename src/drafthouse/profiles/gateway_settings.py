@@ -37,8 +37,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "server-exposed",
-                f"drafthouse_host is {site['host']}, and a gateway is asked for",
-                "an engine on loopback, which nobody reaches past the gateway",
+                f"drafthouse_host is {site['host']}, but a gateway is enabled",
+                "an engine on loopback, so that nobody bypasses the gateway",
                 "set drafthouse_host: 127.0.0.1, or leave drafthouse_gateway out",
                 "site.host",
             )
@@ -48,8 +48,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
             Problem(
                 "port-used-twice",
                 f"port {wished['port']}, which is the engine's",
-                "a port of the gateway's own",
-                "set drafthouse_gateway_port (8443 unless said otherwise) or drafthouse_port",
+                "a separate port for the gateway",
+                "set drafthouse_gateway_port (default 8443) or drafthouse_port",
                 "site.gateway_port",
             )
         )
@@ -64,8 +64,8 @@ def name_problems(name: str, where: str) -> list[Problem]:
         Problem(
             "invalid-setting",
             f"'{name}'",
-            "a DNS name in small letters that leads to this box, such as llm.example.org",
-            "correct it, or leave it empty: then a certificate is made on the box",
+            "a lowercase DNS name that resolves to this box, such as llm.example.org",
+            "correct it, or leave it empty for a certificate generated on the box",
             where,
         )
     ]

@@ -195,7 +195,7 @@ def _expressions(issue: KnownIssue) -> Iterator[tuple[str, str]]:
 def _look(findings: Findings, path: str, word: str, words: Sequence[str]) -> None:
     if word not in words:
         needed = f"one of: {', '.join(words)}"
-        findings.add("unknown-value", path, f"{word!r}, which is not there", needed, did_you_mean(word, words))
+        findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, words))
 
 
 def check_accepted(findings: Findings, accepted: Mapping[str, str], issues: Mapping[str, KnownIssue]) -> None:

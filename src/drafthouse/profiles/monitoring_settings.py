@@ -112,8 +112,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
             Problem(
                 "port-used-twice",
                 f"port {taken[0]}, which is the engine's or the gateway's",
-                f"{len(PROGRAMS)} ports in a row of the monitoring's own, from {first} on",
-                f"set port: of drafthouse_monitoring ({_PORT} unless said otherwise)",
+                f"{len(PROGRAMS)} consecutive free ports for the monitoring, from {first} on",
+                f"set port: of drafthouse_monitoring ({_PORT} by default)",
                 "site.monitoring.port",
             )
         )
@@ -132,9 +132,9 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "server-exposed",
-                f"'{listen}' where no firewall of ours is in front (drafthouse_manage_host: false)",
-                "loopback: Prometheus asks nobody for a key",
-                f"leave it out, and look through SSH: ssh -L {first}:127.0.0.1:{first} ...",
+                f"'{listen}' without our firewall in front (drafthouse_manage_host: false)",
+                "loopback: Prometheus has no authentication",
+                f"leave it out, and use SSH: ssh -L {first}:127.0.0.1:{first} ...",
                 "site.monitoring.listen",
             )
         )
@@ -144,7 +144,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "runtime-unavailable",
                 "true in the process runtime",
                 "the docker runtime: Debian has no Grafana",
-                "leave it out; a Grafana elsewhere reads the dashboard's file (docs/monitoring.md)",
+                "leave it out; import the dashboard's file into another Grafana (docs/monitoring.md)",
                 "site.monitoring.grafana",
             )
         )

@@ -35,7 +35,7 @@ def add_own_models(
         where = str(path.relative_to(root) if path.is_relative_to(root) else path)
         own, found = read_table(root, where, MODELS, versions=True, do=_AGAIN)
         for name in sorted(own.keys() & models.keys()):
-            taken = f"the entry '{name}', which the catalogue has already"
+            taken = f"the entry '{name}', which is already in the catalogue"
             found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
         if found:
             names = _names(own) if own else _names_in(path)
@@ -63,7 +63,7 @@ def dangling(
         words = sorted(known)
         if word not in words:
             needed = f"one of: {', '.join(words)}"
-            findings.add("unknown-value", path, f"{word!r}, which is not there", needed, did_you_mean(word, words))
+            findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, words))
 
     for key, model in entries.items():
         if "derived" in model["source"]:

@@ -48,8 +48,8 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
     raise one_problem(
         "pickled-weights",
         f"pickled weights: {_listed(found)}",
-        "safetensors: a pickle runs its maker's code when it is loaded",
-        f"{instead}; or name them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"
+        "safetensors: loading a pickle runs code",
+        f"{instead}; or allow them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"
         " profiles/catalog/models.yml",
         where,
     )

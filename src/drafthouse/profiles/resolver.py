@@ -73,7 +73,7 @@ def resolve(
         raise one_problem(
             "no-such-profile",
             f"no profile '{name}'",
-            "one that drafthouse profiles lists",
+            "a profile listed by drafthouse profiles",
             did_you_mean(name, house.profiles),
             f"profiles/{name}.yml",
         )
@@ -223,7 +223,7 @@ class _Join:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
         if not takes_key(self.engine["launch"]):
             warnings.append(
-                f"{self.engine['name']} asks nobody for a key: keep it on loopback, with a gateway in front"
+                f"{self.engine['name']} has no authentication: keep it on loopback, with a gateway in front"
             )
         return warnings
 

@@ -114,7 +114,7 @@ class Sizes:
                 where,
                 f"{context} tokens",
                 f"{self.target['context']} or fewer: the model was made for no more",
-                "make it shorter",
+                "choose a shorter context",
             )
         own = self.engine["context_option"]
         longest = int(self.method_options.get(own, 0))
@@ -125,7 +125,7 @@ class Sizes:
                 f"speculation.options.{own}",
                 f"{longest} tokens",
                 f"{most} or fewer: what is served, and what the draft was made for",
-                "make it shorter, or leave it out",
+                "choose a shorter context, or leave it out",
             )
         devices = self.devices
         if devices > self.hardware["devices"]:

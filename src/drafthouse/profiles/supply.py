@@ -25,7 +25,7 @@ def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
             "pickled-weights",
             path,
             f"pickled weights: {pattern} of '{model['id']}'",
-            "safetensors: a pickle runs its maker's code when it is loaded",
+            "safetensors: loading a pickle runs code",
             "choose weights that come as safetensors, or name them in the model's entry: allow_pickle:"
             f' {{files: ["{pattern}"], reason: ...}}',
         )

@@ -56,7 +56,7 @@ def add(wanted: DataSet, folder: Path) -> tuple[Path, bool]:
             "data-set-changed",
             f"{len(content):,} bytes with the sha256 {found}",
             f"{wanted.size:,} bytes with the sha256 {wanted.sha256}",
-            "fetch it by hand and look at it; a proxy may have answered in its place",
+            "download it manually and inspect it; a proxy may have answered instead",
             wanted.url,
         )
     try:
@@ -64,7 +64,7 @@ def add(wanted: DataSet, folder: Path) -> tuple[Path, bool]:
         replace_file(path, content, 0o644)
     except OSError as error:
         raise one_problem(
-            "file-unwritable", str(error), "a folder that can be written", "name another: --to DIR", str(folder)
+            "file-unwritable", str(error), "a folder that can be written", "choose another: --to DIR", str(folder)
         ) from error
     return path, True
 
@@ -80,7 +80,7 @@ def _fetched(wanted: DataSet) -> bytes:
         raise one_problem(
             "download-broke-off",
             str(reason),
-            "an answer of that address",
-            f"try again, or lay the file there by hand as {wanted.file}: it is checked by its hash",
+            "a download from that address",
+            f"try again, or put the file there as {wanted.file}: its hash is verified",
             wanted.url,
         ) from error

@@ -62,15 +62,15 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
             "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
         ) from None
     except OSError as error:
-        raise one_problem("file-unreadable", str(error), "a readable file", "look at its rights", str(path)) from error
+        raise one_problem(
+            "file-unreadable", str(error), "a readable file", "check its permissions", str(path)
+        ) from error
     except BadDocument as error:
         do = "correct the path, or convert the file: iconv -f ENCODING -t UTF-8 FILE"
         raise DrafthouseError(error.problem(str(path), "a file of text in UTF-8", do)) from error
     if text.count("\n") > MOST_LINES:
         found = f"a file of more than {MOST_LINES:,} lines"
-        raise one_problem(
-            "too-many-prompts", found, "prompts that a run can ask", "take a part of it: head -n 10000", str(path)
-        )
+        raise one_problem("too-many-prompts", found, "prompts for one run", "use part of it: head -n 10000", str(path))
     if not text.strip():
         raise one_problem("no-prompts", "an empty file", "a suite, or prompts", "correct the path", str(path))
     return text
@@ -85,7 +85,7 @@ def _is_yaml(text: str, path: Path, form: str | None) -> bool:
     if path.suffix in _JSON and not is_json(text):
         raise one_problem(
             "file-malformed",
-            f"no JSON, in a file called {path.suffix}",
+            f"not JSON, in a file named {path.suffix}",
             "one JSON object a line, or a list of them",
             "correct the file, or pass --dataset-format text if each line is a prompt",
             str(path),
@@ -99,7 +99,7 @@ def _from_yaml(text: str, path: Path) -> Suite:
     except BadDocument as error:
         where = f"{path}: {error.place}" if error.place else str(path)
         raise one_problem(
-            "file-malformed", f"no YAML: {error.why}", "a suite in YAML", "correct the file at that place", where
+            "file-malformed", f"not YAML: {error.why}", "a suite in YAML", "correct the file there", where
         ) from error
     return check_suite(data, str(path))
 

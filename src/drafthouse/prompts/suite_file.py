@@ -40,9 +40,7 @@ def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
             suites: dict[str, Suite] = json.loads(text)
             return [suites[name] for name in names]
         found = "prompts that were changed"
-    raise one_problem(
-        "prompts-changed", found, "the prompts of this run", "run it again: they are laid down anew", path
-    )
+    raise one_problem("prompts-changed", found, "the prompts of this run", "run it again: they are written again", path)
 
 
 def _hash(text: str) -> str:

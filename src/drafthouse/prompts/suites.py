@@ -313,8 +313,8 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
         raise one_problem(
             "too-few-prompts",
             f"{number} prompts asked for",
-            f"{have} or fewer, {more}: repeated prompts flatter some engines",
-            "ask for fewer or for more rounds, or bring a suite with more prompts",
+            f"{have} or fewer, {more}: repeated prompts favour some engines",
+            "request fewer prompts or more rounds, or use a suite with more prompts",
             f"suite {suite['name']}",
         )
     mixed: list[PromptEntry] = [

@@ -104,9 +104,9 @@ def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
     """Raise DrafthouseError where the report in ``place`` was made from other results."""
     for arm, result in zip(ARMS, results, strict=True):
         path = place / f"{arm}.json"
-        if path.is_file() and read_json(path, "a kept result", "name another folder: --reports") != result:
+        if path.is_file() and read_json(path, "a kept result", "choose another folder: --reports") != result:
             found = "a report of the same time, from other results"
-            raise one_problem("file-exists", found, "a place of its own", "name another folder: --reports", str(place))
+            raise one_problem("file-exists", found, "a separate folder", "choose another folder: --reports", str(place))
 
 
 def write_files(

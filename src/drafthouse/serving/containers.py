@@ -278,7 +278,7 @@ def look_for_image(kept: Running) -> None:
             "image-gone",
             f"the image {kept['Config']['Image']} ({kept['Image']}) is gone: {error}",
             "the image that served",
-            f"docker pull {kept['Config']['Image']}; where that is another image by now, serve a profile anew",
+            f"docker pull {kept['Config']['Image']}; if that is a different image now, serve a profile again",
             "Docker",
         ) from error
     except OSError:
@@ -355,7 +355,7 @@ def _refused(method: str, path: str, error: Exception) -> Problem:
     return Problem(
         "docker-refused",
         f"the container engine refuses {method} {path}: {error}",
-        "containers as they are defined",
-        "look with `docker ps -a` and `journalctl -u docker -n 50`; an image that is gone: docker pull",
+        "the containers as defined",
+        "check `docker ps -a` and `journalctl -u docker -n 50`; an image that is gone: docker pull",
         "Docker",
     )

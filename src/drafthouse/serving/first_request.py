@@ -55,7 +55,7 @@ def ask_once(base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, 
     if found:
         raise one_problem(
             "request-failed",
-            f"a server that is up and does not answer a request: {found}",
+            f"the server runs but does not answer a request: {found}",
             f"tokens from {base_url}/v1/chat/completions",
             do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
         )

@@ -188,8 +188,8 @@ def with_room(home: str | Path, write: Callable[[], None]) -> None:
         raise one_problem(
             "file-unwritable",
             error.strerror or str(error),
-            "a folder that can be written, for what this box serves",
-            "free some space, or connect as the user that set this box up",
+            "a writable folder for this box's releases",
+            "free some space, or connect as the user who set up this box",
             str(served_folder(home)),
         ) from error
 

@@ -105,7 +105,7 @@ def wait_until_ready(
                 f"the {name} arm was not ready after {timeout_s:.0f} s; its last lines:\n"
                 + runtime.tail(name, _LAST_LINES),
                 f"an answer from {base_url}{health}",
-                f"read {log}; a slow disk or a long compilation needs a larger serve_ready_timeout_s",
+                f"read {log}; increase serve_ready_timeout_s for a slow disk or a long compilation",
             )
         progress({"text": f"waiting for the {name} arm, {waited_s:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
@@ -162,8 +162,8 @@ def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Pro
     return Problem(
         "engine-died",
         f"the {name} arm died ({why}); its last lines:\n{runtime.tail(name, _LAST_LINES)}",
-        "an engine that stays up and answers",
-        f"{more}read {runtime.log_name(name)}; run its serve.sh by hand to see the same error",
+        "an engine that keeps running and answers",
+        f"{more}read {runtime.log_name(name)}; run its serve.sh manually to see the same error",
     )
 
 
@@ -184,8 +184,8 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
         raise one_problem(
             "another-server-answers",
             f"{base_url}/v1/models answered {error.code}",
-            "200 with the key that we gave the engine",
-            f"see whether another server listens on that port, and read {log}",
+            "200 with the engine's key",
+            f"check whether another server listens on that port, and read {log}",
         ) from error
     except (OSError, ValueError):
         return False
@@ -195,5 +195,5 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
         "another-server-answers",
         f"a server that serves {listed}",
         f"the model '{model}'",
-        f"end the other server at {base_url}",
+        f"stop the other server at {base_url}",
     )

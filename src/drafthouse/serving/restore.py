@@ -117,8 +117,8 @@ def put_back(
         raise one_problem(
             "server-not-restored",
             error.strerror or str(error),
-            "a box on which the last good server can be started",
-            "free some space, and see that our home can be written",
+            "a box that can start the last good server",
+            "free some space, and check that drafthouse_home is writable",
             str(error.filename or home),
         ) from error
     wait_for(home, resolved, arm, tell, request_timeout_s)
@@ -135,9 +135,7 @@ def _check(release: Release, arm: str) -> None:
     if gone:
         do = f"run make {resolved['profile']}, which puts it in place again"
         found = f"release {release.id} needs what is gone: {', '.join(gone)}"
-        raise one_problem(
-            "release-incomplete", found, "weights, engine and key as they were when it served", do, "rollback"
-        )
+        raise one_problem("release-incomplete", found, "the weights, engine and key it served with", do, "rollback")
     if resolved["site"]["runtime"] == "docker":
         look_for_image(_container_of(release, arm))
 
@@ -170,7 +168,7 @@ def _one_of(release: Release) -> Running:
     if not release.running:
         found = f"release {release.id} does not say what held it running"
         raise one_problem(
-            "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile anew", release.id
+            "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile again", release.id
         )
     return next(iter(release.running.values()))
 
@@ -236,7 +234,11 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
     now = current(home)
     if now is None:
         raise one_problem(
-            "nothing-served", "nothing that should serve", "a server whose arm can be changed", "make NAME", "arm"
+            "nothing-served",
+            "no arm that should be serving",
+            "a running server whose arm can be changed",
+            "make NAME",
+            "arm",
         )
     return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
 
@@ -264,18 +266,18 @@ def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
     except DrafthouseError as error:
         first = error.problems[0]
         return Problem(
-            first.code, f"the last good server did not come back: {first.found}", first.needed, first.do, first.where
+            first.code, f"the last good server did not start again: {first.found}", first.needed, first.do, first.where
         )
     if back is None:
         return Problem(
-            "nothing-served", "nothing served before", "a server that answers", "mend the reason above, and run again"
+            "nothing-served", "no earlier server", "a server that answers", "fix the cause above and run again"
         )
     facts, seconds = back
     return Problem(
         "last-server-restored",
-        f"the last good server is back: {shown(facts)}; it answers again after {seconds:.1f} s",
-        "the change itself, which was refused",
-        "mend the reason above, and run again; make history shows both",
+        f"the last good server runs again: {shown(facts)}; it answers again after {seconds:.1f} s",
+        "the change, which failed",
+        "fix the cause above and run again; make history shows both",
     )
 
 
@@ -294,7 +296,7 @@ def _target(home: str | Path, to: str) -> str:
             return number
         found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
         raise one_problem(
-            "no-such-release", found, needed, "name one of them (make history shows when each served)", "TO"
+            "no-such-release", found, needed, "choose one of them (make history shows when each served)", "TO"
         )
     before = earlier(home)
     if before is None:

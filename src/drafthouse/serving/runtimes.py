@@ -196,7 +196,7 @@ class ContainerRuntime:
             raise one_problem(
                 "arm-does-not-start",
                 f"the container {PREFIX}{arm} does not start: {state.why}",
-                "an arm that runs",
+                "a running arm",
                 f"look at {self.log_name(arm)}",
             )
 
@@ -207,7 +207,7 @@ class ContainerRuntime:
             raise one_problem(
                 "arm-does-not-stop",
                 f"the container {PREFIX}{arm} does not stop",
-                "an arm that can be started anew",
+                "an arm that can be restarted",
                 f"look at {self.log_name(arm)}",
             )
 

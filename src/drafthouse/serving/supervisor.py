@@ -217,14 +217,14 @@ class Supervisor:
                 raise one_problem(
                     "arm-does-not-start",
                     f"supervisord cannot start {name}: {fault.faultString}",
-                    "an arm that runs",
+                    "a running arm",
                     f"look at {self.home}/supervisord.log",
                 ) from fault
         except OSError as error:
             raise one_problem(
                 "supervisor-failed",
                 f"supervisord does not answer: {error}",
-                "a supervisor that runs",
+                "a running supervisor",
                 "run the experiment again",
             ) from error
 
@@ -236,8 +236,8 @@ class Supervisor:
         except (OSError, xmlrpc.client.Fault) as error:
             raise one_problem(
                 "arm-does-not-stop",
-                f"supervisord cannot end {name}: {error}",
-                "an arm that can be started anew",
+                f"supervisord cannot stop {name}: {error}",
+                "an arm that can be restarted",
                 f"look at {self.home}/supervisord.log",
             ) from error
 
@@ -253,7 +253,7 @@ class Supervisor:
             except xmlrpc.client.Error as error:
                 raise one_problem(
                     "supervisor-failed",
-                    f"supervisord refuses what it is told: {error}",
+                    f"supervisord rejects the request: {error}",
                     f"{', '.join(names)} running",
                     f"look at {self.home}/supervisord.log, then run again",
                 ) from error
@@ -362,7 +362,7 @@ def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> No
     if not _happens(true, seconds):
         raise one_problem(
             "supervisor-failed",
-            f"waited {seconds:.0f} s in vain for {what}",
+            f"waited {seconds:.0f} s without success for {what}",
             "an answer",
             f"look at {home}/supervisord.log",
         )

@@ -238,9 +238,9 @@ def _take_files(text: str) -> tuple[dict[str, str], str]:
             line = text.count("\n", 0, match.start()) + 1
             raise one_problem(
                 "unclosed-quote",
-                f"a file that begins with <<{match['end']} and has no end",
-                f"a line with {match['end']} alone",
-                "paste the file to its end",
+                f"a here-document <<{match['end']} without an end",
+                f"a line with only {match['end']}",
+                "paste it to its end",
                 f"line {line}",
             )
         name = re.search(r">{1,2}\s*(\S+)", f"{match['head']} {match['tail']}") or re.search(

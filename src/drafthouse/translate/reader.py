@@ -83,7 +83,7 @@ class Reading:
                 "unsupported-command",
                 f"{self.words.program} {self.words.words[0]}: {verb}",
                 "the command of one server",
-                "paste that of a server which does both",
+                "paste the command of a server that does both",
             )
         self._program()
         given = switched(read_given(self.words.words, self.table), self.table["switches"])
@@ -203,7 +203,7 @@ class Reading:
                 self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
         chosen = named[-1] if named else bare[0] if bare else None
         if chosen is None or not str(chosen.value).strip("/ "):
-            raise one_problem("no-model", "no model", "the model that is served", "write it behind the program's name")
+            raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
         behind = self.table.get("model_behind")

@@ -104,8 +104,8 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
         column = start - text.rfind("\n", 0, start)
         raise one_problem(
             "unclosed-quote",
-            f"a quote ({quote}) that is opened and never closed",
-            "the same quote again behind the value",
+            f"an unclosed quote ({quote})",
+            "a closing quote after the value",
             "close it, or paste the whole command",
             f"line {line}, column {column}",
         )

@@ -109,9 +109,9 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
     if waiting:
         return Problem(
             "no-serve-command",
-            f"a container of {waiting[0].image or 'some image'} that starts no engine",
-            f"a serve command behind it: {FORMS}",
-            "paste the command that is typed into it too",
+            f"a container of {waiting[0].image or 'some image'} that does not start an engine",
+            f"a serve command after it: {FORMS}",
+            "paste the command that is run in it, too",
         )
     named = re.findall(r"\b(sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
     other = next((name for name in named if name not in DIALECTS), "")
@@ -243,7 +243,7 @@ def _call(text: str, opening: int, line: int) -> ast.Call:
         "python-not-read",
         "LLM(...) that is not Python",
         "LLM(model=..., ...)",
-        "paste it to its last )",
+        "paste it up to its last )",
         f"line {line}",
     )
 
@@ -260,8 +260,8 @@ def _literal(node: ast.expr, text: str, line: int) -> Any:
         raise one_problem(
             "python-not-read",
             f"{ast.unparse(node)} in LLM(...)",
-            "values that are written out: nothing is run here",
-            "write its value in its place",
+            "literal values: no code is run here",
+            "replace it by its value",
             f"line {line}",
         ) from None
 

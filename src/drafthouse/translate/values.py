@@ -88,7 +88,7 @@ def read_yaml(text: str, name: str) -> Settings:
         place = f" ({error.place})" if error.place else ""
         raise one_problem(
             "file-malformed",
-            f"text that is not YAML{place}: {error.why}",
+            f"not YAML{place}: {error.why}",
             "keys with values",
             "correct that line",
             name,

@@ -198,9 +198,9 @@ def _held(path: Path) -> IO[str]:
         file.close()
         raise one_problem(
             "already-running",
-            "another tuner at work on the same profile",
+            "another tuner is working on the same profile",
             "one at a time",
-            "let it end, or end it",
+            "wait for it, or stop it",
             str(path),
         )
     return file

@@ -133,7 +133,7 @@ def _check(
         return
     raise one_problem(
         "too-few-prompts",
-        f"{searched} prompts to search with and {judged} to judge by, of the kinds {', '.join(names)}",
+        f"{searched} prompts to search and {judged} to judge, of the kinds {', '.join(names)}",
         f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
         f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
         f"profiles/{resolved['profile']}.yml: experiment.kinds",

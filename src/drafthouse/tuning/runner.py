@@ -285,7 +285,7 @@ class BoxTrial:
             raise one_problem(
                 "several-hosts",
                 f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
-                "one box: what is best differs from box to box",
+                "one box: the best settings differ between boxes",
                 "name it: make tune ... ARGS='--limit NAME'",
             )
         if not found:
@@ -298,9 +298,9 @@ class BoxTrial:
             return
         raise one_problem(
             "box-unreachable",
-            f"a box that cannot be reached: {played.why or f'ansible-playbook ended with {played.status}'}",
-            "one that answers as long as the search runs",
-            "bring it back, or correct the inventory; the same command goes on where it was",
+            f"an unreachable box: {played.why or f'ansible-playbook ended with {played.status}'}",
+            "a box that stays reachable during the search",
+            "restore it, or correct the inventory; the same command continues where it stopped",
             f"{self._folder.name}: ansible.log",
         )
 

@@ -92,7 +92,7 @@ class _Search(Tries):
             raise one_problem(
                 "no-candidate-runs",
                 f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
-                "a profile that runs, and a budget in which it starts and answers",
+                "a profile that runs, and a budget long enough to start it and get answers",
                 "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
                 f"while there is time, and {ANEW}",
             )
@@ -276,10 +276,10 @@ class _Search(Tries):
             return
         raise one_problem(
             "no-candidate-runs",
-            f"nothing that the profile could be compared with: each of {len(others)} tried failed, "
+            f"nothing to compare the profile with: each of {len(others)} tried failed, "
             f"the last one with: {others[-1].out}",
-            "one candidate at least that runs",
-            f"look at the log, and mend what keeps them from running; {ANEW}",
+            "at least one candidate that runs",
+            f"check the log and fix what stops them; {ANEW}",
         )
 
     # --- the re-measurement -----------------------------------------------------------------------

@@ -73,7 +73,7 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
             "api-key-unreadable",
             f"a key file that cannot be read: {why}",
             "the key with which the server was started",
-            "serve once more, which writes it anew: make with the profile's name",
+            "serve again, which rewrites it: make with the profile's name",
             str(resolved["key_file"]),
         ) from None
     metrics = resolved["engine"]["metrics"]
@@ -160,7 +160,7 @@ class _Trial:
             "request-failed",
             error,
             "a server that answers chat requests",
-            "look at the engine's last log lines",
+            "check the engine's last log lines",
             self.endpoint.chat_url,
         )
 

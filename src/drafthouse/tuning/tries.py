@@ -143,7 +143,7 @@ class Tries:
         own = self.tried[self.space.own.id]
         return one_problem(
             "no-candidate-runs",
-            f"nothing runs any more, the profile as it stands ({own.candidate.id}) neither: {own.out}",
-            "a box on which what ran before runs again",
-            f"look at the log; {ANEW}",
+            f"nothing runs any more, not even the profile as it stands ({own.candidate.id}): {own.out}",
+            "a box that runs what it ran before",
+            f"check the log; {ANEW}",
         )

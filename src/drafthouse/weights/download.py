@@ -149,10 +149,10 @@ class _Fetch:
         said = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
         raise one_problem(
             "download-broke-off",
-            f"{self.file.path}: {said}{long}; {_tries(failed)} brought nothing"
-            f" ({self.have:,} of {self.file.size:,} bytes are there)",
-            "a connection that brings the rest",
-            "check the network (HF_ENDPOINT names a mirror), then run again: it goes on behind these bytes",
+            f"{self.file.path}: {said}{long}; {_tries(failed)} received nothing"
+            f" ({self.have:,} of {self.file.size:,} bytes received)",
+            "a working connection",
+            "check the network (HF_ENDPOINT names a mirror), then run again: it resumes after these bytes",
             self.file.url,
         )
 
@@ -339,13 +339,11 @@ _ON_DISK = {
     errno.EPERM: Problem(
         "file-unwritable", "no permission to write", "a writable folder", "correct its owner, mode or attributes"
     ),
-    errno.EFBIG: Problem(
-        "file-unwritable", "a file system (or limit) for smaller files", "one that holds it", "use another one"
-    ),
+    errno.EFBIG: Problem("file-unwritable", "a file size limit", "a file system for larger files", "use another one"),
     errno.ELOOP: Problem(
-        "file-unwritable", "a symbolic link", "a file or nothing", "remove it: nothing is written through a link"
+        "file-unwritable", "a symbolic link", "a file or nothing", "remove it: Drafthouse does not write through links"
     ),
-    errno.EIO: Problem("disk-failing", "the disk reports an error", "a disk that works", "read dmesg, then replace it"),
+    errno.EIO: Problem("disk-failing", "the disk reports an error", "a working disk", "read dmesg, then replace it"),
 }
 
 
@@ -355,9 +353,7 @@ def disk_trouble(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        other = Problem(
-            "file-unwritable", str(error.strerror or error), "a writable folder", "see what is wrong with it"
-        )
+        other = Problem("file-unwritable", str(error.strerror or error), "a writable folder", "check the folder")
         problem = _ON_DISK.get(error.errno or 0, other)
-        do = f"{problem.do}, then run again: it goes on with what is there"
+        do = f"{problem.do}, then run again: it resumes"
         raise DrafthouseError(replace(problem, do=do, where=str(path))) from error

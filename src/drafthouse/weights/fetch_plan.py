@@ -150,7 +150,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     if wish.one_file and wish.path.name not in names:
         raise one_problem(
             "no-weights",
-            f"no {wish.path.name} among the files of {wish.repo} that were chosen",
+            f"no {wish.path.name} among the files of {wish.repo} selected",
             "the file itself",
             "correct the model's file, or source.hub.allow",
             wish.item,
@@ -166,7 +166,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
             "weights-not-offline",
             f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
             "all files of the revision",
-            "run once with access to the Hugging Face hub, or bring them from elsewhere",
+            "run once with access to the Hugging Face hub, or copy them from another machine",
             str(layout.folder),
         )
     return plan
@@ -216,8 +216,8 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
         raise one_problem(
             "weights-not-offline",
             f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
-            "weights that an earlier run put there and verified",
-            "run once online (what is there is read, not fetched), or bring them from elsewhere",
+            "weights that an earlier run downloaded and verified",
+            "run once online (existing files are verified, not downloaded), or copy them from another machine",
             wish.item or wish.repo,
         )
     return look_up(

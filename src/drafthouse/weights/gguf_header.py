@@ -85,7 +85,7 @@ def check_gguf(path: Path) -> list[Problem]:
     except (ValueError, struct.error) as error:
         return [Problem("weights-damaged", str(error), "a GGUF file, version 2 or 3", again, str(path))]
     except OSError as error:
-        return [Problem("weights-damaged", error.strerror or str(error), "a file that can be read", again, str(path))]
+        return [Problem("weights-damaged", error.strerror or str(error), "a readable file", again, str(path))]
     for name, (kind, shape, offset) in head.tensors.items():
         end = head.data + offset + tensor_bytes(kind, shape)
         if end > size:
@@ -103,7 +103,7 @@ class _Reader:
     def head(self) -> GgufHead:
         magic = self._stream.read(4)
         if magic != b"GGUF":
-            raise ValueError(f"a file that begins with {magic!r}")
+            raise ValueError(f"a file starting with {magic!r}")
         (version,) = self._unpack("I")
         if version not in (2, 3):
             raise ValueError(f"GGUF version {version}")

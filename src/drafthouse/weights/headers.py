@@ -68,7 +68,7 @@ def read_header(path: Path) -> Header:
             return header_of(stream, path.stat().st_size, str(path))
     except OSError as error:
         found = error.strerror or str(error)
-        return Header(problems=[Problem("weights-damaged", found, "a file that can be read", AGAIN, str(path))])
+        return Header(problems=[Problem("weights-damaged", found, "a readable file", AGAIN, str(path))])
 
 
 def header_of(stream: Reading, size: int, where: str) -> Header:

@@ -291,7 +291,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
         "hub-unreachable",
         f"no answer about {repo} from {root}: {reason}{times}",
         "access to the Hugging Face hub",
-        "check the network (HF_ENDPOINT names a mirror), then run again: it goes on with what is there",
+        "check the network (HF_ENDPOINT names a mirror), then run again: it resumes",
         repo,
     )
 
@@ -299,7 +299,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
 def _offline(repo: str) -> Problem:
     return Problem(
         "weights-not-offline",
-        f"{repo} is to be fetched, and HF_HUB_OFFLINE is set",
+        f"{repo} must be downloaded, but HF_HUB_OFFLINE is set",
         "the hub, or the weights in place",
         "unset it, or put the weights in place",
         repo,
@@ -355,7 +355,7 @@ def _gated(repo: str, root: str) -> Problem:
 def _no_revision(repo: str, revision: str) -> Problem:
     return Problem(
         "no-such-revision",
-        f"could not fetch {repo} at {revision}: the repository is there, the revision is not",
+        f"could not download {repo} at {revision}: the repository exists, the revision does not",
         "a commit, a branch or a tag of it",
         "correct source.hub.revision, then run again",
         repo,
@@ -365,9 +365,9 @@ def _no_revision(repo: str, revision: str) -> Problem:
 def _bad_token(repo: str, said: str) -> Problem:
     return Problem(
         "hub-token-invalid",
-        f"the hub does not know the token that was given, or that a login left on the box{': ' + said if said else ''}",
-        "a token that is valid, or none where the repository is open",
-        "make one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
+        f"the hub does not accept the token from the environment or the box's login{': ' + said if said else ''}",
+        "a valid token, or none for a public repository",
+        "create one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
         repo,
     )
 

@@ -61,7 +61,7 @@ def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
             return _check_draft(vocabulary_of(target), vocabulary_of(draft), draft, int(method["vocab_difference"]))
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         found = f"a tokenizer or configuration that can't be read: {error}"
-        return [Problem("weights-damaged", found, "files that can be compared", AGAIN, f"{draft}, {target}")]
+        return [Problem("weights-damaged", found, "comparable files", AGAIN, f"{draft}, {target}")]
     return []
 
 
@@ -111,7 +111,7 @@ class _Folder:
             header = self.headers.get(shard)
             if header is None:
                 problems.append(
-                    Problem("weights-damaged", f"shard {shard}, which is not there", "every shard", AGAIN, where)
+                    Problem("weights-damaged", f"shard {shard}, which is missing", "every shard", AGAIN, where)
                 )
             elif not header.problems:  # its own faults have been told of
                 lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
@@ -209,7 +209,7 @@ def _check_head(target: Path, draft: Path) -> list[Problem]:
     elif table is None and isinstance(own, int) and own > size:
         problems.append((f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"))
     return [
-        Problem("draft-vocabulary-differs", found, needed, "choose a head that was made for this target", str(draft))
+        Problem("draft-vocabulary-differs", found, needed, "choose a head trained for this target", str(draft))
         for found, needed in problems
     ]
 

@@ -110,8 +110,8 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
         raise one_problem(
             "folder-not-ours",
             f"{found} where {word} is to be written",
-            f"{word}, or nothing: nothing is written through a link",
-            "see what it is and who made it, remove it, then run again",
+            f"{word}, or nothing: Drafthouse does not write through links",
+            "find out what it is, remove it, then run again",
             str(path),
         )
 
@@ -151,9 +151,9 @@ def _hold(folder: Path) -> int:
             os.close(handle)
             raise one_problem(
                 "already-running",
-                "another run fetches into the same folder",
+                "another run is downloading into the same folder",
                 "one at a time",
-                "let it end, or end it, then run again",
+                "let it end, or stop it, then run again",
                 str(folder),
             )
         with suppress(FileNotFoundError):
@@ -228,7 +228,7 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
                 Problem(
                     "disk-full",
                     f"{shown_bytes(free)} free at {where}",
-                    f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to stay free",
+                    f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to keep free",
                     "free some space, or set drafthouse_models_dir to a larger disk",
                     str(wanted[0].folder),
                 )

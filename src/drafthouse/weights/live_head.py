@@ -65,7 +65,7 @@ def check_place(head: LiveHead, path: Path) -> list[Problem]:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
         return check_head(head, Files(str(path), sizes, lambda name: (folder / name).open("rb")))
     except (OSError, ValueError, struct.error) as error:
-        return [Problem("weights-damaged", str(error), "headers that can be read", AGAIN, str(path))]
+        return [Problem("weights-damaged", str(error), "readable headers", AGAIN, str(path))]
 
 
 def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:

@@ -102,7 +102,7 @@ class Place:
             return self._bring(relative, part, size, wanted, tell)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-                needed, do = "room for the weights", "free some, then run again: it goes on with what is there"
+                needed, do = "room for the weights", "free some space, then run again: it resumes"
                 raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
             self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; the hub is asked")
             return False

@@ -248,7 +248,7 @@ class _Job:
             "weights-checksum",
             f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
             f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
-            f"find out who changes bytes on the way (a proxy, a mirror); what came lies in {aside.name}",
+            f"find out what alters the data on the way (a proxy, a mirror); the download is in {aside.name}",
             str(final),
         )
 
@@ -266,7 +266,7 @@ class _Job:
                     "weights-not-offline",
                     f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
                     f"{_kind(file)} {file.key}",
-                    "run once with access to the Hugging Face hub, or bring it from elsewhere",
+                    "run once with access to the Hugging Face hub, or copy it from another machine",
                     str(self._final(file)),
                 )
             self.counts.came(fetch(file, part, self.limits, self.counts.adder(file.path)))

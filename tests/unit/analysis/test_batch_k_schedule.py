@@ -196,7 +196,7 @@ def test_a_switch_that_does_not_help_gives_2(tmp_path: Path, capsys: pytest.Capt
         ("[]", "the schema None"),
         ('{"schema": "drafthouse.result/1"}', "the schema 'drafthouse.result/1'"),
         (json.dumps({**known_ladder(FALLING), "profile": "y"}), "ladders of x (closed loop) and y (closed loop)"),
-        (json.dumps(known_ladder({64: 1.5})), "no kind and level that both ladders have"),
+        (json.dumps(known_ladder({64: 1.5})), "no kind and level in common"),
     ],
 )
 def test_a_wrong_file_says_what_is_needed(text: str | None, found: str, tmp_path: Path) -> None:

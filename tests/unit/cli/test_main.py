@@ -156,7 +156,7 @@ def test_what_a_program_reads_names_its_schema(
 @pytest.mark.parametrize(
     ("number", "found"),
     [
-        (errno.EACCES, "no permission to read or write it"),
+        (errno.EACCES, "no permission to read or write"),
         (errno.EROFS, "a read-only file system"),
         (errno.ENOSPC, "no space left"),
     ],

@@ -112,7 +112,7 @@ def test_no_answer_is_said_with_what_to_do(hub: Hub, tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.code == "download-broke-off"
     assert problem.where == hub.url
-    assert "by hand as spec-bench.jsonl" in problem.do
+    assert "there as spec-bench.jsonl" in problem.do
 
 
 def test_a_folder_that_cannot_be_written_is_named(hub: Hub, tmp_path: Path) -> None:

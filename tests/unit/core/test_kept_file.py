@@ -40,7 +40,7 @@ def test_a_name_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> 
             attempt()
         (problem,) = caught.value.problems
         assert problem.where == str(path)
-        assert "then run again: what is kept stays" in problem.do
+        assert "then run again: it continues with what is kept" in problem.do
     assert (tmp_path / "file").read_text() == "as it was"
     target = tmp_path / "02.json"
     target.mkdir()

@@ -106,7 +106,7 @@ def test_an_orphan_is_ended_and_the_lock_taken(tmp_path: Path) -> None:
         assert said["failed"] and not said["changed"]
         (problem,) = said["problems"]
         assert "newer run" in problem["found"]
-        assert problem["needed"] and "let the other run end" in problem["do"]
+        assert problem["needed"] and "let the other run finish" in problem["do"]
 
 
 def test_the_signal_has_its_own_meaning_again_afterwards(tmp_path: Path) -> None:

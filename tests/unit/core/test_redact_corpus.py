@@ -138,7 +138,7 @@ request cmpl-0f1e2d3c4b5a69788796a5b4c3d2e1f0 done, uuid 550e8400-e29b-41d4-a716
 profile rtx6000-qwen-eagle3, arm speculative, result 3f2a9c1b7d6e5f40, verdict: does not pay (median 1.021)
 found: port 8000 is taken (pid 7: python3 -m http.server 8000); needed: a free one; do: set drafthouse_port
 GET http://127.0.0.1:8000/v1/models 401; the key of /opt/drafthouse/secrets/api_key is sent with each request
-TensorRT-LLM asks nobody for a key: keep it on loopback, with a gateway in front
+TensorRT-LLM has no authentication: keep it on loopback, with a gateway in front
   fail      API key       /opt/drafthouse/secrets/api_key: mode 0644; needed: 0600: only its owner may read the key
 pip install pyjwt==2.10.1 tiktoken==0.14.0 --hash=sha256:{SHA}
 torch-2.9.1+cu130 flashinfer_python-0.5.2 hf_transfer-0.1.9 hf_xet-1.2.0 drafthouse.core.hf_snapshot

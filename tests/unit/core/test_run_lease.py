@@ -184,7 +184,7 @@ def test_what_is_looked_at(home: Path) -> None:
 
 def test_words_for_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_lease, "this_machine", lambda: "mine")
-    assert "or end it (Ctrl-C there), then run again; nothing was changed" in refused(elsewhere(), "/h").do
+    assert "or stop it (Ctrl-C there), then run again; nothing was changed" in refused(elsewhere(), "/h").do
 
 
 def test_the_beat_ends_with_the_run() -> None:

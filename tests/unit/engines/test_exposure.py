@@ -100,7 +100,7 @@ def test_who_reaches_the_engine(site: Any, who: str) -> None:
     [
         (VLLM, LAN, ["drafthouse_allow_cidrs lets 192.168.1.0/24 in", "/v1, /v2, /inference, /cohere", "/invocations"]),
         (VLLM, {"host": "192.168.1.5"}, ["drafthouse_host is 192.168.1.5", "/invocations", "/scale_elastic_ep"]),
-        (TRTLLM, LAN, ["asks nobody for a key", "/v1/chat/completions"]),
+        (TRTLLM, LAN, ["has no authentication", "/v1/chat/completions"]),
         (LLAMACPP, {"host": "0.0.0.0"}, ["does not guard everything", "/health", "memory"]),
         (LLAMACPP, {"allow_cidrs": ["0.0.0.0/0"]}, ["/health", "memory"]),
     ],

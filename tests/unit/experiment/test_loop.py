@@ -169,7 +169,7 @@ def test_an_engine_that_dies_again_leaves_no_step(tmp_path: Path, arms: Arms) ->
     arms.arm_death("baseline")
     with pytest.raises(DrafthouseError) as caught:
         measured(resolved)
-    assert caught.value.problems[0].found == "the engine died again after it was started again: baseline"
+    assert caught.value.problems[0].found == "the engine died again after a restart: baseline"
     assert arms.starts["baseline"] == 2
     assert not step_file(resolved, resolved["experiment"]["steps"][0]).exists()
     # The next run goes on with this step.

@@ -60,7 +60,7 @@ def test_a_run_that_failed_names_both_reasons() -> None:
     assert refused.where == "box: Wait for the engine"
     assert refused.do == "read the log"
     assert back.found == (
-        "the last good server is back: release 0001 (small, the speculative arm, vllm 0.32.0); "
+        "the last good server runs again: release 0001 (small, the speculative arm, vllm 0.32.0); "
         "it answers again after 3.2 s"
     )
 
@@ -71,7 +71,7 @@ def test_a_last_good_server_that_stays_away_is_the_second_reason() -> None:
     )
     refused, back = both(DIED, "", RESOLVED, gone)
     assert refused.where == "box"
-    assert back.found == "nor is what served before it: release 0001 needs what is gone: /m"
+    assert back.found == "and what served before could not be restored: release 0001 needs what is gone: /m"
     assert back.do == "make small"
 
 
@@ -209,7 +209,7 @@ def test_tokens_are_an_answer() -> None:
 def test_a_status_that_is_no_answer() -> None:
     with little_box() as box:
         said = awaited(box, "mute", "status 500")
-    assert said == 'a server that is up and does not answer a request: status 500: {"error": "out of memory"}'
+    assert said == 'the server runs but does not answer a request: status 500: {"error": "out of memory"}'
 
 
 @pytest.fixture

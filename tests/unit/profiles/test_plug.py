@@ -34,7 +34,7 @@ def test_a_key_that_only_a_template_hands_over_is_a_key_and_no_flag() -> None:
     launch = {key: value for key, value in entry(EAGLE)["launch"].items() if key != "key_environment"}
     found = resolved(EAGLE, {"launch": {**launch, "key_inside": "--secret-word"}}, runtime="docker")
     assert found["engine"]["has_key"]
-    assert not any("asks nobody for a key" in warning for warning in found["warnings"])
+    assert not any("has no authentication" in warning for warning in found["warnings"])
     assert f"{found['key_file']}:{found['key_file']}:ro" in found["arms"]["baseline"]["container"]["mounts"]
     assert "--secret-word" not in [words[0] for words in found["arms"]["baseline"]["flags"]]
     with pytest.raises(DrafthouseError, match="--secret-word"):

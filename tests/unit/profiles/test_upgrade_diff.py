@@ -285,6 +285,6 @@ def test_what_is_kept_is_what_serves_in_the_end(
 def test_an_old_version_that_does_not_come_back_is_said(tmp_path: Path) -> None:
     given = script_of_upgrade.options().parse_args(["cpu-smollm2-ngram", "2", "--reports", str(tmp_path)])
     plays = FakePlays(tmp_path, ["a", "b"], {"1": [True, False], "2": [False]})
-    with pytest.raises(DrafthouseError, match="1 did not come back") as caught:
+    with pytest.raises(DrafthouseError, match="1 did not start again") as caught:
         script_of_upgrade.upgraded(given, plays, {number: in_version(number) for number in ("1", "2")})
     assert caught.value.problems[0].where == "a, b"

@@ -219,7 +219,7 @@ def test_files_that_are_no_suite(tmp_path: Path) -> None:
         ("mixd", "write 'mixed'"),
         (str(tmp_path / "none.yml"), "no such file"),
         (str(tmp_path / "none.jsonl"), "no such file"),
-        (str(tmp_path / "broken.yml"), "no YAML"),
+        (str(tmp_path / "broken.yml"), "not YAML"),
         (str(tmp_path / "bytes.yml"), "UTF-8"),
     ):
         with pytest.raises(DrafthouseError, match=text):

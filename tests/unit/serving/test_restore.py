@@ -81,7 +81,9 @@ def test_the_last_good_server_comes_back_after_a_change_of_the_same_profile(box:
     box.start(box.resolved("dies"), "baseline")
     assert "baseline runs instead of the speculative arm" in drift(box.home) or "nothing runs" in drift(box.home)
     said = said_of_return(box.home)
-    assert said.found.startswith("the last good server is back: release 0001 (little, the speculative arm, little 1)")
+    assert said.found.startswith(
+        "the last good server runs again: release 0001 (little, the speculative arm, little 1)"
+    )
     assert box.said() == "one-speculative"
     assert drift(box.home) == ""
 
@@ -105,7 +107,7 @@ def test_what_is_gone_is_said_before_anything_is_ended(box: Box) -> None:
     (box.home / "of-one").unlink()
     with pytest.raises(DrafthouseError, match=r"release 0001 needs what is gone: .*of-one") as caught:
         roll_back(box.home)
-    assert "the last good server is back: release 0002" in caught.value.problems[1].found
+    assert "the last good server runs again: release 0002" in caught.value.problems[1].found
     assert box.said() == "two-speculative"
 
 
@@ -142,7 +144,7 @@ def test_an_earlier_release_that_does_not_serve_any_more(box: Box, name: str, wh
         roll_back(box.home)
     one, two = caught.value.problems
     assert why in one.found
-    assert two.found.startswith("the last good server is back: release 0002")
+    assert two.found.startswith("the last good server runs again: release 0002")
     assert box.said() == "two-speculative"
     assert (current(box.home) or {})["release"] == "0002"
 
@@ -290,7 +292,7 @@ def test_a_supervisor_that_is_ending_runs_nothing_and_its_refusal_is_said(
     monkeypatch.setattr(type(supervisor), "rpc", lambda _: Ending())
     assert supervisor.running() == []
     assert drift(box.home) == "nothing runs instead of the speculative arm"
-    with pytest.raises(DrafthouseError, match=r"supervisord refuses what it is told: .*SHUTDOWN_STATE"):
+    with pytest.raises(DrafthouseError, match=r"supervisord rejects the request: .*SHUTDOWN_STATE"):
         put_back(box.home, "0001", "speculative")
     monkeypatch.undo()
 

@@ -111,7 +111,7 @@ def test_a_kind_of_ones_own_is_divided_and_that_is_said() -> None:
 def test_too_few_are_refused() -> None:
     with pytest.raises(DrafthouseError) as caught:
         prompts_for(*_with_suite(made({"legal": 8})))
-    assert "4 prompts to search with and 4 to judge by" in caught.value.problems[0].found
+    assert "4 prompts to search and 4 to judge" in caught.value.problems[0].found
 
 
 def _with_suite(given: tuple[Any, Any]) -> tuple[Any, Any, Any]:

@@ -67,11 +67,11 @@ def test_what_is_no_commit_becomes_the_one_that_it_is(revision: str) -> None:
     [
         ({"gated": True}, {}, "is gated", "accept it at http.*/org/model, then export HF_TOKEN"),
         ({"gated": True}, {"token": STRANGER}, "is gated", "accept it at"),
-        ({}, {"token": "hf_other"}, "does not know the token", "settings/tokens"),
-        ({"gated": True}, {"token": "hf_other"}, "does not know the token", "settings/tokens"),
+        ({}, {"token": "hf_other"}, "does not accept the token", "settings/tokens"),
+        ({"gated": True}, {"token": "hf_other"}, "does not accept the token", "settings/tokens"),
         ({}, {"repo": "org/other"}, "no repository org/other", "correct source.hub.repo"),
-        ({}, {"revision": "b" * 40}, "org/model at b{40}: .*the revision is not", "correct source.hub.revision"),
-        ({}, {"revision": "nightly"}, "the revision is not", "correct source.hub.revision"),
+        ({}, {"revision": "b" * 40}, "org/model at b{40}: .*the revision does not", "correct source.hub.revision"),
+        ({}, {"revision": "nightly"}, "the revision does not", "correct source.hub.revision"),
     ],
 )
 def test_what_the_hub_refuses(changes: dict[str, Any], options: dict[str, Any], found: str, do: str) -> None:

@@ -95,7 +95,7 @@ def test_a_file_that_is_whole_and_no_model_is_not_served(tmp_path: Path) -> None
     [
         ({"gated": True}, {}, "is gated", "export HF_TOKEN"),
         ({}, {"repo": "org/other"}, "no repository org/other", "correct source.hub.repo"),
-        ({}, {"revision": "b" * 40}, "could not fetch org/model at bbbb", "run again"),
+        ({}, {"revision": "b" * 40}, "could not download org/model at bbbb", "run again"),
         ({}, {"allow": ["*.gguf"]}, "none of the 3 files", "correct source.hub.allow"),
     ],
 )

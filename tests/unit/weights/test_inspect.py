@@ -127,7 +127,7 @@ def test_a_folder_and_its_index_agree(folder: Path) -> None:
 
 def test_a_missing_shard(folder: Path) -> None:
     (folder / "model-00002-of-00002.safetensors").unlink()
-    assert found(folder) == "shard model-00002-of-00002.safetensors, which is not there"
+    assert found(folder) == "shard model-00002-of-00002.safetensors, which is missing"
 
 
 def test_a_tensor_that_its_shard_does_not_have(folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_index_that_leaves_the_folder_names_nothing_that_is_there(folder: Pat
     index = index_of(folder)
     index["weight_map"]["t1"] = "../model-00001-of-00002.safetensors"
     write_index(folder, index)
-    assert "which is not there" in found(folder)
+    assert "which is missing" in found(folder)
 
 
 @pytest.mark.parametrize("index", [[], {}, {"weight_map": []}, {"weight_map": {"a": 1}}])

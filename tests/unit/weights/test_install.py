@@ -112,7 +112,7 @@ def test_another_sha256_is_refused_and_nothing_is_put_in_place(package: Any) -> 
 
 def test_a_package_that_is_not_there(package: Any) -> None:
     package["details"]["version"] = "2.0"
-    with pytest.raises(DrafthouseError, match=r"could not fetch tiny-model==2\.0"):
+    with pytest.raises(DrafthouseError, match=r"could not download tiny-model==2\.0"):
         put(package)
 
 
@@ -195,7 +195,7 @@ def test_all_together_each_after_what_it_is_made_from(package: Any, derived: Any
 
 def test_what_fails_is_told_once_and_nothing_is_made_of_it(package: Any, derived: Any) -> None:
     package["details"]["version"] = "2.0"
-    with pytest.raises(DrafthouseError, match=r"could not fetch tiny-model==2\.0") as raised:
+    with pytest.raises(DrafthouseError, match=r"could not download tiny-model==2\.0") as raised:
         put_all([package, derived], lambda event: None, TOOLS)
     assert len(raised.value.problems) == 1
     assert not Path(derived["path"]).exists()

@@ -93,7 +93,7 @@ def find_program(tool: Tool, home: Path | None = None) -> Path:
         Problem(
             "program-missing",
             f"no program '{tool.program}' in {where}",
-            f"{tool.name} in an environment of its own",
+            f"{tool.name} in its own environment",
             f"python3 -m venv ~/{tool.name} && ~/{tool.name}/bin/pip install '{tool.package}', then add "
             f"--client-home ~/{tool.name}",
             f"--client {tool.name}",
@@ -134,7 +134,7 @@ def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple
         first = next(iter(why.items()))
         raise one_problem(
             "no-prompts",
-            f"no prompt that {tool.name} can send ({first[0]}: {first[1]})",
+            f"{tool.name} can send none of the prompts ({first[0]}: {first[1]})",
             "prompts of one user message",
             "choose another suite or kind, or --client aiperf, which sends any request",
             f"--client {tool.name}",
@@ -171,9 +171,9 @@ def run_tool(
             file = call.result.rpartition("/")[2]
             raise one_problem(
                 "client-failed",
-                f"{tool.name} ended well and wrote no readable {file} ({str(error) or 'no file'})",
+                f"{tool.name} exited with 0 but wrote no readable {file} ({str(error) or 'no file'})",
                 "its result as JSON",
-                f"see whether its version is the one of docs/second-opinion.md ({tool.package})",
+                f"check that its version is the one in docs/second-opinion.md ({tool.package})",
                 f"--client {tool.name}",
             ) from error
         numbers: Side = {**tool.read(found)}
@@ -181,8 +181,8 @@ def run_tool(
             raise one_problem(
                 "client-failed",
                 f"{tool.name} completed none of {count(len(work.asks), 'request')}",
-                "a server that answers it as it answers us",
-                "try the same with one prompt; look at the engine's log",
+                "a server that answers it as it answers our client",
+                "try one prompt, and check the engine's log",
                 f"--client {tool.name}",
             )
         if keep is not None:
@@ -219,7 +219,7 @@ def _run(words: list[str], folder: Path, call: Call, limit_s: float, endpoint: E
         f"{name} {'did not end in time' if code is None else f'ended with status {code}'}; its last lines:\n"
         + endpoint.without_key(tail),
         "the tool's result",
-        "read its lines; docs/second-opinion.md says for which version this was written",
+        "read these lines; docs/second-opinion.md names the version that is supported",
         f"--client {name}",
     )
 

@@ -309,9 +309,9 @@ def number_in(value: object) -> float | None:
 def _unread(why: str) -> DrafthouseError:
     return one_problem(
         "client-failed",
-        f"a result file that is not understood ({why})",
+        f"a result file in an unknown format ({why})",
         "the tool's own JSON",
-        "look which version it is",
+        "check its version",
     )
 
 

@@ -94,7 +94,7 @@ class ServerWatch:
                     "server-unreachable",
                     f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
                     "a server that answers",
-                    "start it again, then run the same command: it goes on with what is missing",
+                    "start it again, then run the same command: it measures what is missing",
                 )
             await asyncio.sleep(_ASK_EVERY_S)
         return f"the server answered again after {time.monotonic() - began_s:.0f} s"

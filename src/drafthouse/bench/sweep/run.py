@@ -309,7 +309,7 @@ class _Ladder:
         try:
             said = await self.watch.bring_back(rung.arm)
         except DrafthouseError as error:
-            self.give_up(rung, f"it did not come back: {error.problems[0].found.splitlines()[0]}")
+            self.give_up(rung, f"it did not start again: {error.problems[0].found.splitlines()[0]}")
             return
         self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}
         step["restarted"] = True

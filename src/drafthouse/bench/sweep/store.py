@@ -53,7 +53,7 @@ class LadderFile:
         if kept.get("key") != head["key"]:
             raise one_problem(
                 "ladder-of-other-settings",
-                "a ladder that was measured with other settings",
+                "a ladder measured with other settings",
                 "one of these settings, or no file",
                 "name another file, or remove this one",
                 str(path),

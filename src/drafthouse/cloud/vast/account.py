@@ -119,7 +119,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
                 Problem(
                     "rental-still-billing",
                     found,
-                    "no rental of ours that bills",
+                    "no rental of ours that is billing",
                     f"make destroy ARGS={shown['id']}",
                     rental.label,
                 )

@@ -144,9 +144,9 @@ class VastClient:
         raise NotWhole(
             Problem(
                 "vast-answer-malformed",
-                f"{self.url} gave {self._without_key(wrong)}: what bills cannot be told from it",
-                "the whole list of the account's instances",
-                f"run it again in a minute; until then look at {CONSOLE}",
+                f"{self.url} gave {self._without_key(wrong)}: it does not tell what is billing",
+                "the complete list of the account's instances",
+                f"run it again in a minute; until then check {CONSOLE}",
             )
         )
 
@@ -302,8 +302,8 @@ class VastClient:
             raise OfferGone(
                 Problem(
                     "offer-gone",
-                    f"offer {offer} is gone: somebody else rented it",
-                    "an offer that is there",
+                    f"offer {offer} is gone: it has been rented by somebody else",
+                    "an available offer",
                     "take the next one",
                 )
             )
@@ -326,7 +326,7 @@ class VastClient:
         found = f"{self.url} answered HTTP {answer.status}{': ' + said if said else ''}"
         if answer.word("error") == "search_quota_exceeded":
             do = f"come back after {_reset_of(answer)}, or use another account"
-            raise QuotaSpent(Problem("vast-quota-spent", "the account's searches of today are spent", "one more", do))
+            raise QuotaSpent(Problem("vast-quota-spent", "the account has used up today's searches", "one more", do))
         if answer.status in (401, 403):
             do = f"look at {KEYS_PAGE}: the key must be one of this account, with permission for instances"
             raise KeyRefused(Problem("vast-key-refused", found, "a key that may do this", do))
@@ -342,7 +342,7 @@ class VastClient:
     def _malformed(self, what: str) -> Problem:
         do = "try again; if it stays, the API has changed and this version of the house does not know it"
         found = f"{self.url} gave {self._without_key(what)}"
-        return Problem("vast-answer-malformed", found, "an answer as the API is known to give it", do)
+        return Problem("vast-answer-malformed", found, "an answer in the API's documented form", do)
 
     def _no_answer(self, reason: str, tries: int) -> Problem:
         times = f", {tries} times in a row" if tries > 1 else ""
@@ -353,8 +353,8 @@ class VastClient:
     def _unknown(self, offer: int, reason: str) -> Problem:
         return Problem(
             "rental-state-unknown",
-            f"offer {offer} was asked for, and the answer was lost ({self._without_key(reason)}): it may be rented",
-            "to know it",
+            f"offer {offer} was requested, but the answer was lost ({self._without_key(reason)}): it may be rented",
+            "to know whether it was",
             "look for its label among the instances (make destroy does), and at https://console.vast.ai/instances/",
         )
 

@@ -122,9 +122,9 @@ def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Prob
         priced = row
     return Problem(
         "rental-still-billing",
-        f"instance {number} still bills, {price_of(priced)} ({why})",
-        "no rental of ours that bills",
-        f"make destroy; or end it by hand at {CONSOLE}",
+        f"instance {number} is still billing, {price_of(priced)} ({why})",
+        "no rental of ours that is billing",
+        f"make destroy; or end it manually at {CONSOLE}",
         rental.label,
     )
 
@@ -140,7 +140,7 @@ def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: C
     if missing:
         raise one_problem(
             "no-such-rental",
-            f"{', '.join(missing)}, which this ledger did not rent",
+            f"{', '.join(missing)}, not rented by this ledger",
             "an id, a label or an instance number of ours",
             "make destroy ARGS=--list shows them",
         )
@@ -269,7 +269,7 @@ def _note(ledger: Path, event: str, rental: Rental, ended: Ended, **facts: Any) 
                 "ledger-unwritable",
                 f"{rental.label} is ended, and {error.problems[0].found}",
                 "a line of the ledger that says so",
-                "free the disk, then make destroy once more: it finds it gone",
+                "free disk space, then run make destroy again: it finds it gone",
                 str(ledger),
             )
         )
@@ -283,7 +283,7 @@ def _not_there(ledger: Path, rental: Rental, account: str, why: str, ended: Ende
             Problem(
                 "rental-of-another-account",
                 f"{whose}, and not in this account ({rental.instance or '?'})",
-                "the key that it was rented with",
+                "the API key it was rented with",
                 "set VAST_API_KEY (and VAST_URL) to that one, then make destroy again; it bills until its deadline",
                 rental.label,
             )

@@ -170,8 +170,8 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
             Problem(
                 "ledger-unwritable",
                 f"the ledger of rentals cannot be written ({error.strerror or error})",
-                "a line of it on disk before anything is rented: without it a crash would leave a box billing",
-                "free the disk, or set DRAFTHOUSE_STATE to a folder of this user",
+                "an entry on disk before anything is rented: without it a crash would leave a box billing",
+                "free disk space, or set DRAFTHOUSE_STATE to a folder of this user",
                 str(path),
             )
         ) from error
@@ -199,7 +199,7 @@ def read(path: Path) -> Book:
             "ledger-damaged",
             f"the ledger of rentals cannot be read ({error.strerror})",
             "what was rented",
-            f"run this as the user who rented; what bills stands at {CONSOLE} too",
+            f"run this as the user who rented; what is billing is listed at {CONSOLE} too",
             str(path),
         ) from error
     found: dict[str, Rental] = {}
@@ -282,8 +282,8 @@ def _damaged(path: Path, number: int, why: str) -> Problem:
     return Problem(
         "ledger-damaged",
         f"line {number} of the ledger is damaged ({why})",
-        "every line as it was written: what this one said of a rental is lost",
-        f"see at {CONSOLE} that nothing of yours runs that should not, then remove the line",
+        "every line as it was written: the content of this one is lost",
+        f"check at {CONSOLE} that nothing of yours runs that should not, then remove the line",
         str(path),
     )
 

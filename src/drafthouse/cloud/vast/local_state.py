@@ -38,7 +38,7 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) ->
         raise one_problem(
             "file-unwritable",
             f"{error.strerror or error}",
-            "a folder of this user for what is rented, and for its keys",
+            "a writable folder for the ledger and its keys",
             "set DRAFTHOUSE_STATE to one",
             str(folder),
         ) from error
@@ -63,7 +63,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
             "api-key-unreadable",
             f"{error.strerror or error}",
             "a file of this user for the API key",
-            "free the disk, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
+            "free disk space, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
             str(file),
         ) from error
     readable = key.isascii() and key.isprintable()

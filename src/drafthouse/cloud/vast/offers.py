@@ -90,8 +90,8 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
         raise one_problem(
             "hardware-not-rentable",
             f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
-            "hardware with `vast_names` in profiles/catalog/hardware.yml",
-            "choose a profile for a GPU that is rented out, or add the name that the site's search has for it",
+            "hardware that has `vast_names` in profiles/catalog/hardware.yml",
+            "choose a profile for a GPU on offer there, or add the name that vast.ai's search uses",
             f"profiles/{resolved['profile']}.yml: hardware",
         )
     query: Query = {

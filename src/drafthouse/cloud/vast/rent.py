@@ -114,9 +114,9 @@ def rent(
             world.tell(f"offer {choice.number}: {reason}; nothing of it bills")
     raise one_problem(
         "no-offer-started",
-        f"{count(len(why), 'offer')} tried, and none became a box ({'; '.join(why)})",
-        "a box that runs",
-        "run it again: other machines may be on offer by then",
+        f"{count(len(why), 'offer')} tried, none of which started ({'; '.join(why)})",
+        "a running box",
+        "run it again later: other machines may be on offer",
         "vast.ai",
     )
 
@@ -362,8 +362,8 @@ class _Attempt:
         number = self.number or "(its number was never told)"
         return Problem(
             "rental-still-billing",
-            f"instance {number} may still bill, ${self.choice.price.hour:.3f} an hour ({type(failed).__name__})",
-            "no rental of ours that bills",
+            f"instance {number} may still be billing, ${self.choice.price.hour:.3f} an hour ({type(failed).__name__})",
+            "no rental of ours that is billing",
             "make destroy",
             self.label,
         )

@@ -66,8 +66,8 @@ def around(
             raise one_problem(
                 "program-missing",
                 f"{command[0]}: {error.strerror or error}",
-                "a command that can be run",
-                "correct it; nothing was run and nothing ended (make destroy ARGS=--list shows what bills)",
+                "an executable command",
+                "correct it; nothing was run or destroyed (make destroy ARGS=--list shows what bills)",
             ) from error
         status = run_until_stopped(child, stop, clock=world.clock, sleep=world.sleep)
         stop.ending = True
@@ -132,9 +132,9 @@ def _lost(world: World, hosts: Collection[str] | None) -> list[Problem]:
 def _not_compared(why: str) -> Problem:
     return Problem(
         "rental-state-unknown",
-        f"what else bills is not known: {why}",
+        f"it is unknown what else is billing: {why}",
         "the list of the account's instances",
-        f"make destroy, as soon as vast.ai answers; until then look at {CONSOLE}",
+        f"make destroy, as soon as vast.ai answers; until then check {CONSOLE}",
     )
 
 
@@ -164,7 +164,7 @@ def _ended(meant: Sequence[Rental], world: World) -> None:
                     raise StillBilling([*problem.problems, by_the_ledger(world.ledger, meant)]) from None
             except StillBilling as error:
                 # What another key rented does not come back by waiting.
-                if not any("still bills" in one.found for one in error.problems):
+                if not any("is still billing" in one.found for one in error.problems):
                     raise
                 problem = error
             if world.clock() >= until:
@@ -184,9 +184,9 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
     )
     return Problem(
         "rental-still-billing",
-        f"by the ledger these may still bill: {numbers or 'none'}",
-        "no rental of ours that bills",
-        f"make destroy, as soon as vast.ai answers; or end them by hand at {CONSOLE}",
+        f"according to the ledger these may still be billing: {numbers or 'none'}",
+        "no rental of ours that is billing",
+        f"make destroy, as soon as vast.ai answers; or end them manually at {CONSOLE}",
         str(ledger),
     )
 
@@ -207,5 +207,5 @@ def words_of(row: Instance | None, number: int) -> str:
     status = row.get("actual_status") or "being made"
     said = str(row.get("status_msg") or "").strip().splitlines()
     text = f"vast.ai says '{status}'" + (f" ({said[0][:120]})" if said else "")
-    what = "its disk still bills" if status in ("exited", "stopped") else "it still bills"
+    what = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"
     return f"{text}; {what}: make destroy ARGS={number}"

@@ -163,7 +163,7 @@ class Daemon:
             problems.append(
                 Problem(
                     "containers-running",
-                    f"{busy} running containers, which a restart of the engine would stop",
+                    f"{busy} running containers, which restarting the engine would stop",
                     f"a restart, for the change of {self.path}",
                     "run again with -e container_engine_restart=true when they may stop, or stop them first",
                     str(self.path),
@@ -177,7 +177,7 @@ class Daemon:
                 Problem(
                     "docker-data-would-be-hidden",
                     f"{info.get('Containers')} containers and {info.get('Images')} images in {root}",
-                    f"the engine's data in {then}, where these would not be seen",
+                    f"the engine's data in {then}, where these would be missing",
                     f"move them: `systemctl stop docker docker.socket`, `rsync -aHAXS {root}/ {then}/`, "
                     f'then write "data-root": "{then}" into {self.path}; or leave container_engine_data_root as it was',
                     "container_engine_data_root",
@@ -196,7 +196,7 @@ class Daemon:
         if other and Path(other) != self.path:
             raise one_problem(
                 "docker-settings-refused",
-                f"an engine that is started with --config-file {other}",
+                f"an engine started with --config-file {other}",
                 f"one that reads {self.path}",
                 "name that file in container_engine_daemon_json, or start the engine without the flag",
                 str(self.path),
@@ -210,8 +210,8 @@ class Daemon:
             raise one_problem(
                 "docker-settings-refused",
                 f"dockerd refuses the new settings: {words}",
-                "settings that it accepts",
-                f"mend container_engine_settings or {self.path} (it was not changed)",
+                "settings that dockerd accepts",
+                f"fix container_engine_settings or {self.path} (it was not changed)",
                 str(self.path),
             )
 
@@ -253,9 +253,9 @@ class Daemon:
             state = f"the old file is back, and the engine does not start with it either: {again}"
         raise one_problem(
             "docker-not-answering",
-            f"an engine that does not come back after the change of {self.path}: {reason}",
+            f"an engine that does not restart after the change of {self.path}: {reason}",
             "an engine that answers with the new settings",
-            f"take back what it cannot fulfil (container_engine_settings, container_engine_data_root); {state}",
+            f"undo what it rejects (container_engine_settings, container_engine_data_root); {state}",
             str(self.path),
         )
 
@@ -265,9 +265,9 @@ class Daemon:
         if wishes.data_root and os.path.realpath(root) != os.path.realpath(wishes.data_root):
             raise one_problem(
                 "docker-settings-refused",
-                f"an engine whose data lies in {root}",
+                f"an engine that keeps its data in {root}",
                 f"{wishes.data_root}, as {self.path} says",
-                "look for another configuration of the engine: `systemctl cat docker`",
+                "check for another configuration of the engine: `systemctl cat docker`",
                 str(self.path),
             )
 
@@ -322,9 +322,9 @@ class Daemon:
     def _does_not_start(self, reason: str) -> Problem:
         return Problem(
             "docker-not-answering",
-            f"a container engine that does not start: {reason}",
+            f"the container engine does not start: {reason}",
             "an engine that answers",
-            "look with `systemctl status docker` and `journalctl -u docker -n 50`, mend it, and run again",
+            "check `systemctl status docker` and `journalctl -u docker -n 50`, fix it, and run again",
             str(self.path),
         )
 
@@ -350,9 +350,9 @@ class Daemon:
             if not take(lock, _LOCK_WAIT_S):
                 raise one_problem(
                     "already-running",
-                    f"another run that has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
-                    "to be alone with the container engine",
-                    "wait for it, or end it",
+                    f"another run has held {_LOCK} for {_LOCK_WAIT_S:.0f} s",
+                    "exclusive use of the container engine",
+                    "wait for it, or stop it",
                 )
             yield
 

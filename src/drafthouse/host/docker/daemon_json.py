@@ -94,7 +94,7 @@ def parse(text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
         raise one_problem(
             "duplicate-name",
             f"the key '{error.key}' twice in one object",
-            "each key once: it is not promised which of the two Docker takes",
+            "each key once: which of the two Docker uses is undefined",
             f"remove one of them from {where} (it was not changed)",
             where,
         ) from error
@@ -257,8 +257,8 @@ def _not_json(what: str, where: str) -> Problem:
     return Problem(
         "file-malformed",
         f"text that is not JSON: {what}",
-        "a file that Docker can read: one JSON object",
-        f"mend {where} (it was not changed), or move it away and run again",
+        "one JSON object that Docker can read",
+        f"fix {where} (it was not changed), or move it away and run again",
         where,
     )
 
@@ -267,9 +267,9 @@ def _contradicts(found: Keys, keys: Keys, value: Json, where: str) -> Problem:
     name, wanted = ".".join(found), json.dumps(value)
     return Problem(
         "docker-settings-conflict",
-        f"the user's own '{name}'",
+        f"your own '{name}'",
         f"{'.'.join(keys)} = {wanted}" if keys[:-1] else f"'{keys[0]}': {wanted}",
-        f"take '{name}' out of {where} if nothing else needs it, or take the wish back (it was not changed)",
+        f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)",
         where,
     )
 

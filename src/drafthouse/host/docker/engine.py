@@ -137,8 +137,8 @@ def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...
         names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
         raise one_problem(
             "containers-running",
-            f"containers that are not ours run: {names}",
-            "none, because they would end with the engine",
+            f"containers that are not ours are running: {names}",
+            "none, because they would stop with the engine",
             "stop them, then run again; or leave container_engine=true out, and Docker stays",
             "container_engine",
         )
@@ -204,8 +204,8 @@ def _other_engines(seen: Seen) -> list[Problem]:
             Problem(
                 "docker-unsuitable",
                 f"Docker from a snap ({seen.command or '/snap/docker'})",
-                "an engine that sees the whole file system and the NVIDIA toolkit; a snap's own is confined",
-                "save what it holds, then `snap remove docker` and run again; or use the process runtime",
+                "an engine with access to the whole file system and the NVIDIA toolkit; a snap is confined",
+                "back up its data, then `snap remove docker` and run again; or use the process runtime",
                 "container_engine",
             )
         ]
@@ -214,8 +214,8 @@ def _other_engines(seen: Seen) -> list[Problem]:
             Problem(
                 "docker-unsuitable",
                 f"a rootless engine behind {SOCKET}",
-                "an engine that runs as root: only that one filters ports and hands out GPUs as the profile expects",
-                f"let the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
+                "an engine that runs as root: only that one filters ports and assigns GPUs as the profile expects",
+                f"make the rootless engine listen on its own socket again (unlink {SOCKET}), then run again",
                 "container_engine",
             )
         ]
@@ -228,7 +228,7 @@ def _podman(found: str) -> Problem:
     return Problem(
         "docker-unsuitable",
         found,
-        "Docker's own engine: Podman answers in its name, and neither daemon.json nor the firewall's rules reach it",
+        "Docker itself: Podman answers under its name, and neither daemon.json nor the firewall's rules apply to it",
         "`apt-get remove podman-docker` (Podman itself may stay), then run again; or use the process runtime",
         "container_engine",
     )
@@ -239,7 +239,7 @@ def _too_old(version: str) -> Problem:
         "docker-unsuitable",
         f"Docker {version}",
         f"{'.'.join(map(str, OLDEST))} or newer",
-        "upgrade it when its containers may stop; an engine that works is never replaced by itself",
+        "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
         "container_engine",
     )
 
@@ -248,8 +248,8 @@ def _no_such_users(users: Sequence[str]) -> Problem:
     return Problem(
         "no-such-user",
         f"no user {', '.join(users)} on the box",
-        "users that exist: none is made here",
-        "make them first, or take them out of container_engine_users",
+        "existing users: none is created here",
+        "create them first, or remove them from container_engine_users",
         "container_engine_users",
     )
 
@@ -262,7 +262,7 @@ def _unknown_release(seen: Seen, source: str) -> list[Problem]:
             "unsupported-system",
             f"{seen.os_id or 'an unknown system'} {seen.version}",
             "Debian, Ubuntu, or one built on Ubuntu: Docker's repository has packages for these",
-            "set container_engine_source=distribution, or install an engine yourself: one that works is left alone",
+            "set container_engine_source=distribution, or install an engine yourself: a working one is left alone",
             "container_engine_source",
         )
     ]

@@ -149,12 +149,12 @@ def _no_container(found: str, gpu: bool) -> Problem:
     if not gpu:
         return Problem(
             "docker-runs-no-container",
-            f"the test container does not run: {found}",
-            "an engine that runs containers",
-            "look with `journalctl -u docker -u containerd -n 50`",
+            f"the test container does not start: {found}",
+            "a container engine that runs containers",
+            "check `journalctl -u docker -u containerd -n 50`",
             "container_engine",
         )
-    advice = "look with `nvidia-smi` on the box and `nvidia-ctk --version`, then `docker info` for the runtimes"
+    advice = "check `nvidia-smi` on the box and `nvidia-ctk --version`, then `docker info` for the runtimes"
     if "mismatch" in found:
         advice = "the driver's library is newer than its kernel module: reboot the box"
     elif "could not select device driver" in found:

@@ -117,10 +117,10 @@ def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
 
 
 def _no_answer(name: str, words: str) -> Problem:
-    do = "look with `systemctl status docker` and `journalctl -u docker -n 50`"
+    do = "check `systemctl status docker` and `journalctl -u docker -n 50`"
     return Problem(
         "docker-not-answering",
-        f"a container engine that does not answer about {name}: {words}",
+        f"the container engine does not answer about {name}: {words}",
         "its answer",
         do,
         "image",

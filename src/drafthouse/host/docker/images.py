@@ -68,9 +68,9 @@ def _not_built(image: str, containerfile: str, last: Iterable[str]) -> Problem:
     base = containerfile.split("\n", 1)[0].removeprefix("FROM ")
     return Problem(
         "image-build-failed",
-        "docker build ended with an error; its last lines:\n" + "\n".join(last),
-        f"an image derived from {base}: that needs its uv, its C++ compiler, and an index of packages",
-        "mend what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",
+        "docker build failed; its last lines:\n" + "\n".join(last),
+        f"an image derived from {base}: that needs uv and a C++ compiler in it, and a package index",
+        "fix what it names, then run again; -e drafthouse_runtime=process builds it in an environment instead",
         image,
     )
 
@@ -87,8 +87,8 @@ def _client(where: str) -> Iterator[Any]:
         with contextlib.closing(docker.APIClient(f"unix://{SOCKET}", timeout=_SILENT_S)) as api:
             yield api
     except (docker.errors.DockerException, OSError) as error:
-        do = "look with `docker info` and `journalctl -u docker -n 50`; a registry that wants a login: docker login"
-        raise one_problem("docker-refused", str(error), "an image that Docker can have", do, where) from error
+        do = "check `docker info` and `journalctl -u docker -n 50`; a registry that wants a login: docker login"
+        raise one_problem("docker-refused", str(error), "an image that Docker can pull", do, where) from error
 
 
 def _read(told: Iterable[Mapping[str, Json]]) -> None:

@@ -56,8 +56,8 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
         problems.append(
             Problem(
                 "unsupported-system",
-                f"{shown}, whose packages this role does not know",
-                "Ubuntu or Debian, or a driver that is good enough already",
+                f"{shown}, a distribution whose packages this role does not know",
+                "Ubuntu or Debian, or an installed driver that is new enough",
                 f"install a driver of branch {wishes.branch} or newer the way {shown} does, then run again",
             )
         )
@@ -71,10 +71,10 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
         problems.append(
             Problem(
                 "unsupported-system",
-                f"{shown} on {facts['architecture']}, for which this role knows no repository of NVIDIA's",
+                f"{shown} on {facts['architecture']}, for which this role knows no NVIDIA repository",
                 f"one of: {', '.join(f'{known[0]} {known[1]}' for known in RELEASES)}, "
-                "or a driver that is good enough already",
-                "take the distribution's own package: nvidia_driver_source=distribution",
+                "or an installed driver that is new enough",
+                "use the distribution's package: nvidia_driver_source=distribution",
             )
         )
         return
@@ -164,8 +164,8 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
             Problem(
                 "package-missing",
                 f"no package {', '.join(missing)} in apt's archives",
-                "headers of the running kernel, to build the modules with",
-                "upgrade the kernel and reboot (its headers may have left the archive), or install them yourself",
+                "the headers of the running kernel, to build the modules",
+                "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself",
             )
         )
     missing = [name for name in plan["pinning"] if not versions.get(name)]
@@ -200,7 +200,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
                 f"the driver of branch {branch}",
                 "nvidia_driver_branch=<a branch that is there>"
                 if exact
-                else "switch the archive's driver component on (Ubuntu: restricted; Debian: contrib non-free), "
+                else "enable the archive's driver component (Ubuntu: restricted; Debian: contrib non-free), "
                 "or nvidia_driver_source=nvidia",
             )
         )
@@ -240,9 +240,9 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
         problems.append(
             Problem(
                 "driver-not-ours",
-                "a driver that was here before",
-                "one that we have installed",
-                "leave nvidia_driver=true out, and it stays; or remove it as it was installed",
+                "a driver that was installed before Drafthouse",
+                "one that Drafthouse installed",
+                "leave nvidia_driver=true out to keep it, or remove it the way it was installed",
             )
         )
     users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
@@ -251,8 +251,8 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
             Problem(
                 "gpu-in-use",
                 f"processes use the GPU: {', '.join(users[:6])}",
-                "none, because they would break",
-                "stop them, or say that they may break: nvidia_driver_force=true",
+                "none, because they would crash",
+                "stop them, or accept that they crash: nvidia_driver_force=true",
             )
         )
     if problems:

@@ -55,7 +55,10 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     if not facts["is_root"]:
         problems.append(
             Problem(
-                "root-required", "the user is not root", "root, for packages and modules", "run the play with become"
+                "root-required",
+                "the user is not root",
+                "root, to install packages and modules",
+                "run the play with become",
             )
         )
     plan.warnings += _of_cards(cards) + _of_switches(facts)
@@ -70,8 +73,8 @@ def _no_gpu(facts: DriverFacts) -> Problem:
         return Problem(
             "no-gpu",
             f"every NVIDIA GPU is held by vfio-pci, for a virtual machine ({', '.join(given_away)})",
-            "a GPU that this machine uses itself",
-            "take it out of vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
+            "a GPU for this machine itself",
+            "remove it from vfio-pci's ids (/etc/modprobe.d, kernel command line) and reboot, or run in the guest",
         )
     return Problem(
         "no-gpu",
@@ -90,10 +93,10 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
         problems.append(
             Problem(
                 "gpu-too-old",
-                f"only GPUs that CUDA 13 has dropped: {_named(older)}",
-                "a GPU of the Turing generation or newer: the engines stand on CUDA 13",
+                f"only GPUs that CUDA 13 does not support: {_named(older)}",
+                "a GPU of the Turing generation or newer: the engines need CUDA 13",
                 "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
-                "for engines that are built on CUDA 12",
+                "for engines built for CUDA 12",
             )
         )
         return False
@@ -102,7 +105,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             problems.append(
                 Problem(
                     "driver-does-not-fit-gpu",
-                    f"{card}, which branch {wishes.branch} does not know",
+                    f"{card}, which branch {wishes.branch} does not support",
                     f"branch {card.first_branch} or newer",
                     f"nvidia_driver_branch={card.first_branch}",
                 )
@@ -115,8 +118,8 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             problems.append(
                 Problem(
                     "driver-does-not-fit-gpu",
-                    f"nvidia_driver_open is false, and there is {_named(required)}",
-                    "the open kernel modules: the proprietary ones do not bind to it",
+                    f"nvidia_driver_open is false, but this box has {_named(required)}",
+                    "the open kernel modules: the proprietary ones do not support it",
                     "nvidia_driver_open=auto",
                 )
             )
@@ -127,8 +130,8 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             Problem(
                 "gpu-unknown",
                 f"a GPU that profiles/catalog/gpus.yml does not know: {_named(unknown)}",
-                "whether it takes the open kernel modules",
-                "add its PCI id there with its source; until then say nvidia_driver_open=true (Turing and newer) "
+                "to know whether it takes the open kernel modules",
+                "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
                 "or nvidia_driver_open=false",
             )
         )
@@ -140,16 +143,16 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
                 f"{_named(required)}, which needs the open kernel modules, beside {_named(older)}, "
                 "which cannot use them",
                 "cards that one driver serves",
-                "take the older card out, or give it up: nvidia_driver_open=true",
+                "remove the older card, or do without it: nvidia_driver_open=true",
             )
         )
     if older and wishes.branch > min(card.last_branch or wishes.branch for card in older):
         problems.append(
             Problem(
                 "driver-does-not-fit-gpu",
-                f"{_named(older)}, which branch {wishes.branch} has dropped",
-                "a branch that serves all cards, or the older card given up",
-                "nvidia_driver_branch=580, or take the card out, or nvidia_driver_open=true",
+                f"{_named(older)}, which branch {wishes.branch} no longer supports",
+                "a branch that supports all cards, or to do without the older card",
+                "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true",
             )
         )
     return not older
@@ -184,7 +187,7 @@ def _reboot_needed(why: str) -> Problem:
     return Problem(
         "reboot-required",
         why,
-        "the machine started again, so that kernel and libraries are of one version",
+        "a reboot, so that kernel module and libraries have the same version",
         "reboot it yourself, or allow it: nvidia_driver_reboot=when_needed; then run again",
     )
 
@@ -208,8 +211,8 @@ def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Prob
         problems.append(
             Problem(
                 "driver-not-ours",
-                "a driver that NVIDIA's .run file installed (there is nvidia-uninstall)",
-                "a driver that is good enough, or none: packages over it would leave two halves",
+                "a driver installed by NVIDIA's .run file (nvidia-uninstall exists)",
+                "a driver that is new enough, or none: packages on top of it would leave a mix of both",
                 "nvidia-uninstall, reboot, then run again",
             )
         )
@@ -218,9 +221,9 @@ def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Prob
         problems.append(
             Problem(
                 "driver-not-ours",
-                f"driver packages that somebody holds at their version: {', '.join(holding)}",
+                f"driver packages held at their version: {', '.join(holding)}",
                 "packages that may be replaced",
-                f"apt-mark unhold {' '.join(holding)}; or let the role do it: nvidia_driver_force=true",
+                f"apt-mark unhold {' '.join(holding)}; or allow it: nvidia_driver_force=true",
             )
         )
 
@@ -246,7 +249,7 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
             "secure-boot",
             found,
             "a kernel that will load the driver's modules",
-            f"{enrol}{signed}; or install all the same and enrol afterwards: nvidia_driver_secure_boot=warn",
+            f"{enrol}{signed}; or install anyway and enrol afterwards: nvidia_driver_secure_boot=warn",
         )
     )
 
@@ -262,7 +265,7 @@ def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Probl
             "gpu-in-use",
             f"processes use the GPU: {', '.join(users[:6])}{more}",
             f"none, because {hurt}",
-            "stop them, or say that they may break: nvidia_driver_force=true",
+            "stop them, or accept that they crash: nvidia_driver_force=true",
         )
     )
 
@@ -296,7 +299,7 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
         raise one_problem(
             "driver-not-working",
-            f"the driver is installed and does not answer ({said})",
+            f"the driver is installed but does not respond ({said})",
             "an nvidia-smi that shows the GPU",
             do,
         )

@@ -195,9 +195,9 @@ def start_trial(
     if said.status != 0:
         raise one_problem(
             "firewall-not-applied",
-            f"the rules could not be put in place: {said.why}",
-            "an iptables that takes them, both families; what was there before is in force again",
-            "see `iptables --version` and whether the kernel has conntrack (modprobe nf_conntrack); where it lacks"
+            f"the rules could not be applied: {said.why}",
+            "iptables that accepts them for IPv4 and IPv6; the previous rules are active again",
+            "check `iptables --version` and that the kernel has conntrack (modprobe nf_conntrack); where it lacks"
             " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
         )
 
@@ -207,18 +207,18 @@ def confirm(token: str, running: firewall.Session | None) -> None:
     if running is not None and text_in(f"{RUN}/connection") == json.dumps(str(running)):
         raise one_problem(
             "firewall-not-confirmed",
-            "the connection that put the rules in place is still the one in use: it proves nothing",
+            "the connection that applied the rules is still in use, so it proves nothing",
             "a new SSH connection under the new rules",
-            "let Ansible close it: no ControlMaster of your own that survives `ssh -O stop`",
+            "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
         )
     said = tell(PROGRAM, "confirm", token)
     if said.status != 0:
         raise (TakenBack if said.status == _TAKEN_BACK else DrafthouseError)(
             Problem(
                 "firewall-not-confirmed",
-                f"the rules were not kept: {said.why}",
-                "a confirmation while they are on trial",
-                "run again; where the box is slow to reach, with a longer firewall_confirm_seconds",
+                f"the rules were reverted: {said.why}",
+                "a confirmation during the trial period",
+                "run again; for a slow connection, increase firewall_confirm_seconds",
             )
         )
 
@@ -246,8 +246,8 @@ def enable(units: Sequence[str]) -> None:
             raise one_problem(
                 "firewall-not-applied",
                 f"`{' '.join(argv)}`: {said.why}",
-                "units that put the rules back when the box or Docker starts",
-                f"look at `systemctl status {_early(units)}`; the rules themselves are in force",
+                "units that restore the rules when the box or Docker starts",
+                f"look at `systemctl status {_early(units)}`; the rules themselves are active",
             )
 
 
@@ -263,8 +263,8 @@ def remove(program: str, units: Sequence[str]) -> None:
         raise one_problem(
             "firewall-not-applied",
             f"our chains could not be removed: {said.why}",
-            f"nothing that begins with {firewall.INPUT[:11]} in iptables-save",
-            "look whether a rule of yours jumps to them, remove it, and run again",
+            f"no chain that begins with {firewall.INPUT[:11]} in iptables-save",
+            "check whether a rule of yours jumps to them, remove it, and run again",
         )
     for unit in units:
         Path(f"{UNITS}/{unit}").unlink(missing_ok=True)

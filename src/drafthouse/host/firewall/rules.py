@@ -97,8 +97,8 @@ def wishes(
         Problem(
             "firewall-would-lock-out",
             f"port {port} for the API, where SSH answers",
-            "a port that is not SSH's: closing it would lock you out",
-            "choose another port for the API; where SSH answers elsewhere, name that port in firewall_ssh_port",
+            "a port other than SSH's: closing that would lock you out",
+            "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
             "firewall_port",
         )
         for port in sorted(set(ports) & set(ssh_ports))
@@ -113,8 +113,8 @@ def wishes(
         Problem(
             "invalid-setting",
             f"'{name}'",
-            "the name of an interface: up to 15 letters and digits, a + at its end for all that begin so",
-            "write docker0, or the bridge that `ip -brief link` shows",
+            "the name of an interface: up to 15 letters and digits, with a trailing + for all that begin like this",
+            "use docker0, or a bridge listed by `ip -brief link`",
             "firewall_docker_interfaces",
         )
         for name in docker_interfaces
@@ -155,7 +155,7 @@ def trial_problems(seconds: int) -> list[Problem]:
         Problem(
             "invalid-setting",
             f"{seconds} seconds",
-            f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, and not too long to wait for",
+            f"{SHORTEST_TRIAL_S} to {LONGEST_TRIAL_S}: enough for a new connection, but not too long to wait",
             "leave it at 60",
             "firewall_confirm_seconds",
         )
@@ -356,7 +356,7 @@ def refusals(means: Means) -> list[Problem]:
             Problem(
                 "firewall-backend",
                 f"no {' and no '.join(means.missing)}, and nftables rules of its own: {', '.join(means.own_nftables)}",
-                "iptables for both IP families: two sets of rules side by side are a trap",
+                "iptables for both IP families: two sets of rules side by side are error-prone",
                 "close the port in those nftables rules and set firewall_state=absent,"
                 " or apt-get install iptables and keep both in mind",
             )
@@ -366,7 +366,7 @@ def refusals(means: Means) -> list[Problem]:
             Problem(
                 "iptables-missing",
                 f"no {' and no '.join(means.missing)}",
-                "iptables for both IP families; its nft variant will do",
+                "iptables for both IP families; the nft variant is fine",
                 "apt-get install iptables",
             )
         )
@@ -376,7 +376,7 @@ def refusals(means: Means) -> list[Problem]:
                 "iptables-missing",
                 f"iptables does not work here: {means.failing}",
                 "iptables-save and ip6tables-save that list the filter table",
-                "see whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
+                "check whether the box is a container without NET_ADMIN, or nft has tables with iptables' names",
             )
         )
     return problems

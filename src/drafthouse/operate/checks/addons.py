@@ -30,11 +30,11 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
         return not_here(_NO_GATEWAY)
     if found["problem"]:
         return of_problem(found["problem"])
-    needed = "TLS, 401 without the key, 200 with it, 404 for everything that is not the API"
+    needed = "TLS, 401 without the key, 200 with it, 404 for every other path"
     if found["paths"] and (open_paths := found["paths"]["open"]):
-        do = "run site.yml --tags gateway, which writes its files anew"
+        do = "run site.yml --tags gateway, which rewrites its files"
         return fail(f"without a key it lets through {', '.join(one['path'] for one in open_paths)}", needed, do)
-    return ok(f"port {wished['port']} answers as it must", needed)
+    return ok(f"port {wished['port']} answers correctly", needed)
 
 
 @undisturbed
@@ -43,16 +43,16 @@ def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
     wished, found = resolved["gateway"], facts["gateway"]
     if not wished:
         return not_here(_NO_GATEWAY)
-    needed = f"one that holds for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
+    needed = f"a certificate valid for {_CERTIFICATE_WARNS_DAYS:.0f} days or more"
     if found["not_after"] is None:
-        do = "run site.yml --tags gateway, which makes or asks for another one; see also the check 'clock'"
-        return fail(found["tls_error"] or "none was shown", needed, do)
+        do = "run site.yml --tags gateway, which renews it; see also the check 'clock'"
+        return fail(found["tls_error"] or "no certificate was presented", needed, do)
     days = (found["not_after"] - facts["clock"]["time"]) / _DAY_S
     if days >= _CERTIFICATE_WARNS_DAYS:
         return ok(f"it ends in {days:,.0f} days", needed)
     do = "run site.yml --tags gateway"
     if wished["name"]:
-        do = f"see that {wished['name']} still leads here and port 80 or 443 is open to the authority"
+        do = f"check that {wished['name']} still resolves to this box and that the CA reaches port 80 or 443"
     return warn(f"it ends in {days:.1f} days", needed, do)
 
 
@@ -63,11 +63,11 @@ def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
     if not wished["prometheus"]:
         return not_here("drafthouse_monitoring is not set")
     if found["problem"] and not served_arm(resolved, facts["served"]):
-        return not_here("this profile is not served: there is nothing to read")
+        return not_here("this profile is not being served, so there is nothing to read")
     if found["problem"]:
         return of_problem(found["problem"])
-    said = f"{', '.join(wished['jobs'])} are read, {count(found['rules'], 'rule')} evaluated"
-    return ok(said, "a Prometheus that reads everything it is for, and evaluates its rules")
+    said = f"{', '.join(wished['jobs'])} read, {count(found['rules'], 'rule')} evaluated"
+    return ok(said, "a Prometheus that reads all its targets and evaluates its rules")
 
 
 @undisturbed
@@ -76,12 +76,14 @@ def watchdog(resolved: Run, facts: DoctorFacts) -> Finding:
     if "watchdog" not in resolved["site"]:
         return not_here("drafthouse_watchdog is not set")
     found, now = facts["watchdog"], facts["clock"]["time"]
-    needed = "one that runs, and has looked within the last minutes"
-    do = "make logs ONLY=watchdog shows its last words; run site.yml --tags watchdog"
+    needed = "a running watchdog that checked within the last minutes"
+    do = "make logs ONLY=watchdog shows its last lines; run site.yml --tags watchdog"
     if not found["runs"]:
         return fail("it does not run", needed, do)
     if found["written"] is None:
-        return warn("it runs, and has not looked yet", needed, "ask again in a minute; make logs ONLY=watchdog")
+        return warn(
+            "it runs, but has not checked yet", needed, "run make doctor again in a minute; make logs ONLY=watchdog"
+        )
     if now - found["written"] > _SILENT_S:
-        return fail(f"it runs, and last looked {now - found['written']:,.0f} s ago", needed, do)
+        return fail(f"it runs, and last checked {now - found['written']:,.0f} s ago", needed, do)
     return ok(f"it runs, mode {(resolved['site']['watchdog'] or {}).get('mode', REPORT)}", needed)

@@ -56,7 +56,7 @@ def python_venv(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     return fail(
         f"{box['python_executable']} without ensurepip",
-        "a Python that can make virtual environments",
+        "a Python that can create virtual environments",
         "apt-get install python3-venv on the box",
     )
 
@@ -73,7 +73,7 @@ def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
     return fail(
         f"{box['memory_available'] / MIB:,.0f} MiB of memory available",
         f"{needed / MIB:,.0f} MiB for {' and '.join(fits)} ({resolved['experiment']['schedule']})",
-        "end other programs, or shorten the context (make plan shows what takes the memory)",
+        "stop other programs, or shorten the context (make plan shows what takes the memory)",
     )
 
 
@@ -84,9 +84,9 @@ def shared_memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     return fail(
         "no /dev/shm" if found is None else f"{found / MIB:,.0f} MiB in /dev/shm",
-        f"{needed / MIB:,.0f} MiB: the processes of {resolved['engine']['name']}'s several GPUs talk through it",
+        f"{needed / MIB:,.0f} MiB: the processes of {resolved['engine']['name']}'s GPUs communicate through it",
         "rent a larger share of the machine's GPUs (vast.ai gives /dev/shm by that share), start the container with"
-        " --shm-size=1g or --ipc=host where that is yours, or choose a profile for one GPU",
+        " --shm-size=1g or --ipc=host if you start it yourself, or choose a profile for one GPU",
     )
 
 
@@ -95,7 +95,7 @@ def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     return [
         fail(
             f"{path} cannot be written by this user",
-            "a folder of ours to write to",
+            "a writable folder of ours",
             "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
         )
         for path, can in facts["box"]["writable"].items()
@@ -120,7 +120,7 @@ def room_for_a_run(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     return fail(
         f"{free / GB:.1f} GB free at {site['models_dir']}",
-        f"{needed / GB:.1f} GB: weights that are not there yet ({missing / GB:.1f} GB), environments, results",
+        f"{needed / GB:.1f} GB: missing weights ({missing / GB:.1f} GB), environments, results",
         _DISK_DO[site["manage_host"]],
     )
 
@@ -130,7 +130,7 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
     needed, places = f"{_DISK_WARNS / GB:.0f} GB free for logs, caches and results", facts["disk"]
     shown = ", ".join(f"{place['free'] / GB:.1f} GB free at {path}" for path, place in sorted(places.items()))
     free = min(place["free"] for place in places.values())
-    do = "free some space: make prune lists weights that no profile uses, docker image prune what no container needs"
+    do = "free some space: make prune lists weights that no profile uses, docker image prune removes unused images"
     if min(place["inodes"] for place in places.values()) <= 0:
         return fail(f"{shown}; no inode is left", needed, do)
     if free < _DISK_WARNS:
@@ -141,13 +141,13 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
 def clock(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether the box's clock agrees with this machine's, or where they are one, whether it is synchronised."""
     here, needed = facts["clock"], f"within {_CLOCK_WARNS_S:.0f} s of this machine's"
-    do = "switch time synchronisation on (timedatectl set-ntp true), or mend the slower of the two clocks"
+    do = "enable time synchronisation (timedatectl set-ntp true), or fix the slower of the two clocks"
     if here["controller"] is None:
         if here["synchronised"] is None:
-            return not_here("no other clock to compare with")
+            return not_here("no second clock to compare with")
         if here["synchronised"]:
             return ok("synchronised")
-        return warn("not synchronised, says systemd", "a clock that is synchronised", do)
+        return warn("not synchronised according to systemd", "a synchronised clock", do)
     before, after = here["controller"]
     # The box looked at its clock at some moment between the two.
     off = max(0.0, before - here["time"], here["time"] - after)
@@ -159,17 +159,22 @@ def clock(resolved: Run, facts: DoctorFacts) -> Finding:
 
 def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Return whether somebody watches over a rented box's deadline; nothing where it has none."""
-    found, needed = facts.get("deadline"), "a watch that ends this box when its time is over"
+    found, needed = facts.get("deadline"), "a deadline watch that destroys this box when its time is over"
     if not found:
         return None
     left_s = found["left_s"]
     if left_s is not None and left_s <= 0:
-        said = "; ".join(found["last"]) or "nothing was written down"
-        late = f"{-left_s / 60:.0f} min past, and this box is still here ({said})"
-        return fail(late, "a box that is destroyed by now", "make destroy: it is billed")
+        said = "; ".join(found["last"]) or "no deadline was recorded"
+        late = f"{-left_s / 60:.0f} min past, and this box still exists ({said})"
+        return fail(late, "a destroyed box", "make destroy: it is still billed")
     if not found["watched"]:
-        return fail("nobody watches over it", needed, "run site.yml --tags host")
-    return ok("the watch has not counted yet" if left_s is None else f"this box ends itself in {_time(left_s)}", needed)
+        return fail("the deadline watch is not running", needed, "run site.yml --tags host")
+    return ok(
+        "the deadline watch has not started counting"
+        if left_s is None
+        else f"this box destroys itself in {_time(left_s)}",
+        needed,
+    )
 
 
 def _time(seconds: float) -> str:

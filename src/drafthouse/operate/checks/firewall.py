@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return what differs from the rules that the role confirmed."""
     found = facts["firewall"]
-    needed = "our chains as they were confirmed, first in INPUT and DOCKER-USER, both IP families"
+    needed = "our chains as confirmed, first in INPUT and DOCKER-USER, for IPv4 and IPv6"
     if found["not_here"]:
         return not_here(found["not_here"])
     faults = _faults(resolved, found)
     if faults:
-        return fail("; ".join(faults), needed, "run site.yml --tags host, which puts them back and proves them")
+        return fail("; ".join(faults), needed, "run site.yml --tags host, which restores and verifies them")
     return ok(f"{sum(len(one['kept']) for one in found['families'].values())} rules in force, as confirmed", needed)
 
 
@@ -34,16 +34,16 @@ def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
         if one["error"]:
             faults.append(f"IPv{family}: {one['error']}")
         elif not one["kept"]:
-            faults.append(f"IPv{family}: no rules of ours were ever confirmed")
+            faults.append(f"IPv{family}: our rules were never confirmed")
         elif not rules.in_place(rules.ours(one["saved"]), one["kept"]):
             faults.append(f"IPv{family}: {_difference(one)}")
         else:
             open_ports = sorted(guarded - _guarded(one["kept"]))
-            faults += [f"IPv{family}: port {port} is not guarded" for port in open_ports]
+            faults += [f"IPv{family}: port {port} is not protected" for port in open_ports]
     if found["pending"]:
-        faults.append("rules are on trial, and nobody confirmed them yet")
+        faults.append("rules are in their trial period and not confirmed yet")
     if not found["enabled"]:
-        faults.append("the units that put them back at the next boot are not enabled")
+        faults.append("the units that restore them at boot are not enabled")
     return faults
 
 
@@ -53,9 +53,9 @@ def _difference(one: FamilyFacts) -> str:
     missing = len([line for line in one["kept"] if line not in present])
     more = len([line for line in present if line not in one["kept"]])
     if missing or more:
-        return f"{missing} of {len(one['kept'])} rules missing, {more} that are not ours in our chains"
+        return f"{missing} of {len(one['kept'])} rules missing, {more} foreign ones in our chains"
     jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in ours.jumps)
-    return f"our chains are not asked first ({jumps or 'nothing jumps to them'})"
+    return f"our chains are not first ({jumps or 'nothing jumps to them'})"
 
 
 def _guarded(lines: Sequence[str]) -> set[int]:

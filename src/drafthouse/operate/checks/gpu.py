@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OLDEST_BRANCH = {"11": 450, "12": 525, "13": 580}
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _DRIVER_DO = (
-    "run site.yml --tags host, which installs a workstation's driver; a rental's cannot be changed: rent another"
+    "run site.yml --tags host, which installs a workstation's driver; a rented box's cannot be changed: rent another"
 )
 _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
@@ -50,7 +50,7 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
             f"{choice['by']} names {', '.join(map(repr, choice['wrong']))}, and the box has GPU"
             f" {', '.join(map(str, choice['listed']))}",
             "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
-            "correct drafthouse_gpus in the inventory, which goes before CUDA_VISIBLE_DEVICES of the box",
+            "correct drafthouse_gpus in the inventory, which takes precedence over CUDA_VISIBLE_DEVICES of the box",
         )
     needed = f"{hardware['devices']} x {hardware['name']}"
     if not box["gpus"]:
@@ -81,7 +81,7 @@ def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
     if not has_gpu(resolved):
         return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
     if read_smi(facts["driver"]["smi"]).mismatch:
-        return not_here("nvidia-smi shows none until driver and library agree")
+        return not_here("nvidia-smi shows none until driver and library match")
     return gpu(resolved, facts)
 
 
@@ -96,9 +96,9 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
     version = _running(facts["driver"], smi)
     if not version:
         why = smi.text or "no nvidia-smi"
-        return fail(f"no driver answers: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
+        return fail(f"the driver does not respond: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
     if not _VERSION.fullmatch(needed):
-        return ok(version, f"the catalogue names none for {engine}")
+        return ok(version, f"the catalogue has none for {engine}")
     least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
     if number(version) >= number(needed):
         return ok(version, least)
@@ -108,12 +108,12 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
 
 def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether the module that runs, the module on the disk and the library are of one version."""
-    driver, needed = facts["driver"], "kernel module and library of one version"
+    driver, needed = facts["driver"], "kernel module and library of the same version"
     smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
     if smi.mismatch:
-        found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of another version'}"
-        do = "reboot the box when its server may stop; site.yml --tags host then holds the packages at their version"
-        return fail(f"{found}: no new container or process gets the GPU", needed, do)
+        found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of a different version'}"
+        do = "reboot the box when its server may stop; site.yml --tags host then puts the packages on hold"
+        return fail(f"{found}: new containers and processes do not get the GPU", needed, do)
     if not loaded:
         return not_here("no NVIDIA module is loaded")
     if on_disk and on_disk != loaded:
@@ -127,14 +127,14 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
     versions = facts["environment"]["versions"]
     found = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
     if not found:
-        return not_here("those of the engine's image, or none of their own")
+        return not_here("provided by the engine's image, or not needed")
     version = max(found, key=number)
     generation = version.partition(".")[0]
     oldest = _OLDEST_BRANCH.get(generation)
     branch = branch_of(_running(facts["driver"], read_smi(facts["driver"]["smi"])))
     said = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
     if oldest is None:
-        return warn(said, "a CUDA generation whose driver is known here", "see the CUDA release notes")
+        return warn(said, "a CUDA version with a known driver requirement", "see the CUDA release notes")
     needed = f"branch {oldest} or newer for CUDA {generation}"
     return ok(said, needed) if branch >= oldest else fail(said, needed, _DRIVER_DO)
 
@@ -143,12 +143,12 @@ def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether an upgrade may replace the driver under the running module."""
     if not resolved["site"]["manage_host"]:
         return not_here("the driver is not ours to manage (drafthouse_manage_host: false)")
-    needed = "driver packages held: an upgrade under a running module takes the GPU away"
+    needed = "driver packages on hold: an upgrade under a running module makes the GPU unusable"
     loose, kept = to_hold(facts["driver"]), held(facts["driver"])
     if loose:
         more = "; unattended-upgrades is installed" if facts["unattended_upgrades"] else ""
         do = f"run site.yml --tags host, or apt-mark hold {' '.join(loose)}"
         return warn(f"{count(len(loose), 'driver package')} not held: {listing(loose)}{more}", needed, do)
     if not kept:
-        return not_here("no driver of this box's packages")
+        return not_here("no driver from the box's packages")
     return ok(f"{count(len(kept), 'driver package')} held", needed)

@@ -21,8 +21,8 @@ def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     return [
         fail(
             f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
-            "a profile that does not run into it, or accepts it by name",
-            f"{issue['do']} ({issue['threads'][0]}); or write why it is right all the same into the profile: "
+            "a profile that avoids it or accepts it by name",
+            f"{issue['do']} ({issue['threads'][0]}); or state in the profile why it does not apply: "
             f"accept_known_issues: {{{issue['id']}: reason}}",
         )
         for issue in resolved["known_issues"]
@@ -37,10 +37,10 @@ def in_log(resolved: Run, facts: DoctorFacts) -> Answer:
     if not signed:
         return None
     found = [_told(issue, facts["log_signs"][issue["id"]]) for issue in signed if issue["id"] in facts["log_signs"]]
-    return found or ok(f"none of {count(len(signed), 'known issue')} of this profile shows in the engine's log")
+    return found or ok(f"none of {count(len(signed), 'known issue')} of this profile appears in the engine's log")
 
 
 def _told(issue: MatchedIssue, sign: str) -> Finding:
-    said = f"{issue['id']}: {issue['what']}; its log has {sign!r}"
+    said = f"{issue['id']}: {issue['what']}; the log contains {sign!r}"
     tell = fail if issue["effect"] in REFUSED else warn
-    return tell(said, "a log without the sign of a known issue", f"{issue['do']} ({issue['threads'][0]})")
+    return tell(said, "a log without signs of known issues", f"{issue['do']} ({issue['threads'][0]})")

@@ -42,19 +42,19 @@ def inside(resolved: Run, facts: DoctorFacts) -> Finding:
     if (wide := _wide(here)) and not opened:
         return fail(
             f"port {site['port']} listens on {', '.join(wide)}",
-            "loopback alone: nobody stands in drafthouse_allow_cidrs, or a gateway is in front",
-            "make with the profile's name, which starts it anew",
+            "loopback only: drafthouse_allow_cidrs is empty, or a gateway is in front",
+            "make with the profile's name, which restarts it",
         )
     monitoring = monitoring_of(resolved)
     for what, port in monitoring["ports"].items():
         if (wide := _wide(listening.get(str(port), []))) and port not in monitoring["open_ports"]:
             return fail(
                 f"port {port} ({what}) listens on {', '.join(wide)}",
-                "loopback alone: drafthouse_monitoring says no other address",
-                "end that program where it is none of ours; run site.yml --tags monitoring",
+                "loopback only: drafthouse_monitoring sets no other address",
+                "stop that program if it is not ours; run site.yml --tags monitoring",
             )
     said = f"port {site['port']} on {', '.join(here)}" if here else f"nobody listens on {site['port']}"
-    return ok(said, "our own servers, where they shall listen")
+    return ok(said, "our own servers on their addresses")
 
 
 def _wide(addresses: Sequence[str]) -> list[str]:
@@ -69,8 +69,8 @@ def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     return fail(
         f"a gateway at port {wished['port']}, and a platform that maps {', '.join(sorted(mapped, key=int))}",
-        "a port that is mapped: those of a container are fixed when it is rented",
-        "set drafthouse_gateway_port to a free one of them, or use make tunnel and no gateway",
+        "a mapped port: a rented container's ports are fixed",
+        "set drafthouse_gateway_port to a free one of them, or use make tunnel instead of the gateway",
     )
 
 
@@ -93,7 +93,7 @@ def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) 
 
 def outside(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return what another machine found behind the doors."""
-    seen, needed = facts["outside"], "open for drafthouse_allow_cidrs alone"
+    seen, needed = facts["outside"], "open for drafthouse_allow_cidrs only"
     if problem := seen.get("problem"):
         return of_problem(problem, WARN)
     if not seen["doors"]:
@@ -109,7 +109,7 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
             wrong.append(f"{door['address']} port {door['port']} is {found}, not {wanted}")
     who = f"from {seen['from']} ({seen['doors'][0]['source'] or 'of an unknown address'})"
     if wrong:
-        do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; see that both run"
+        do = "run site.yml --tags host for the firewall, site.yml --tags gateway for the gateway; check that both run"
         return fail(f"{who}: {'; '.join(wrong)}", needed, do)
     return ok(f"{who}: {', '.join(dict.fromkeys(shown))}", needed)
 

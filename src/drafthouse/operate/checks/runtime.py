@@ -33,17 +33,17 @@ def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     why = "" if resolved["site"]["manage_host"] else " (drafthouse_manage_host: false)"
     return fail(
-        f"no Docker, and no way to install it here{why}",
-        "an engine of containers for drafthouse_runtime: docker",
+        f"no Docker, and it cannot be installed here{why}",
+        "a container engine for drafthouse_runtime: docker",
         "set drafthouse_runtime: process, or connect as root to a box with apt",
     )
 
 
 def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether Docker answers; where it does not, nothing else is known of it."""
-    needed, docker = "an engine of containers that answers", facts["docker"]
+    needed, docker = "a container engine that responds", facts["docker"]
     if docker["error"]:
-        return fail(docker["error"], needed, "look with `systemctl status docker` and `journalctl -u docker -n 50`")
+        return fail(docker["error"], needed, "check `systemctl status docker` and `journalctl -u docker -n 50`")
     return ok(f"{docker['version']} answers", needed)
 
 
@@ -63,7 +63,7 @@ def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Return whether each specification of the GPUs was made of the driver that runs."""
     if facts["docker"]["error"]:
         return None
-    needed, files = "a specification of the driver that runs", facts["docker"]["cdi"]
+    needed, files = "a CDI specification of the running driver", facts["docker"]["cdi"]
     running = read_smi(facts["driver"]["smi"]).version or facts["driver"]["loaded"].get("version", "")
     if not files:
         return not_here("no specification of nvidia.com/gpu: containers get the GPU from NVIDIA's own runtime")
@@ -85,11 +85,11 @@ def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
     seen, ours = listed(said), [one["uuid"] for one in facts["box"]["gpus"]]
     needed = f"`nvidia-smi -L` in the running container shows {'it' if len(ours) < 2 else f'all {len(ours)}'}"
     # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can take the GPUs from containers that run.
-    do = f"docker restart {name}; where a daemon-reload took them before, run site.yml --tags host once more"
+    do = f"docker restart {name}; if a daemon-reload removed them before, run site.yml --tags host again"
     if not seen:
-        return fail(f"{name}: {said.strip()[:200] or 'nvidia-smi says nothing'}", needed, do)
+        return fail(f"{name}: {said.strip()[:200] or 'no output from nvidia-smi'}", needed, do)
     if missing := [uuid for uuid in ours if uuid not in seen]:
-        return fail(f"{name} sees {', '.join(seen)}, and not {', '.join(missing)}", needed, do)
+        return fail(f"{name} sees {', '.join(seen)}, but not {', '.join(missing)}", needed, do)
     return ok(f"{name} sees {len(seen)}", needed)
 
 
@@ -107,13 +107,13 @@ def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
     if docker["error"]:
         return None
     if not docker["image"]:
-        do = f"{_SERVE_DO}, which fetches it; without a network BUNDLE=file"
+        do = f"{_SERVE_DO}, which downloads it; without a network use BUNDLE=file"
         return fail(f"{wanted} is not on the box", wanted, do)
     known = f"{wanted} ({_short(docker['image']['id'])})"
     for one in docker["containers"]:
         if one["running"] and one["image_id"] != docker["image"]["id"]:
             found = f"{one['name']} runs {one['image']} ({_short(one['image_id'])})"
-            return warn(found, known, f"{_SERVE_DO}, which starts it anew")
+            return warn(found, known, f"{_SERVE_DO}, which restarts it")
     return ok(known, wanted)
 
 
@@ -132,13 +132,13 @@ def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def _container_logs(containers: Sequence[ContainerFacts]) -> Finding:
-    needed = "a log driver that bounds its files"
+    needed = "a log driver with a size limit"
     if not containers:
         return not_here("no container of ours")
     endless = [one for one in containers if not _bounded(one["log"])]
     if endless:
         found = ", ".join(f"{one['name']} logs to {one['log']['Type']} without max-size" for one in endless)
-        return fail(found, needed, f"{_SERVE_DO}, which makes the container anew")
+        return fail(found, needed, f"{_SERVE_DO}, which recreates the container")
     return ok("; ".join(sorted({_shown(one["log"]) for one in containers})), needed)
 
 
@@ -154,12 +154,12 @@ def _shown(log: LogConfig) -> str:
 
 
 def _supervised_logs(logs: LogFacts) -> Finding:
-    needed = "supervisord bounds every log"
+    needed = "a size limit for every log in supervisord"
     if not logs["bounds"]:
         return not_here("nothing is supervised")
     endless = [program for program, size in logs["bounds"].items() if size.strip() in ("", "0")]
     if endless:
-        return fail(f"no bound for {', '.join(endless)}", needed, f"{_SERVE_DO}, which writes the configuration anew")
+        return fail(f"no size limit for {', '.join(endless)}", needed, f"{_SERVE_DO}, which rewrites the configuration")
     sizes = ", ".join(sorted(set(logs["bounds"].values())))
     return ok(f"{sizes} a log and 2 before it; now {logs['bytes'] / _MIB:,.1f} MiB", needed)
 
@@ -185,7 +185,7 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
     engine, environment = resolved["engine"], facts["environment"]
     needed = f"{engine['name']} {engine['version']} in {engine['home']}"
     if not environment["made"]:
-        return fail("none, or one that was never finished", needed, _HOST_DO)
+        return fail("none, or an incomplete one", needed, _HOST_DO)
     if not environment["python"]:
         return fail(f"a Python that does not start: {environment['error']}", needed, _HOST_DO)
     if environment["image"]:

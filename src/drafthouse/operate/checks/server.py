@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SPECULATIVE = "speculative"
 _MAKE = "make with the profile's name, which serves it again"
 _LOOKUP = "lookup"
-_MEASURED = "a measurement or a change of ours is under way on this box"
+_MEASURED = "a measurement or change is in progress on this box"
 
 
 def undisturbed(look: Look) -> Look:
@@ -43,7 +43,7 @@ def of_served(look: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> Look:
     @wraps(look)
     def ask(resolved: Run, facts: DoctorFacts) -> Finding:
         at_port = served_arm(resolved, facts["served"])
-        return look(resolved, facts, at_port) if at_port else not_here("this profile is not served")
+        return look(resolved, facts, at_port) if at_port else not_here("this profile is not being served")
 
     return ask
 
@@ -59,7 +59,7 @@ def served(resolved: Run, facts: DoctorFacts) -> Finding:
     profile = resolved["profile"]
     needed = f"an arm of {profile}"
     if facts["measured"]:
-        return warn(_MEASURED, f"{needed}, left alone", "ask again when it has ended")
+        return warn(_MEASURED, f"{needed}, undisturbed", "run make doctor again when it has finished")
     found = facts["served"]
     if at_port := served_arm(resolved, found):
         return ok(f"the {at_port['arm']} arm of {profile}", needed)
@@ -76,7 +76,7 @@ def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Return what runs otherwise than it was served, by the box's own history; nothing where the two agree."""
     if facts["measured"] or not facts["drift"]:
         return None
-    do = "make rollback serves the last good server again, make with the profile's name what the clone says now"
+    do = "make rollback restores the last good server, make with the profile's name serves the clone's current version"
     return fail(facts["drift"], "the files and the arm of the release in make history", do)
 
 
@@ -84,7 +84,7 @@ def api_key(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether the API key is there for its owner alone."""
     if problem := facts["key"]["problem"]:
         return of_problem(problem)
-    return ok(f"{resolved['key_file']}, which only its owner may read", "a key that only its owner may read")
+    return ok(f"{resolved['key_file']}, readable by its owner only", "a key readable by its owner only")
 
 
 @of_served
@@ -93,9 +93,9 @@ def key_required(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Fin
     needed, asked = "401 or 403 to a request without the key", facts["asked"]
     if not resolved["engine"]["has_key"]:
         if resolved["gateway"]:
-            return not_here(f"{resolved['engine']['name']} asks for none; the gateway in front does")
-        do = "set drafthouse_gateway: true; until then leave it on loopback, and reach it with make tunnel"
-        return warn(f"{resolved['engine']['name']} asks nobody for a key", "a gateway that asks for it", do)
+            return not_here(f"{resolved['engine']['name']} has no authentication; the gateway in front has")
+        do = "set drafthouse_gateway: true; until then keep it on loopback and use make tunnel"
+        return warn(f"{resolved['engine']['name']} has no authentication", "a gateway with authentication", do)
     without = asked["without_key"]
     if without["status"] in (401, 403):
         return ok(f"{without['status']} without it", needed)
@@ -112,21 +112,23 @@ def not_opened(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 @of_served
 def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
     """Return whether the engine gives something away without the key to whoever reaches it, path by path."""
-    needed = "401, 403 or 404 to every path without the key, where others reach the engine"
+    needed = "401, 403 or 404 to every path without the key if others can reach the engine"
     paths, who = facts["asked"]["paths"], reach(resolved["site"])
     if paths is None:
         return not_here("it does not answer yet")
     if paths["error"]:
-        return warn(f"{paths['error']}, after {paths['asked']} paths", needed, "make logs; ask again")
+        return warn(
+            f"{paths['error']}, after {paths['asked']} paths", needed, "see make logs, then run make doctor again"
+        )
     counts = exposed(paths["open"], who)
     if counts:
-        whom = "those whom drafthouse_allow_cidrs names" if who == NAMED else "anybody"
+        whom = "the addresses in drafthouse_allow_cidrs" if who == NAMED else "anybody"
         do = f"set drafthouse_gateway: true, or empty drafthouse_allow_cidrs and reach it by make tunnel; {_MAKE}"
         return fail(f"without a key {whom} can ask for {told(counts)}", needed, do)
-    said = f"{count(paths['asked'], 'path')} asked without the key"
+    said = f"{count(paths['asked'], 'path')} requested without the key"
     if who == NOBODY and (open_here := told(paths["open"])):
-        return ok(f"{said}; open on loopback alone: {open_here}", needed)
-    return ok(f"{said}: nothing is given away", needed)
+        return ok(f"{said}; open on loopback only: {open_here}", needed)
+    return ok(f"{said}: nothing is exposed", needed)
 
 
 @of_served
@@ -144,16 +146,16 @@ def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> F
             return warn(f"not yet, {age:.0f} s after its start: {said}", needed, do)
         return fail(said, needed, look)
     if facts["key"]["problem"]:
-        return not_here("it is there; without a key to ask with it was asked nothing")
+        return not_here("it runs; without a key it was not tested")
     models = asked["with_key"]
     # Who shows the models to everybody refuses the request alone.
     refused = [one["status"] for one in (models, *asked["chats"]) if one["status"] in (401, 403)]
     if refused:
-        do = f"{_MAKE}: it was started with another key"
+        do = f"{_MAKE}: it was started with a different key"
         return fail(f"{refused[0]} with the key of {resolved['key_file']}", needed, do)
     if model not in models["models"]:
         said = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
-        return fail(said, needed, f"end what listens on port {resolved['site']['port']}; {_MAKE}")
+        return fail(said, needed, f"stop what listens on port {resolved['site']['port']}; {_MAKE}")
     good = [chat for chat in asked["chats"] if chat["tokens"]]
     if len(good) < len(asked["chats"]) or not good:
         bad = next((chat for chat in asked["chats"] if not chat["tokens"]), {"status": None, "error": "not asked"})
@@ -165,7 +167,7 @@ def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> F
 @of_served
 def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
     """Return whether drafts are made while it answers; an arm without speculation must make none."""
-    needed, asked, arm = "drafts: counters that move while it answers", facts["asked"], at_port["arm"]
+    needed, asked, arm = "draft counters that increase while it answers", facts["asked"], at_port["arm"]
     if not any(chat["tokens"] for chat in asked["chats"]):
         return not_here("the engine does not answer")
     before, after = parse_counters(asked["before"]), parse_counters(asked["after"])
@@ -173,7 +175,7 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
     drafted, requests = _drafted(moved, asked["chats"]), count(len(asked["chats"]), "request")
     if arm != SPECULATIVE:
         if drafted:
-            return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not", _MAKE)
+            return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not draft", _MAKE)
         return not_here(f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
     if drafted:
         accepted = moved["accepted_tokens"] if moved else None
@@ -182,18 +184,20 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
             # More than one token each, how many it does not count.
             said = f"{count(moved['num_drafts'], 'draft')}, {count(accepted or 0, 'token')} accepted"
         if moved is None and all(chat["draft_n"] is None for chat in asked["chats"]):
-            said = "several tokens a step, by its answers"
+            said = "several tokens per step in its answers"
         return ok(f"{said} in {requests}", needed)
     if drafted is None:
         since = engine_of(resolved["engine"]["id"]).see_drafts
-        do = f"ask for its counters by hand{f': {since}' if since else ''}"
-        return warn(f"neither counters nor answers tell: {asked['counters_error'] or 'no such lines'}", needed, do)
+        do = f"read its counters manually{f': {since}' if since else ''}"
+        return warn(f"neither counters nor answers show it: {asked['counters_error'] or 'no such lines'}", needed, do)
     without = asked["speculates"] is False
     if after["present"] and resolved["method"]["kind"] == _LOOKUP and not without:
-        do = "see its counters under the traffic that it is for; a lookup drafts only what it finds again"
-        return warn(f"nothing drafted in {requests} that repeat their text", needed, do)
-    said = "its counters did not move" if after["present"] else "it has no counters of drafts: it runs without"
-    said = "none of its slots speculates: it runs without" if without else said
+        do = "check its counters under real traffic; a lookup drafts only text that repeats"
+        return warn(f"nothing drafted in {requests} with repeated text", needed, do)
+    said = (
+        "its counters did not change" if after["present"] else "it has no draft counters: it runs without speculation"
+    )
+    said = "none of its slots speculates" if without else said
     do = f"compare serve.sh on the box with make render PROFILE={resolved['profile']}; {_MAKE}"
     return fail(f"{said}, {requests}", needed, do)
 

@@ -23,12 +23,12 @@ def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 
 def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
-    needed = f"every file of {item['name']} as it was verified"
+    needed = f"every file of {item['name']} as verified"
     fetch, verify = f"make weights PROFILE={profile}", f"make verify PROFILE={profile}"
     if not found["there"]:
         return fail(f"nothing at {item['path']}", needed, fetch)
     if item["source"] == "path":
-        return ok(f"{item['path']} is there; what the site put there itself is not verified")
+        return ok(f"{item['path']} exists; weights provided by the site are not verified")
     if found["link"]:
         return ok(f"{item['path']} leads to {found['link']}; make verify reads its bytes", needed)
     if not found["files"]:
@@ -38,7 +38,7 @@ def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
         said = f"{count(len(found['changed']), 'file')} of {found['files']} missing or changed since: {shown}"
         return fail(said, needed, verify)
     if not found["complete"]:
-        return fail(f"{found['files']} files, a fetch that was never finished", needed, fetch)
+        return fail(f"{found['files']} files, an unfinished download", needed, fetch)
     if item["source"] == "hub" and not _same_revision(item["details"], found):
         said = f"{found['repo']} at {found['commit'] or found['asked']}"
         return fail(said, f"{item['details']['repo']} at {item['details']['revision']}", fetch)

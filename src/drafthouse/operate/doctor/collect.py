@@ -72,7 +72,11 @@ _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.Sub
 
 def read(asked: Asked, given: Given) -> DoctorFacts:
     """Return the facts for ``asked``; a part of which something could not be read is among the ``unread``."""
-    facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "nobody was asked to knock"}}
+    facts: DoctorFacts = {
+        "unread": {},
+        "clock": _clock(),
+        "outside": {"doors": [], "why": "no other machine was asked to connect"},
+    }
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
             continue
@@ -89,8 +93,8 @@ def _unread(error: BaseException) -> Problem:
     return Problem(
         "fact-unreadable",
         f"{type(error).__name__}: {error}",
-        "something that can be read",
-        "connect as root (ansible_user, ansible_become); look whether the disk or the container engine is ill",
+        "readable data",
+        "connect as root (ansible_user, ansible_become); check the disk and the container engine",
     )
 
 

@@ -140,7 +140,7 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
         timings = said.get("timings") or {}
         choice = (said.get("choices") or [{}])[0]
     except (ValueError, AttributeError, LookupError, TypeError):
-        why = "an answer that is no chat completion"
+        why = "an answer that is not a chat completion"
         return {**answer, "error": why, "tokens": 0, "seconds": 0.0, "draft_n": None, "per_iteration": None}
     return {
         **answer,

@@ -91,7 +91,7 @@ def require_gguf(src: str) -> None:
         raise one_problem(
             code="weights-damaged",
             where=f"weights recipe: {src}",
-            found=f"a file that begins with {magic!r}",
+            found=f"a file starting with {magic!r}",
             needed="a GGUF file",
             do="give the .gguf file itself, not an archive or a pointer to it",
         )
@@ -274,6 +274,6 @@ def cannot_write(path: Path, error: OSError) -> DrafthouseError:
         code="file-unwritable",
         where=str(path),
         found=error.strerror or str(error),
-        needed="a place with room for the derived weights",
+        needed="free space for the derived weights",
         do="free disk space, or choose another folder for the weights",
     )

@@ -183,7 +183,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
             raise one_problem(
                 code="program-failed",
                 where=where,
-                found=lines[-1] if lines else f"exit status {done.returncode} without a word",
+                found=lines[-1] if lines else f"exit status {done.returncode} without output",
                 needed=needed,
                 do=f"run it by hand: {' '.join(command)} OUT",
             )

@@ -116,7 +116,7 @@ def test_a_partial_list_is_not_believed(bench: Bench, body: bytes) -> None:
     box = bench.rent()
     assert box
     bench.vast.faults.append(Fault("instances", ALWAYS, body=body))
-    with pytest.raises(NotWhole, match="what bills cannot be told from it"):
+    with pytest.raises(NotWhole, match="it does not tell what is billing"):
         bench.client().instances()
     done = quick(bench)
     assert done.returncode == 2

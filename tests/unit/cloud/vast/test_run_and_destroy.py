@@ -128,7 +128,7 @@ def test_ctrl_c_while_the_account_is_compared_loses_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rented_run, "compared", interrupted)
-    with pytest.raises(StillBilling, match="what else bills is not known: interrupted"):
+    with pytest.raises(StillBilling, match="it is unknown what else is billing: interrupted"):
         run(client, ledger, "pass", "always")
 
 

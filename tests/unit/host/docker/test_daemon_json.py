@@ -50,7 +50,7 @@ def test_the_users_keys_survive_and_everything_of_ours_can_be_taken_out_again(se
     except DrafthouseError as error:
         assert json.dumps(user) == before
         # Each problem is a real one: it names a key of the user's own, and without that wish there is none.
-        named = {problem.found.removeprefix("the user's own '").split(".")[0].rstrip("'") for problem in error.problems}
+        named = {problem.found.removeprefix("your own '").split(".")[0].rstrip("'") for problem in error.problems}
         assert named <= set(user) & set(needs)
         needs = {key: value for key, value in needs.items() if key not in named}
         merged = merge(user, needs, likes)
@@ -92,9 +92,9 @@ def test_every_contradiction_is_named_at_once() -> None:
     with pytest.raises(DrafthouseError) as caught:
         merge(user, {"data-root": "/data", "features": {"cdi": True}, "log-opts": {"max-size": "1m"}})
     assert [problem.found for problem in caught.value.problems] == [
-        "the user's own 'data-root'",
-        "the user's own 'features.cdi'",
-        "the user's own 'log-opts'",
+        "your own 'data-root'",
+        "your own 'features.cdi'",
+        "your own 'log-opts'",
     ]
     assert merge(user, {}, {"log-opts": {"max-size": "1m"}}).left == ("log-opts.max-size",)
 

@@ -60,7 +60,7 @@ def test_what_is_taken_away_with_the_engine() -> None:
     ours: Any = {"Names": ["/drafthouse-speculative"], "Labels": {"drafthouse.arm": "speculative"}}
     assert leaving(seen, [ours]) == ("docker.io", "docker-cli")
     assert leaving(BARE, []) == ()
-    with pytest.raises(DrafthouseError, match="not ours run: db, web"):
+    with pytest.raises(DrafthouseError, match="not ours are running: db, web"):
         leaving(seen, [ours, {"Names": ["/web"], "Labels": {}}, {"Names": ["/db"], "Labels": None}])
 
 
@@ -84,7 +84,7 @@ def test_the_toolkit_comes_with_the_gpu() -> None:
         ({"answer": {"Version": "5.4.0", "Components": [{"Name": "Podman Engine"}]}}, "Podman behind", "podman-docker"),
         ({"answer": {"Version": "27.0"}, "rootless_answer": True}, "rootless", "unlink"),
         ({"answer": {"Version": "19.03.9"}}, "19.03.9", "upgrade"),
-        ({"missing_users": ("bob",)}, "bob", "make them"),
+        ({"missing_users": ("bob",)}, "bob", "create them"),
         ({"os_id": "fedora"}, "fedora", "container_engine_source=distribution"),
         ({"codename": ""}, "debian", "container_engine_source=distribution"),
     ],

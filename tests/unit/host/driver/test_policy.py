@@ -304,7 +304,7 @@ def test_an_old_card_beside_a_newer_one_decides_for_both() -> None:
     assert (made.open, made.driver) == (False, CLOSED_580)
     assert "GTX 1080 Ti" in made.warnings[0]
     (problem,) = refused(box("2684", "1b06"), branch=590)
-    assert "which branch 590 has dropped" in problem.found
+    assert "which branch 590 no longer supports" in problem.found
     assert plan(box("2684", "1b06"), branch=590, open="true").driver == ["nvidia-open", "nvidia-driver-open"]
 
 

@@ -286,7 +286,7 @@ def test_what_cannot_be_asked_is_not_called_well() -> None:
 def test_what_is_open_on_loopback_alone_is_said_and_well() -> None:
     resolved, facts = WELL["workstation"]
     check = checks(resolved, ill(facts, {"asked/paths/open": [HEALTH, INVOCATIONS]}), "server")["open paths"]
-    assert (check.status, "open on loopback alone: /invocations (make it compute)" in check.found) == (OK, True), check
+    assert (check.status, "open on loopback only: /invocations (make it compute)" in check.found) == (OK, True), check
     opened = checks(OPENED, ill(well(OPENED), {"asked/paths/open": [HEALTH]}), "server")["open paths"]
     assert (opened.status, "30 paths asked" in opened.found) == (OK, True), opened
     loading = checks(resolved, ill(facts, {"asked/paths": None}), "server")["open paths"]

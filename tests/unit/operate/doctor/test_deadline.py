@@ -41,15 +41,15 @@ def test_one_that_is_watched_says_how_long_it_has(box: Box) -> None:
     with (box.folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         check = look(box)
-        assert (check.status, check.found) == (OK, "this box ends itself in 1.8 h")
+        assert (check.status, check.found) == (OK, "this box destroys itself in 1.8 h")
         box.passes(3600)
         check = look(box)
-        assert (check.status, check.found) == (OK, "this box ends itself in 50 minutes")
+        assert (check.status, check.found) == (OK, "this box destroys itself in 50 minutes")
         box.machine_restarts(60)
         check = look(box)
-        assert (check.status, check.found) == (OK, "the watch has not counted yet")
+        assert (check.status, check.found) == (OK, "the deadline watch has not started counting")
     check = look(box)
-    assert (check.status, check.found) == (FAIL, "nobody watches over it")
+    assert (check.status, check.found) == (FAIL, "the deadline watch is not running")
 
 
 @pytest.mark.processes
@@ -62,8 +62,8 @@ def test_one_that_could_not_end_itself_says_what_it_was_answered(box: Box) -> No
     box.passes(180)
     check = look(box)
     assert check.status == FAIL
-    assert check.found.startswith("10 min past, and this box is still here (DELETE: status 500; PUT: status 500; ended")
-    assert check.do == "make destroy: it is billed"
+    assert check.found.startswith("10 min past, and this box still exists (DELETE: status 500; PUT: status 500; ended")
+    assert check.do == "make destroy: it is still billed"
     (box.folder / "journal.jsonl").write_text(json.dumps([1]))
     check = look(box)
-    assert "nothing was written down" in check.found
+    assert "no deadline was recorded" in check.found

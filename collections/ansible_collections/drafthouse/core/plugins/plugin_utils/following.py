@@ -32,13 +32,13 @@ _LOST = Problem(
     "step-lost",
     "a long step that ended on the box without a result",
     "its process alive until it is done",
-    "see whether the box was restarted or ran out of memory (dmesg), then run again: it goes on with what is there",
+    "see whether the box was restarted or ran out of memory (dmesg), then run again: it resumes",
 )
 _BROKE = Problem(
     "task-failed",
     "a long step broke off on the box",
-    "a step that ends well",
-    "mend what it names (a full disk, a right that is missing), then run again: it goes on with what is there",
+    "a step to succeed",
+    "mend what it names (a full disk, a right that is missing), then run again: it resumes",
 )
 _display = Display()
 
