@@ -147,7 +147,7 @@ class DockerApi:
         except (OSError, EngineError, TypeError, ValueError) as error:
             raise one_problem(
                 "docker-not-answering",
-                f"the container engine does not respond on {self._path}: {error}",
+                f"the container engine does not answer on {self._path}: {error}",
                 "an engine that answers",
                 "check `systemctl status docker` and `journalctl -u docker -n 50`",
             ) from error

@@ -19,7 +19,7 @@ def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Pr
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
         "port-taken",
-        f"port {port} is in use ({who})",
+        f"port {port} is taken ({who})",
         f"port {port} free on {host} for the engine",
         "stop that program, or choose another port: -e drafthouse_port=8100",
         where,

@@ -47,7 +47,7 @@ def test_the_reason_is_the_first_problem_also_of_a_loop() -> None:
     [
         ({"msg": "No space left on device"}, "No space left on device"),
         ({"msg": "One or more items failed", "results": [{"msg": "one item's own"}]}, "one item's own"),
-        ({}, "a task that failed without a word"),
+        ({}, "a task that failed without output"),
     ],
 )
 def test_ansibles_own_words_where_we_have_none(result: Any, found: str) -> None:
@@ -123,7 +123,7 @@ def test_a_failed_change_brings_back_what_served_and_fails(monkeypatch: pytest.M
     result, played = refuse(monkeypatch, failed(DIED))
     assert result["failed"]
     assert [one["found"].partition(":")[0] for one in result["problems"]] == [
-        "small (vllm 0.33.0) is not served", "the last good server is back",
+        "small (vllm 0.33.0) is not served", "the last good server runs again",
     ]  # fmt: skip
     assert played.commands == ["rm -f '/a home'/served/ballast"]
     assert (played.given["state"], played.given["refused"]["why"]) == ("put_back", DIED.found)

@@ -197,7 +197,7 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
     said = (
         "its counters did not change" if after["present"] else "it has no draft counters: it runs without speculation"
     )
-    said = "none of its slots speculates" if without else said
+    said = "none of its slots speculates: it runs without speculation" if without else said
     do = f"compare serve.sh on the box with make render PROFILE={resolved['profile']}; {_MAKE}"
     return fail(f"{said}, {requests}", needed, do)
 

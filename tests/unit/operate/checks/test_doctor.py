@@ -130,7 +130,8 @@ GPU, CPU, GATE, OPEN, WATCH = "workstation", "this machine", "gateway", "opened"
 FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"box/gpus": [], "driver/smi": NO_SMI}, "GPU", FAIL, "no working driver", "nvidia-smi"),
     (GPU, {"box/gpus": [], "box/nvidia_pci_devices": []}, "GPU", FAIL, "no NVIDIA GPU", "make profiles"),
-    (GPU, {"driver/smi": NO_SMI, "driver/loaded": {}}, "driver", FAIL, "no driver answers", "site.yml --tags host"),
+    (GPU, {"driver/smi": NO_SMI, "driver/loaded": {}}, "driver", FAIL, "the driver does not respond",
+     "site.yml --tags host"),
     (GPU, {"driver/smi/output": "NVIDIA made, 570.211.01\n", "driver/loaded/version": "570.211.01"},
      "driver", FAIL, "570.211.01", "site.yml --tags host"),
     (GPU, {"driver/smi/output": "NVIDIA made, 580.10.01\n"}, "driver", WARN, "580.10.01", "site.yml --tags host"),
@@ -149,21 +150,21 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"docker/inside/output": "Failed to initialize NVML: Unknown Error"}, "GPU in the container", FAIL,
      "Unknown Error", "docker restart drafthouse-speculative"),
     (GPU, {"box/gpus": TWO}, "GPU in the container", FAIL,
-     "drafthouse-speculative sees GPU-1, and not GPU-2", "docker restart drafthouse-speculative"),
+     "drafthouse-speculative sees GPU-1, but not GPU-2", "docker restart drafthouse-speculative"),
     (GPU, {"docker/image": None}, "image", FAIL, "is not on the box", "make with"),
     (GPU, {"docker/containers/0/image_id": "sha256:0000"}, "image", WARN, "drafthouse-speculative runs", "make with"),
     (GPU, {"docker/containers/0/log": {"Type": "json-file", "Config": {}}}, "log rotation", FAIL,
      "without max-size", "make with"),
-    (CPU, {"environment/made": False}, "engine's environment", FAIL, "never finished", "site.yml --tags host"),
+    (CPU, {"environment/made": False}, "engine's environment", FAIL, "incomplete", "site.yml --tags host"),
     (CPU, {"environment/python": False, "environment/error": "no such file"}, "engine's environment", FAIL,
      "does not start: no such file", "site.yml --tags host"),
     (CPU, {"environment/versions/xllamacpp": "2026.4.8929"}, "engine's environment", FAIL, "2026.4.8929", "remove"),
-    (CPU, {"logs/bounds": {"speculative": "0"}}, "log rotation", FAIL, "no bound for speculative", "make with"),
+    (CPU, {"logs/bounds": {"speculative": "0"}}, "log rotation", FAIL, "no size limit for speculative", "make with"),
     (GPU, {"weights/qwen3-32b/there": False}, "weights qwen3-32b", FAIL, "nothing at", "make weights"),
     (GPU, {"weights/qwen3-32b/files": 0}, "weights qwen3-32b", FAIL, "never verified", "make verify"),
     (GPU, {"weights/qwen3-32b/changed": ["model-00003-of-00017.safetensors"]}, "weights qwen3-32b", FAIL,
      "1 file of 20 missing or changed since: model-00003", "make verify"),
-    (GPU, {"weights/qwen3-32b/complete": False}, "weights qwen3-32b", FAIL, "never finished", "make weights"),
+    (GPU, {"weights/qwen3-32b/complete": False}, "weights qwen3-32b", FAIL, "unfinished", "make weights"),
     (GPU, {"weights/qwen3-32b/asked": "main", "weights/qwen3-32b/commit": "beef"}, "weights qwen3-32b", FAIL,
      "at beef", "make weights"),
     (GPU, {"disk|/models/original|free": 2 * GB}, "disk", WARN, "2.0 GB free at /models/original", "make prune"),
@@ -174,11 +175,11 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (CPU, {"clock/controller": None, "clock/synchronised": False}, "clock", WARN, "not synchronised", "timedatectl"),
     (GPU, {"firewall/families/6/saved": "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"}, "firewall", FAIL, "IPv6:",
      "--tags host"),
-    (GPU, {"firewall/families/4/kept": []}, "firewall", FAIL, "IPv4: no rules of ours", "--tags host"),
+    (GPU, {"firewall/families/4/kept": []}, "firewall", FAIL, "IPv4: our rules were never", "--tags host"),
     (GPU, {"firewall/families/4/error": "iptables-save is not there"}, "firewall", FAIL, "not there", "--tags host"),
     (GPU, {"firewall/enabled": False}, "firewall", FAIL, "not enabled", "--tags host"),
-    (GPU, {"firewall/pending": True}, "firewall", FAIL, "on trial", "--tags host"),
-    (GPU, {"firewall/families/4": rules([9000])}, "firewall", FAIL, "port 8000 is not guarded", "--tags host"),
+    (GPU, {"firewall/pending": True}, "firewall", FAIL, "trial period", "--tags host"),
+    (GPU, {"firewall/families/4": rules([9000])}, "firewall", FAIL, "port 8000 is not protected", "--tags host"),
     (GPU, {"box/ports/8000": {"pid": 7, "command": "python3 -m http.server", "ours": False}}, "ports from inside", FAIL,
      "port 8000 is taken (pid 7: python3 -m http.server)", "drafthouse_port"),
     (GPU, {"listening/8000": ["0.0.0.0", "127.0.0.1"]}, "ports from inside", FAIL, "listens on 0.0.0.0", "make with"),
@@ -196,14 +197,14 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"asked/health": HANGS, "served/0/since": NOW - 30}, "engine answers", FAIL, "timed out", "make logs"),
     # llama.cpp shows its models to everybody, and refuses the request.
     (GPU, {"asked/chats": [chat(0, status=401, error="Invalid API Key")]}, "engine answers", FAIL, "401 with the key",
-     "another key"),
-    (GPU, {"measured": True}, "served", WARN, "a measurement or a change of ours", "when it has ended"),
+     "different key"),
+    (GPU, {"measured": True}, "served", WARN, "a measurement or change", "when it has finished"),
     (GPU, {"asked/with_key/status": 401, "asked/with_key/models": []}, "engine answers", FAIL, "401 with the key",
      "make"),
     (GPU, {"asked/with_key/models": ["another"]}, "engine answers", FAIL, "it serves another", "port 8000"),
     (GPU, {"asked/chats": [chat(0, status=500, error="CUDA error")]}, "engine answers", FAIL, "500: CUDA error",
      "logs"),
-    (GPU, {"asked/after": STILL}, "speculation", FAIL, "did not move", "make render"),
+    (GPU, {"asked/after": STILL}, "speculation", FAIL, "did not change", "make render"),
     (GPU, {"asked/after": WITHOUT_COUNTERS, "asked/before": WITHOUT_COUNTERS}, "speculation", FAIL, "runs without",
      "serve"),
     (GPU, {"asked/after": "", "asked/before": "", "asked/counters_error": "404"}, "speculation", WARN, "404",
@@ -215,7 +216,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GATE, {"gateway/problem": PROBLEM}, "gateway", FAIL, "mode 0644", "chmod"),
     (GATE, {"gateway/paths/open": [INVOCATIONS]}, "gateway", FAIL, "lets through /invocations", "--tags gateway"),
     (GPU, {"asked/paths/error": "no answer to /load"}, "open paths", WARN, "no answer to /load", "make logs"),
-    (OPEN, {"asked/paths/open": [HEALTH, INVOCATIONS]}, "open paths", FAIL, "drafthouse_allow_cidrs names can ask for"
+    (OPEN, {"asked/paths/open": [HEALTH, INVOCATIONS]}, "open paths", FAIL, "drafthouse_allow_cidrs can ask for"
      " /invocations (make it compute)", "drafthouse_gateway: true"),
     (OPEN, {"asked/paths/open": [{**INVOCATIONS, "path": "/new", "gives": ""}]}, "open paths", FAIL, "/new", "gateway"),
     (GATE, {"gateway/not_after": None, "gateway/tls_error": "certificate has expired"}, "certificate", FAIL, "expired",
@@ -224,7 +225,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"outside/doors/0/answers": True}, "ports from outside", FAIL, "8000 is open, not closed", "--tags host"),
     (OPEN, {"outside/doors/0/answers": False}, "ports from outside", FAIL, "8000 is closed, not open", "--tags host"),
     (GPU, {"outside/problem": PROBLEM}, "ports from outside", WARN, "mode 0644", "chmod"),
-    (WATCH, {"firewall/families/4": rules([8000, 9494])}, "firewall", FAIL, "port 9490 is not guarded", "--tags host"),
+    (WATCH, {"firewall/families/4": rules([8000, 9494])}, "firewall", FAIL, "port 9490 is not protected",
+     "--tags host"),
     (WATCH, {"listening/9491": ["0.0.0.0"]}, "ports from inside", FAIL, "9491 (node) listens on 0.0.0.0",
      "site.yml --tags monitoring"),
     (WATCH, {"outside/doors/1/source": "198.51.100.1", "outside/doors/0/answers": False}, "ports from outside", FAIL,
@@ -233,7 +235,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (WATCH, {"monitoring/problem": PROBLEM}, "monitoring", FAIL, "mode 0644", "chmod"),
     (WATCH, {"watchdog/runs": False}, "watchdog", FAIL, "does not run", "make logs ONLY=watchdog"),
     (WATCH, {"watchdog/written": NOW - 900}, "watchdog", FAIL, "900 s ago", "site.yml --tags watchdog"),
-    (WATCH, {"watchdog/written": None}, "watchdog", WARN, "has not looked yet", "ask again"),
+    (WATCH, {"watchdog/written": None}, "watchdog", WARN, "has not checked yet", "run make doctor again"),
 ]  # fmt: skip
 
 
@@ -288,7 +290,7 @@ def test_what_is_open_on_loopback_alone_is_said_and_well() -> None:
     check = checks(resolved, ill(facts, {"asked/paths/open": [HEALTH, INVOCATIONS]}), "server")["open paths"]
     assert (check.status, "open on loopback only: /invocations (make it compute)" in check.found) == (OK, True), check
     opened = checks(OPENED, ill(well(OPENED), {"asked/paths/open": [HEALTH]}), "server")["open paths"]
-    assert (opened.status, "30 paths asked" in opened.found) == (OK, True), opened
+    assert (opened.status, "30 paths requested" in opened.found) == (OK, True), opened
     loading = checks(resolved, ill(facts, {"asked/paths": None}), "server")["open paths"]
     assert loading.status == NOT_HERE
 
@@ -308,7 +310,7 @@ def test_an_engine_that_asks_nobody_for_a_key_warns_unless_a_gateway_does() -> N
     [
         ([chat(draft_n=32)], OK, "32 tokens drafted"),
         ([chat(draft_n=0)], FAIL, "runs without"),
-        ([chat(per_iteration=2.4)], OK, "several tokens a step"),
+        ([chat(per_iteration=2.4)], OK, "several tokens per step"),
         ([chat(per_iteration=1.0)], WARN, "neither counters nor answers"),
     ],
 )

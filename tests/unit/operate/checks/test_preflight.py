@@ -94,7 +94,8 @@ def test_a_good_box(resolved: Any) -> None:
         ({"python": "3.9.2"}, "Python 3.9.2", "3.10", "ansible_python_interpreter"),
         ({"can_make_environments": False}, "without ensurepip", "virtual environments", "python3-venv"),
         ({"disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 50 * GIB}}, "53.7 GB free", "93.6 GB", "free"),
-        ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a folder", "drafthouse_home"),
+        ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a writable folder",
+     "drafthouse_home"),
         (
             {"ports": {"8000": {"pid": 7, "command": "nginx", "ours": False}}},
             "port 8000 is taken (pid 7: nginx)", "port 8000 free", "drafthouse_port=",
