@@ -111,8 +111,8 @@ def _money(
 ) -> Money | None:
     if price is None:
         why.append(
-            "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its label, "
-            "in the inventory (group_vars/all.yml, or the host's entry)"
+            "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its "
+            "label, in the inventory (group_vars/all.yml, or the host's entry)"
         )
         return None
     duration = result.get("duration")
@@ -344,9 +344,9 @@ def saving_of(table: Mapping[str, ArmCost]) -> Saving | None:
         "per_hour": share * hour,
         "per_million_output": before - after,
         "said": (
-            f"At {number(hour)}{unit} an hour a million output tokens cost {number(before)}{unit} without speculation and "
-            f"{number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} {word} for "
-            "each hour that the baseline would work"
+            f"At {number(hour)}{unit} an hour a million output tokens cost {number(before)}{unit} without speculation "
+            f"and {number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
+            f"{word} for each hour that the baseline would work"
         ),
     }
 
