@@ -31,7 +31,7 @@ _PAGES = ("*.md", "docs/**/*.md", "roles/*/README.md", "benchmarks/*.md")
 _LINK = re.compile(r"\]\(([^)#\s:]+)(?:#[^)\s]*)?\)")
 #: `1. **Start.** [Getting started](getting-started.md): ...` or `**Measuring**`, and the pages that follow.
 _SECTION = re.compile(r"^(?:\d+\. )?\*\*([^*]+?)\.?\*\*", re.MULTILINE)
-_PAGE = re.compile(r"\[([^\]]+)\]\(([a-z-]+\.md)\)")
+_PAGE = re.compile(r"\]\(([a-z-]+\.md)\)")
 
 Nav = list["str | dict[str, str | Nav]"]
 
@@ -41,13 +41,13 @@ def navigation(index: str) -> Nav:
     path, _, reference = index.partition("\n## Reference\n")
     inside: Nav = [{"Reference": _sections(reference)}]
     about: Nav = [{"About": [f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")]}]
-    return [{"Drafthouse": "README.md"}, {"All pages": "docs/README.md"}, *_sections(path), *inside, *about]
+    return ["README.md", {"All pages": "docs/README.md"}, *_sections(path), *inside, *about]
 
 
 def _sections(text: str) -> Nav:
     _, *parts = _SECTION.split(text)
     return [
-        {title: [{name: f"docs/{page}"} for name, page in _PAGE.findall(pages)]}
+        {title: [f"docs/{page}" for page in _PAGE.findall(pages)]}
         for title, pages in zip(parts[::2], parts[1::2], strict=True)
     ]
 
