@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build the documentation as a site: build/site/index.html, which needs no network.
 
-Its search needs a web server (python3 -m http.server -d build/site), its pages none. Its navigation is that of docs/README.md. A link or an anchor that leads nowhere, and a page that the navigation lacks,
-are errors.
+Its search needs a web server (python3 -m http.server -d build/site), its pages none. Its navigation is that of
+docs/README.md. A link or an anchor that leads nowhere, and a page that the navigation lacks, are errors.
 """
 
 from __future__ import annotations
