@@ -307,7 +307,7 @@ def test_gates_and_cost_are_on_the_page(report: Any) -> None:
         for words in ("Mean power", "EUR per million", "EUR an hour a million output tokens", "Equal outputs at"):
             assert words in text.replace("\u00a0", " ")
     # Of a comparison that proves nothing no saving follows.
-    doubtful = {**report, "verdict": {**report["verdict"], "word": "cannot say"}}
+    doubtful: Any = {**report, "verdict": {**report["verdict"], "word": "cannot say"}}
     for text in (render_html(doubtful, TEMPLATES), render_markdown(doubtful, TEMPLATES)):
         assert "million output tokens cost" not in text.replace("\u00a0", " ")
     assert not [sentence for sentence in report["not_measured"] if "nergy" in sentence]
