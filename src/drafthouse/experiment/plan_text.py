@@ -121,7 +121,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
         for suite in experiment["suites"]
         if ladder["kinds"] or suite not in experiment["once"]
         for name, kind in resolved["suites"][suite]["kinds"].items()
-        if name in (ladder["kinds"] or [name]) and (ladder["kinds"] or name not in experiment["once"])
+        if (name in ladder["kinds"] if ladder["kinds"] else name not in experiment["once"])
     }
     levels = ", ".join(shown_level(level) for level in ladder["levels"])
     most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
