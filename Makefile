@@ -106,6 +106,7 @@ truth: venv-dev ; @PYTHONPATH=src:collections:. python -m tests.truth.table $(ca
 lint: venv-dev ; @ruff check . && ruff format --check . && mypy && PYTHONPATH=src lint-imports && scripts/structure.py && deptry --config .deptry.toml src scripts collections/ansible_collections/drafthouse/core/plugins && yamllint --strict . && ansible-lint --offline ## ruff, mypy, import order and size of the rooms, dependencies, yamllint and ansible-lint
 lock: venv ; @scripts/lock.py ## write all lock files with hashes: controller, box, engines (versions stay)
 docs: venv ; @scripts/docs.py ## write the generated pages of docs/ and roles/
+site: venv ; @scripts/site.py ## build the documentation as a site into build/site/, and check its links
 pictures: venv-dev ; @PYTHONPATH=src:. python -m tests.pages.shots docs --kept "$(REPORT)" ## write the pictures of docs/ from a kept report, the newest by default (REPORT=name; chromium)
 golden: venv-dev ; @WRITE_GOLDEN=1 pytest -q tests/golden ## write tests/golden/ again; review the difference before you commit it
 monitoring-check: venv ; @scripts/monitoring_check.py ## check the monitoring's rules of every profile and engine with promtool, one line each

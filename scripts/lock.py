@@ -55,6 +55,7 @@ def locks() -> list[Lock]:
     return [
         Lock("requirements.in", 11, _CONTROLLERS),
         Lock("requirements-dev.in", 11, _CONTROLLERS),
+        Lock("requirements-site.in", 11, _CONTROLLERS),
         Lock("roles/box_env/files/uv.in", 10, _CONTROLLERS, resolved=False),
         Lock("roles/box_env/files/requirements.in", 10),
         Lock("profiles/catalog/packages.in", 10, resolved=False),

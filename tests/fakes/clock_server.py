@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,8 @@ class Clock:
 
     ttft_ms: float = 200.0
     interval_ms: float = 40.0
+    noise_sd: float = 0.0  # of each answer's interval, as a logarithm: an engine is no clock
+    seed: int = 0  # of that noise
     tokens_per_chunk: int = 3
     tokens: int = 120
     role_chunk: bool = False  # an early chunk with the role and no token, as vLLM and llama.cpp send
@@ -99,13 +103,14 @@ class State:
 
 @dataclass(frozen=True)
 class Stream:
-    """One answer under way: how many tokens each chunk has, and when the first and the end are due."""
+    """One answer under way: how many tokens each chunk has, when the first and the end are due, and how far apart."""
 
     entry: dict[str, Any]
     steps: list[int]
     total: int
     due: float
     end: float
+    interval_s: float
     finish: Callable[[], None]
 
 
@@ -217,8 +222,10 @@ class Connection(asyncio.Protocol):
             return self.send(200, json.dumps(document), "application/json")
         total = min(clock.tokens, int(request.get("max_tokens", clock.tokens)))
         counts = [clock.tokens_per_chunk] * (total // clock.tokens_per_chunk)
+        noise = math.exp(random.Random(f"{clock.seed} {number}").gauss(0.0, clock.noise_sd))
+        interval_s = clock.interval_ms / 1000 * noise
         if turn(clock.one_piece_every):
-            now, counts = now + len(counts) * clock.interval_ms / 1000, [total]
+            now, counts = now + len(counts) * interval_s, [total]
         elif total % clock.tokens_per_chunk:
             counts.append(total % clock.tokens_per_chunk)
         if turn(clock.empty_every):
@@ -231,7 +238,7 @@ class Connection(asyncio.Protocol):
         self.state.running += 1
         self.state.most_running = max(self.state.most_running, self.state.running)
         due = now + clock.ttft_ms / 1000
-        end = due + max(len(steps) - 1, 0) * clock.interval_ms / 1000 + clock.finish_delay_ms / 1000
+        end = due + max(len(steps) - 1, 0) * interval_s + clock.finish_delay_ms / 1000
         if turn(clock.cut_every):
             finish: Callable[[], None] = self.transport.abort
         elif turn(clock.quiet_cut_every):
@@ -242,7 +249,7 @@ class Connection(asyncio.Protocol):
             finish = self.stall
         else:
             finish = partial(self.close_stream, total if counts else 0, len(counts))
-        self.at(due, partial(self.step, Stream(entry, steps, total, due, end, finish), 0))
+        self.at(due, partial(self.step, Stream(entry, steps, total, due, end, interval_s, finish), 0))
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         # The loop's clock and perf_counter are both CLOCK_MONOTONIC on Linux. One timer a stream, each
@@ -255,7 +262,7 @@ class Connection(asyncio.Protocol):
             self.tokens(stream.entry, number * clock.tokens_per_chunk, stream.steps[number], stream.total)
             number += 1
         if number < len(stream.steps):
-            self.at(stream.due + number * clock.interval_ms / 1000, partial(self.step, stream, number))
+            self.at(stream.due + number * stream.interval_s, partial(self.step, stream, number))
         elif clock.finish_delay_ms:
             self.at(stream.end, stream.finish)
         else:

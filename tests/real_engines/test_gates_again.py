@@ -102,7 +102,8 @@ def test_a_conversation_that_grows_on_a_real_llamacpp(servers: tuple[str, str], 
     # As near to the context as it goes; each turn behind the one before.
     assert lengths == sorted(lengths)
     for name, group in result["groups"].items():
-        figure(f"llama.cpp, {name}: {group['spec_decode_acceptance_rate']} % of {group['spec_decode_draft_tokens']}")
+        rate, drafted = group["spec_decode_acceptance_rate"], group["spec_decode_draft_tokens"]
+        figure(f"llama.cpp, {name}: {rate:.1f} % of {drafted}")
     # Each part has counters of its own: that is acceptance over the length of the conversation.
     assert all(group["spec_decode_draft_tokens"] > 0 for group in result["groups"].values())
 

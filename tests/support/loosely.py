@@ -34,6 +34,7 @@ bandwidth_share: Callable[..., Any] = cost.bandwidth_share
 cost_table: Callable[..., Any] = cost.cost_table
 cost_rows: Callable[..., Any] = cost.cost_rows
 memory_used: Callable[..., Any] = cost.memory_used
+saving_of: Callable[..., Any] = cost.saving_of
 wants_more: Callable[..., Any] = rounds.wants_more
 preflight_problems: Callable[..., Any] = registry.preflight_problems
 current: Callable[..., Any] = releases.current

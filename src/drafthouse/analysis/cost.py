@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from ..bench.client import OK
 from ..bench.result_types import ArmResult, Power
+from ..core.format import number, percent
 from ..profiles.memory_fit import GB
 from ..profiles.resolved_types import Fit, ResolvedProfile
-from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memory, Money, TokenCosts
+from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memory, Money, Saving, TokenCosts
 
 MILLION = 1_000_000
 JOULES_PER_KWH = 3_600_000
@@ -109,7 +110,10 @@ def _money(
     why: list[str],
 ) -> Money | None:
     if price is None:
-        why.append("money: the site names no price (drafthouse_price_per_hour)")
+        why.append(
+            "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its "
+            "label, in the inventory (group_vars/all.yml, or the host's entry)"
+        )
         return None
     duration = result.get("duration")
     if not duration or not tokens_out:
@@ -284,6 +288,7 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
         "what the answering itself adds",
     ),
     ("Energy", "kWh per million output tokens", ("energy", "kwh_per_million_output_tokens"), 1, "idle power inside"),
+    ("Price of the box", "{currency} an hour", ("money", "price_per_hour"), 1, "as the inventory says"),
     (
         "Price of input",
         "{currency} per million",
@@ -297,7 +302,7 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
         "{currency} per million",
         ("money", "per_million_output_alone"),
         1,
-        "a box that is always this busy",
+        "a box that is always this busy, over all prompts of the run",
     ),
     (
         "Share of the bandwidth",
@@ -319,6 +324,31 @@ _ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
     ("Weights, by the engine's log", "GB", ("memory", "told", "weights_bytes"), 1 / GB, "target and draft"),
     ("KV cache, by the engine's log", "GB", ("memory", "told", "kv_bytes"), 1 / GB, "what the engine reserved"),
 )
+
+
+def saving_of(table: Mapping[str, ArmCost]) -> Saving | None:
+    """Return what speculation saves of the box's price; None where an arm's cost is not known, or the box is free.
+
+    Below 0 it costs more. ``share`` is of the baseline's price per output token, ``per_hour`` of an hour of the
+    baseline's work: the same tokens need so much less of the box.
+    """
+    one, two = (entry["money"] if (entry := table.get(arm)) else None for arm in ("baseline", "speculative"))
+    if not one or not two or not one["per_million_output_alone"]:
+        return None
+    before, after, hour = one["per_million_output_alone"], two["per_million_output_alone"], one["price_per_hour"]
+    share = 1 - after / before
+    unit = f" {one['currency']}" if one["currency"] else ""
+    word = "less" if share >= 0 else "more"
+    return {
+        "share": share,
+        "per_hour": share * hour,
+        "per_million_output": before - after,
+        "said": (
+            f"At {number(hour)}{unit} an hour a million output tokens cost {number(before)}{unit} without speculation "
+            f"and {number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
+            f"{word} for each hour that the baseline would work"
+        ),
+    }
 
 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:

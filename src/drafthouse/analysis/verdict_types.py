@@ -231,6 +231,17 @@ class Money(TypedDict):
     per_million_output: float | None
 
 
+class Saving(TypedDict):
+    """What speculation saves of the box's price, in its currency; below 0 it costs more. ``said`` is for people."""
+
+    share: float
+    """Of the baseline's price per output token."""
+    per_hour: float
+    """Of each hour that the baseline works."""
+    per_million_output: float
+    said: str
+
+
 class Bandwidth(TypedDict):
     """How near decoding comes to what the memory's bandwidth allows; tokens/s, steps/s, bytes/s."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from ..report.archive import Kept, newest
+from ..report.closing import FILE as CLOSING_FILE
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import per_cent
@@ -108,7 +110,9 @@ class Plays:
         variables = json.dumps({**self._variables, "engine_version": version})
         command = ["site.yml", "-i", self._inventory, *self._more, *more, "-e", variables]
         words = ["ansible-playbook", *command]
-        return subprocess.run(words, cwd=ROOT, check=False).returncode == 0
+        # What a run says last is what to do next, and that is for the comparison to say.
+        environment = {**os.environ, CLOSING_FILE: os.devnull}
+        return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
         """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
@@ -142,6 +146,7 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
     print(compared_text(found))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
     print("\n".join(f"  - {sentence}" for sentence in decision.why))
+    print("\n".join(f"  report: {(kept.path / 'report.html').resolve().as_uri()}" for kept in (_kept(one), _kept(two))))
     if decision.keep == NEW:
         return DONE
     return FAILED if decision.judged else CANNOT_SAY

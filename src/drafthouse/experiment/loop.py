@@ -37,7 +37,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
 from ..core.kept_file import room_aside, write_whole
 from ..core.step_clock import begun_s, seconds_apart
-from ..prompts.suite_file import read_suites
+from ..prompts.suite_file import read_suites, without
 from ..serving.oom_killer import DO as OUT_OF_MEMORY_DO
 from ..serving.oom_killer import is_out_of_memory
 from ..serving.readiness import read_ready, ready_file, told_of_start
@@ -138,7 +138,7 @@ def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float
             timeout_s=request_timeout_s,
             token_ids=ANSWERS if resolved.get("scores") else 0,
         )
-        suites = read_suites(resolved["suites_file"], step["suites"])
+        suites = without(read_suites(resolved["suites_file"], step["suites"]), step.get("without", ()))
         watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
         earlier = [_read_step(one) for one in path.parent.glob("[0-9][0-9].json")]
         most_s = 0.0 if waited_in_vain(earlier) else wait_s

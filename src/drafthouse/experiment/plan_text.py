@@ -13,7 +13,7 @@ from ..core.shell import shell_words
 from ..core.table import table
 from ..profiles.budget import limit_words
 from ..profiles.ever_run import ever_run
-from ..profiles.experiment_plan import suites_of_round
+from ..profiles.experiment_plan import kinds_left_out, suites_of_round
 from ..profiles.known_issues import issue_lines
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
@@ -95,8 +95,11 @@ def _asked(resolved: ResolvedProfile, number: int) -> tuple[int, int]:
     """Return how many answers an arm gives in a round, and their tokens at most."""
     experiment = resolved["experiment"]
     answers = tokens = 0
+    left_out = kinds_left_out(experiment, number)
     for suite in suites_of_round(experiment, number):
-        for kind in resolved["suites"][suite]["kinds"].values():
+        for name, kind in resolved["suites"][suite]["kinds"].items():
+            if name in left_out:
+                continue
             times = len(kind.get("temperatures") or experiment["temperatures"])
             count = len(kind["prompts"]) * kind.get("repeat", 1) * times
             answers += count
@@ -118,7 +121,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
         for suite in experiment["suites"]
         if ladder["kinds"] or suite not in experiment["once"]
         for name, kind in resolved["suites"][suite]["kinds"].items()
-        if not ladder["kinds"] or name in ladder["kinds"]
+        if (name in ladder["kinds"] if ladder["kinds"] else name not in experiment["once"])
     }
     levels = ", ".join(shown_level(level) for level in ladder["levels"])
     most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
@@ -13,6 +13,10 @@ from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
 if TYPE_CHECKING:
     from .profile_types import ExperimentWishes
     from .resolved_types import Fit, PlannedExperiment, PlannedStep, Ports
+
+
+class _LeftOut(TypedDict, total=False):
+    without: list[str]
 
 
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
@@ -29,14 +33,14 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
                 f"one of: {', '.join(sorted(suites))}",
                 did_you_mean(suite, suites),
             )
-    for number, suite in enumerate(experiment.get("once", [])):
-        if suite not in experiment["suites"]:
+    for number, name in enumerate(experiment.get("once", [])):
+        if name not in (may := [*experiment["suites"], *available]):
             findings.add(
                 "no-such-suite",
                 f"experiment.once[{number}]",
-                f"'{suite}'",
-                f"one of experiment.suites: {', '.join(experiment['suites'])}",
-                did_you_mean(suite, experiment["suites"]),
+                f"'{name}'",
+                f"a suite of experiment.suites, or a kind in one of them: {', '.join(may)}",
+                did_you_mean(name, may),
             )
     check_kinds(findings, "experiment.kinds", experiment.get("kinds", []), available)
     _check_rounds(findings, experiment)
@@ -115,6 +119,9 @@ def steps_of_round(experiment: PlannedExperiment, number: int) -> list[PlannedSt
     """
     turns = list(enumerate(experiment["turns"], start=(number - 1) * len(experiment["turns"]) + 1))
     measured = turns if number % 2 else turns[::-1]
+    left_out = kinds_left_out(experiment, number)
+    # Not even as an empty list without any: the key of a kept result must not change.
+    more: _LeftOut = {"without": left_out} if left_out else {}
     return [
         {
             "round": number,
@@ -122,6 +129,7 @@ def steps_of_round(experiment: PlannedExperiment, number: int) -> list[PlannedSt
             "arms": dict(turn),
             "number": place,
             "file": f"steps/{file:02d}.json",
+            **more,
         }
         for place, (file, turn) in enumerate(measured, start=turns[0][0])
     ]
@@ -142,3 +150,13 @@ def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
     """Return the suites of a round: those that are wanted once are in the first only."""
     once = experiment.get("once", [])
     return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
+
+
+def kinds_left_out(experiment: PlannedExperiment, number: int) -> list[str]:
+    """Return the kinds of a round's suites that are not asked in it: those that are wanted once, behind the first.
+
+    A kind that the verdict is about is in every round: without declared kinds they all are.
+    """
+    declared = experiment["kinds"]
+    once = [name for name in experiment.get("once", []) if name not in [*experiment["suites"], *declared]]
+    return once if number > 1 and declared else []

@@ -209,13 +209,17 @@ class PlannedBudget(TypedDict):
 
 
 class PlannedStep(TypedDict):
-    """A step: the suites of a round on the arms that are served together; ``file`` is below the result's folder."""
+    """A step: the suites of a round on the arms that are served together; ``file`` is below the result's folder.
+
+    ``without``: the kinds of these suites that are not asked in it.
+    """
 
     round: int
     suites: list[str]
     arms: Ports
     number: int
     file: str
+    without: NotRequired[list[str]]
 
 
 class PlannedExperiment(TypedDict):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs
+from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs, Saving
 from ..bench.result_types import ACCEPTANCE_SOURCES
 from ..bench.stats import Estimated
 from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
@@ -354,6 +354,7 @@ class Cost(TypedDict):
     arms: dict[str, ArmCost]
     rows: list[CostRow]
     why: list[str]
+    saving: NotRequired[Saving | None]
 
 
 class Report(TypedDict):

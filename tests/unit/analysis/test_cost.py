@@ -10,7 +10,7 @@ import pytest
 from drafthouse.analysis.cost import memory_told
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-from tests.support.loosely import bandwidth_share, cost_rows, cost_table, costs, memory_used
+from tests.support.loosely import bandwidth_share, cost_rows, cost_table, costs, memory_used, saving_of
 
 POWER = {
     "source": "NVML's energy counter", "why": None, "devices": ["a"], "gpus": 1, "seconds": 100.0,
@@ -55,7 +55,37 @@ def test_a_free_box_costs_nothing_and_no_price_is_no_number() -> None:
     assert costs(result(), None, 0.0)["money"]["per_million_output"] == 0
     found = costs(result(), {"source": None, "why": "no GPU here", "energy_j": None})
     assert (found["energy"], found["money"]) == (None, None)
-    assert found["why"] == ["energy: no GPU here", "money: the site names no price (drafthouse_price_per_hour)"]
+    assert found["why"] == [
+        "energy: no GPU here",
+        "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its label, in "
+        "the inventory (group_vars/all.yml, or the host's entry)",
+    ]
+
+
+def saving(before_s: float, after_s: float, price: float | None = 3.6, currency: str | None = "EUR") -> Any:
+    seconds = {"baseline": before_s, "speculative": after_s}
+    return saving_of({arm: costs(result(duration=one), None, price, currency) for arm, one in seconds.items()})
+
+
+def test_what_speculation_saves_of_the_price() -> None:
+    # 100 s and 60 s of 3.60 an hour, for 6,000 tokens each.
+    found = saving(100.0, 60.0)
+    assert found["share"] == pytest.approx(0.4)
+    assert found["per_hour"] == pytest.approx(1.44)
+    assert found["per_million_output"] == pytest.approx(0.04 / 6000 * 1e6)
+    assert found["said"] == (
+        "At 3.60 EUR an hour a million output tokens cost 16.7 EUR without speculation and 10.0 EUR with it: 40.0 % "
+        "less, or 1.44 EUR less for each hour that the baseline would work"
+    )
+    dearer = saving(100.0, 125.0, currency=None)
+    assert dearer["per_hour"] == pytest.approx(-0.9)
+    assert "cost 16.7 without speculation and 20.8 with it: 25.0 % more, or 0.900 more" in dearer["said"]
+
+
+def test_nothing_is_saved_where_no_price_is_known() -> None:
+    assert saving(100.0, 60.0, None) is None
+    assert saving(100.0, 60.0, 0.0) is None
+    assert saving_of({"baseline": costs(result(), None, 3.6)}) is None
 
 
 def test_nothing_was_answered() -> None:

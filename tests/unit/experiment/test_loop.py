@@ -176,3 +176,15 @@ def test_an_engine_that_dies_again_leaves_no_step(tmp_path: Path, arms: Arms) ->
     arms.deadly = {}
     arms.start("baseline")
     assert measured(resolved)["notes"] == []
+
+
+def test_a_step_asks_no_kind_that_its_round_leaves_out(tmp_path: Path, arms: Arms) -> None:
+    resolved = on_the_box(tmp_path, arms)
+    resolved["suites_file"] = lay_suites(tmp_path, s=suite("s", chat=8, code=3))
+    resolved["experiment"] |= {"once": ["code"], "most_rounds": 2}
+    first, second = (steps_of_round(resolved["experiment"], number)[0] for number in (1, 2))
+    kinds = []
+    for step in (first, second):
+        resolved["experiment"]["steps"] = [step]
+        kinds.append({one["kind"] for one in measured(resolved)["arms"]["baseline"]["requests"]})
+    assert kinds == [{"chat", "code"}, {"chat"}]

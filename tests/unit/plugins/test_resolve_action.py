@@ -71,7 +71,10 @@ def test_the_facts_of_every_profile_are_small(profile: str) -> None:
 )
 def test_kept_results_are_still_found(profile: str, inventory: str, key: str) -> None:
     site = {**site_of_inventory(inventory), "home": "/opt/drafthouse", "models_dir": "/opt/drafthouse/models"}
-    assert measured_key(resolved_profile(profile, site), {"hostname": "box"}) == key
+    # The demo asked more when these keys were written down.
+    then = {"suites": ["mixed", "articles"], "once": ["articles"], "prompts_per_kind": {"declared": 6, "others": 3}}
+    more = {"experiment": then} if inventory == "local" else {}
+    assert measured_key(resolved_profile(profile, site, more), {"hostname": "box"}) == key
 
 
 @pytest.mark.parametrize("inventory", ["workstation", "vastai"])

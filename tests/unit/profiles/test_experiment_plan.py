@@ -73,10 +73,23 @@ def test_a_steps_file_names_its_round_and_arm_as_it_always_did() -> None:
 
 
 def test_what_is_asked_once_is_in_no_further_round() -> None:
-    experiment = resolved(SMALL)["experiment"]
-    assert [steps_of_round(experiment, number)[0]["suites"] for number in (1, 2, 3)] == [
-        ["mixed", "articles"], ["mixed"], ["mixed"],
-    ]  # fmt: skip
+    suites = ["mixed", "articles"]
+    experiment = resolved(SMALL, suites=suites, once=["articles"])["experiment"]
+    steps = [steps_of_round(experiment, number)[0] for number in (1, 2, 3)]
+    assert [step["suites"] for step in steps] == [suites, ["mixed"], ["mixed"]]
+    assert not any("without" in step for step in steps)  # the key of a kept result
+
+
+def test_a_kind_is_asked_once_where_no_verdict_is_about_it() -> None:
+    def left_out(**experiment: Any) -> list[list[str]]:
+        planned = resolved(SMALL, **experiment)["experiment"]
+        return [steps_of_round(planned, number)[0].get("without", []) for number in (1, 2, 3)]
+
+    assert left_out(once=["chat", "code"]) == [[], ["chat", "code"], ["chat", "code"]]
+    assert left_out(once=["chat", "code"], kinds=["code"]) == [[], ["chat"], ["chat"]]
+    assert left_out(once=["chat"], kinds=[]) == [[], [], []]
+    with pytest.raises(DrafthouseError, match=r"a suite of experiment\.suites, or a kind in one of them: mixed, "):
+        resolved(SMALL, once=["chatting"])
 
 
 def test_how_long_may_be_measured_is_not_in_the_key() -> None:

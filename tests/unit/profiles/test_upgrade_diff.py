@@ -288,3 +288,15 @@ def test_an_old_version_that_does_not_come_back_is_said(tmp_path: Path) -> None:
     with pytest.raises(DrafthouseError, match="1 did not start again") as caught:
         script_of_upgrade.upgraded(given, plays, {number: in_version(number) for number in ("1", "2")})
     assert caught.value.problems[0].where == "a, b"
+
+
+def test_what_comes_next_is_not_said_by_the_runs_of_an_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text('#!/bin/sh\necho "last lines go to $DRAFTHOUSE_CLOSING_FILE"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    given = script_of_upgrade.options().parse_args(["cpu-smollm2-ngram", "1", "--inventory", "local"])
+    assert script_of_upgrade.Plays(given).site("1")
+    assert capfd.readouterr().out == "last lines go to /dev/null\n"

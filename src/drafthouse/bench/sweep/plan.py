@@ -66,7 +66,7 @@ def plan_of(
     timeout_s: float,
 ) -> LadderPlan:
     """Return the plan for the ladder of a resolved experiment; no kinds means all but those asked ``once``."""
-    every = [kind for suite in suites if suite["name"] not in once for kind in suite["kinds"]]
+    every = [kind for suite in suites if suite["name"] not in once for kind in suite["kinds"] if kind not in once]
     return LadderPlan(
         load=ladder["load"],
         levels=tuple(ladder["levels"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...analysis.cost import cost_rows, cost_table
+from ...analysis.cost import cost_rows, cost_table, saving_of
 from ...analysis.gates import NOT_MEASURED
 from ...analysis.legacy_metrics import LLMPERF, SPEED, TOKENS_NOTE, columns_of
 from ...analysis.verdict_types import Judgement
@@ -65,13 +65,15 @@ def gates_not_measured(verdict: Judgement) -> list[str]:
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
     """Return cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
 
+    ``saving`` is what speculation saves at the site's price.
+
     Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
     """
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
     why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
     known = any(row[arm] is not None for row in rows for arm in ARMS)
-    return {"arms": arms, "rows": rows, "why": why} if known or why else None
+    return {"arms": arms, "rows": rows, "why": why, "saving": saving_of(arms)} if known or why else None
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:

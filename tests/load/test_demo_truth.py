@@ -1,0 +1,139 @@
+"""The demo's two minutes are not bought with the truth: its own settings, judged by the real loop, on known servers.
+
+Two servers of known clock stand for the arms of the demo's profile. Each answer has noise of its own and each start a
+level of its own; what the profile asks is sent by the real client, kept, put together, judged and decided as on a box.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.analysis.verdict_text import PAYS
+from drafthouse.experiment import loop
+from drafthouse.experiment.judge_rounds import judge_rounds
+from drafthouse.experiment.kept_rounds import look
+from drafthouse.experiment.loop import measure_one_step, result_file
+from drafthouse.experiment.more_rounds import Decision
+from drafthouse.experiment.round_results import keep_decision, put_together
+from drafthouse.profiles.result_key import measured_key
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from drafthouse.prompts.suite_file import suites_file, suites_text
+from drafthouse.report.data.build import lasting
+from drafthouse.serving.runtimes import State
+from tests.fakes.clock_server import Running, clock_server
+
+pytestmark = [pytest.mark.soak, pytest.mark.alone]
+
+PROFILE = "cpu-smollm2-ngram"
+DEMOS = 20
+#: The baseline's time per token: a little less than the demo's engine takes on two cores, so that forty demos take some
+#: twenty minutes, and enough that a server or client that wakes late for a moment is no part of the law.
+TPOT_MS = 10.0
+#: Standard deviations of logarithms: of each answer, and of each start.
+NOISE_SD, START_SD = 0.05, 0.01
+#: An answer of 64 tokens is then 21 whole intervals behind its first chunk: the gain is exact.
+TOKENS_A_CHUNK = 3
+
+Figure = Callable[[str], None]
+
+
+class Servers:
+    """The two arms, as a runtime that keeps no log; a fresh start is a new level and new noise."""
+
+    def __init__(self, running: dict[str, Running]) -> None:
+        self.running = running
+
+    def start(self, gain: float, seed: int) -> None:
+        chance = random.Random(seed)
+        for arm, server in self.running.items():
+            tokens, faster = (TOKENS_A_CHUNK, gain) if arm == "speculative" else (1, 1.0)
+            level = math.exp(chance.gauss(0.0, START_SD))
+            interval_ms = TPOT_MS * tokens / faster * level
+            server.change(interval_ms=interval_ms, noise_sd=NOISE_SD, seed=chance.randrange(1 << 30))
+
+    def state(self, arm: str) -> State:
+        return State(True, 1.0)
+
+    def stop(self, arm: str) -> None:
+        raise AssertionError(f"{arm} was to be measured again")
+
+    def mark(self, arm: str) -> str:
+        return ""
+
+    def printed(self, arm: str, since: str = "") -> str:
+        return ""
+
+    def log_name(self, arm: str) -> str:
+        return arm
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    clock: dict[str, Any] = {"ttft_ms": 20, "interval_ms": TPOT_MS, "tokens_per_chunk": 1, "metrics": "llamacpp"}
+    drafting = {**clock, "tokens_per_chunk": TOKENS_A_CHUNK, "drafted": 8}
+    with clock_server(**clock) as baseline, clock_server(**drafting) as speculative:
+        yield Servers({"baseline": baseline, "speculative": speculative})
+
+
+def demo(folder: Path, servers: Servers) -> Any:
+    """Return the demo's profile as it is, resolved for a box whose arms are these servers."""
+    resolved: Any = resolved_profile(PROFILE, site_of_inventory("local"))
+    resolved["site"]["home"] = str(folder)
+    resolved["target"]["served_name"] = "clock"
+    ports = {arm: int(server.base_url.rpartition(":")[2]) for arm, server in servers.running.items()}
+    experiment = resolved["experiment"]
+    experiment["turns"] = [ports]
+    for step in experiment["steps"]:
+        step["arms"] = ports
+    (folder / "key").write_text("key\n")
+    path = Path(suites_file(str(folder), resolved["suites"]))
+    path.parent.mkdir()
+    path.write_text(suites_text(resolved["suites"]), "utf-8")
+    more = {"result_dir": str(folder), "key_file": str(folder / "key"), "suites_file": str(path)}
+    return {**resolved, **more, "key": measured_key(resolved)}
+
+
+def decided(folder: Path, servers: Servers, gain: float, seed: int) -> Decision:
+    """Measure one demo to its end; return what was decided last."""
+    resolved = demo(folder, servers)
+    missing: Any = look(resolved)
+    while True:
+        for step in missing["steps"]:
+            servers.start(gain, 1000 * seed + int(step["number"]))
+            measure_one_step(resolved, step, 60.0, lambda event, important=False: None)
+        costs = put_together(resolved, missing["last"])
+        arms = ("baseline", "speculative")
+        results: Any = {arm: json.loads(result_file(resolved, arm).read_text("utf-8")) for arm in arms}
+        note = judge_rounds(lasting(resolved), results, costs)
+        missing = keep_decision(resolved, note)
+        if not missing["steps"]:
+            return note
+
+
+@pytest.mark.parametrize(("gain", "least", "most"), [(1.0, 0, 0), (1.5, DEMOS - 1, DEMOS)])
+def test_twenty_demos_say_what_is_true(
+    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch, figure: Figure,
+    gain: float, least: int, most: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(loop, "runtime_of", lambda name, home: servers)
+    words: Counter[str] = Counter()
+    rounds = 0
+    for number in range(DEMOS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        last = decided(folder, servers, gain, number)
+        print(f"demo {number}, {last['done']} rounds: {last['sentence']}", flush=True)
+        words[last["word"]] += 1
+        rounds += last["done"]
+    told = ", ".join(f"{word} {times}" for word, times in words.most_common())
+    figure(f"the demo's settings, true gain {gain:.2f}: {told} of {DEMOS}, {rounds / DEMOS:.1f} rounds on average")
+    assert not words["invalid"]
+    assert least <= words[PAYS] <= most
