@@ -1,0 +1,106 @@
+"""A dstack service (https://dstack.ai/docs/reference/dstack.yml/service/).
+
+dstack asks for its own token before every path and passes the client's header on, so an engine with a key of its own
+would refuse everybody: it gets none, and nothing but the gateway reaches it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..core.documents import Json
+from ..core.shell import compact_json
+from .base import (
+    SHARED_MEMORY_GIB,
+    TOKEN,
+    Check,
+    Order,
+    Read,
+    Target,
+    shell_argv,
+    shell_command,
+    yaml_mapping,
+    yaml_text,
+)
+from .gpus import spelled
+from .skypilot import scaling_note
+
+_GUESS = 1.0  # requests/s, where no load was measured
+
+
+class Dstack(Target):
+    """`dstack apply -f FILE`."""
+
+    name = "dstack"
+    tool = "dstack 0.22.5"
+    keyed = False
+    checks = (
+        Check("resources.gpu*", "export-gpu", "the profile's GPU, as dstack spells it, and what the arm needs of it"),
+        Check("image", "export-image", "the engine's image"),
+        Check("auth", "export-unguarded", "dstack asks for a token before every path"),
+        Check("commands", "export-weights", "the weights at their revision, before the engine"),
+        Check("env.*KEY*", "export-key", "no key of the engine: dstack asks for its own"),
+        Check("env.*", "export-arguments", "the arm's variables"),
+        Check("probes*", "export-readiness", "ready means a completion"),
+        Check("tags.drafthouse-*", "export-evidence", "what the kept report says"),
+        Check("port", "export-unguarded", "the engine's port"),
+    )
+
+    def write(self, order: Order) -> str:
+        """Return the service's YAML."""
+        rate = order.evidence.rates.get(order.arm) if order.evidence else None
+        least, most = order.replicas
+        data: dict[str, Json] = {
+            "type": "service",
+            "name": order.name,
+            "image": order.image,
+            "shell": "bash",
+            "env": dict(order.environment),
+            "commands": [order.downloads(), shell_command(self.argv(order))],
+            "port": order.port,
+            "model": order.profile["target"]["served_name"],
+            "auth": True,
+            "replicas": f"{least}..{most}" if most > least else least,
+        }
+        if most > least:
+            data["scaling"] = {"metric": "rps", "target": rate or _GUESS}
+        data |= {
+            "probes": [
+                {
+                    "type": "http",
+                    "method": "post",
+                    "url": "/v1/completions",
+                    "headers": [{"name": "Content-Type", "value": "application/json"}],
+                    "body": compact_json(order.completion),
+                    "timeout": "60s",
+                    "interval": "60s",
+                }
+            ],
+            "resources": {
+                "gpu": {
+                    "name": spelled(order.profile["hardware"], "dstack"),
+                    "count": order.profile["hardware"]["devices"],
+                    "memory": f"{math.floor(order.needs / 2**30)}GB..",
+                },
+                "disk": f"{order.disk_gb}GB..",
+                "shm_size": f"{SHARED_MEMORY_GIB}GB",
+            },
+            "volumes": [{"instance_path": "/drafthouse/models", "path": order.models, "optional": True}],
+            "tags": {name.replace(".", "-"): said for name, said in order.labels.items()},
+        }
+        header = order.header(
+            self.tool,
+            "Start it: dstack apply -f FILE. Clients send dstack's token; the engine has no key of its own.",
+            f"A gated repository: add {TOKEN}: ${{{{ secrets.{TOKEN} }}}} to env.",
+            scaling_note(rate, most > least),
+        )
+        return yaml_text(header, data)
+
+    def read(self, text: str) -> Read:
+        """Return a service's YAML, read back."""
+        data = yaml_mapping(text)
+        commands = data["commands"]
+        if not isinstance(commands, list) or not commands:
+            raise TypeError("list of commands")
+        above, argv = shell_argv(str(commands[-1]))
+        return Read({**data, "commands": [*commands[:-1], above]}, argv)
