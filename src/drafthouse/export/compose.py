@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..core.documents import Json
 from ..core.shell import shell_words
 from ..profiles.container import Container, compose_service
-from .base import SECRET, SHARED_MEMORY_GIB, TOKEN, VARIABLE, Check, Order, Read, Target, yaml_mapping, yaml_text
+from .base import Check, Read, Target
+from .order import SECRET, SHARED_MEMORY_GIB, TOKEN, VARIABLE, Order
+from .text import yaml_mapping, yaml_text
 
 _BASH = "/bin/bash"
 

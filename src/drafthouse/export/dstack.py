@@ -10,20 +10,11 @@ import math
 
 from ..core.documents import Json
 from ..core.shell import compact_json
-from .base import (
-    SHARED_MEMORY_GIB,
-    TOKEN,
-    Check,
-    Order,
-    Read,
-    Target,
-    shell_argv,
-    shell_command,
-    yaml_mapping,
-    yaml_text,
-)
+from .base import Check, Read, Target
 from .gpus import spelled
+from .order import SHARED_MEMORY_GIB, TOKEN, Order
 from .skypilot import scaling_note
+from .text import shell_argv, shell_command, yaml_mapping, yaml_text
 
 _GUESS = 1.0  # requests/s, where no load was measured
 

@@ -68,28 +68,33 @@ def evidence_of(reports: Path, profile: ResolvedProfile, named: str | None = Non
 def _same(kept: Kept, profile: ResolvedProfile) -> bool:
     """Tell whether a report is of the same engine version and commands, wherever weights and key lay."""
     was = kept.resolved
-    if not was or was["engine"]["version"] != profile["engine"]["version"]:
+    version, arms = (was.get("engine") or {}).get("version"), was.get("arms") or {}
+    if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
-    return set(was["arms"]) == set(profile["arms"]) and all(
-        _plain(was["arms"][arm], was["site"], profile) == _plain(profile["arms"][arm], profile["site"], profile)
-        for arm in profile["arms"]
+    host = _host(profile)
+    return all(
+        _plain(arms[arm], was.get("site"), host) == _plain(profile["arms"][arm], profile["site"], host) for arm in arms
     )
 
 
-def _plain(arm: ResolvedArm, site: Site, profile: ResolvedProfile) -> list[list[str]]:
-    """Return a command without what belongs to a site: its folders, its address and its port."""
+def _host(profile: ResolvedProfile) -> str:
+    """Return the engine's flag for the address to listen on; the port stands behind it."""
     container = profile["arms"]["baseline"]["container"]
-    host = container["command"][0] if container else ""
-    place = next((n for n, flag in enumerate(arm["flags"]) if flag[0] == host), len(arm["flags"]))
-    flags = [*arm["flags"][:place], *arm["flags"][place + 2 :]]
-    places = ((str(site["models_dir"]), "MODELS"), (str(site["home"]), "HOME"))
-    return [list(arm["command"]), *([_at(word, places) for word in flag] for flag in flags)]
+    return container["command"][0] if container else ""
 
 
-def _at(word: str, places: tuple[tuple[str, str], ...]) -> str:
-    for folder, name in places:
-        word = word.replace(f"{folder}/", f"{name}/")
-    return word
+def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
+    """Return a command without what belongs to a site: its folders, its address and its port."""
+    flags = arm["flags"]
+    place = next((n for n, flag in enumerate(flags) if flag[0] == host), len(flags))
+    places = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
+    said: list[list[str]] = [list(arm.get("command") or ())]
+    for flag in [*flags[:place], *flags[place + 2 :]]:
+        words = list(flag)
+        for folder, name in places:
+            words = [word.replace(f"{folder}/", f"{name}/") for word in words] if folder else words
+        said.append(words)
+    return said
 
 
 def _told(kept: Kept) -> Evidence:

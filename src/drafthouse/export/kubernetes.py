@@ -6,22 +6,10 @@ import re
 
 from ..core.documents import Json
 from ..core.yaml_documents import yaml_of
-from .base import (
-    CPUS,
-    MEMORY_GIB,
-    SECRET,
-    SECRET_KEY,
-    SHARED_MEMORY_GIB,
-    TOKEN,
-    TOKEN_KEY,
-    TOKEN_SECRET,
-    Check,
-    Order,
-    Read,
-    Target,
-    yaml_text,
-)
+from .base import Check, Read, Target
 from .gpus import spelled
+from .order import CPUS, MEMORY_GIB, SECRET, SECRET_KEY, SHARED_MEMORY_GIB, TOKEN, TOKEN_KEY, TOKEN_SECRET, Order
+from .text import yaml_text
 
 _POD = "Deployment.spec.template.spec"
 _ENGINE = f"{_POD}.containers.engine"

@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..core.documents import Json
-from .base import (
-    CPUS,
-    MEMORY_GIB,
-    SECRET,
-    SECRET_KEY,
-    TOKEN,
-    TOKEN_KEY,
-    TOKEN_SECRET,
-    Check,
-    Order,
-    Read,
-    Target,
-    refuse,
-    yaml_mapping,
-    yaml_text,
-)
+from ..core.errors import one_problem
+from .base import Check, Read, Target
 from .gpus import spelled
+from .order import CPUS, MEMORY_GIB, SECRET, SECRET_KEY, TOKEN, TOKEN_KEY, TOKEN_SECRET, Order
+from .text import yaml_mapping, yaml_text
 
 _MODEL = "servingEngineSpec.modelSpec.*"
 _ON, _OFF, _SPLIT = "--enable-prefix-caching", "--no-enable-prefix-caching", "--tensor-parallel-size"
@@ -98,7 +86,8 @@ class ProductionStack(Target):
         argv = self.argv(order)
         if argv[:2] != ["vllm", "serve"]:
             found = f"{order.profile['engine']['name']}: the chart starts `vllm serve` and nothing else"
-            raise refuse(found, "a profile of vLLM", "export to kubernetes", order.profile["profile"])
+            needed, do = "a profile of vLLM", "export to kubernetes"
+            raise one_problem("export-unsupported", found, needed, do, order.profile["profile"])
         folder, slash, last = order.image.rpartition("/")
         image, _, tag = last.partition(":")
         caches, config = _OFF not in argv, dict[str, Json]()
@@ -154,6 +143,9 @@ class ProductionStack(Target):
             self.tool,
             f"Before it: kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE; for a gated repository"
             f" {TOKEN_SECRET} with {TOKEN_KEY} too.",
+            ""
+            if {_ON, _OFF} & set(order.argv())
+            else "Prefix caching: the arm leaves it to vLLM, which has it on; the chart always says one or the other.",
             "Ready means /health here: the chart's probes are HTTP GETs, and a completion is a POST.",
             f"Requests of {CPUS} CPUs and {MEMORY_GIB} GiB are an assumption, not a measurement.",
             order.open_paths,

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 
 from ..core.documents import Json
-from .base import SECRET, SHARED_MEMORY_GIB, TOKEN, TOKEN_SECRET, Check, Order, Read, Target
+from .base import Check, Read, Target
+from .order import SECRET, SHARED_MEMORY_GIB, TOKEN, TOKEN_SECRET, Order
 
 _VOLUME = "drafthouse-models"
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "$": "$$", "%": "%%"}

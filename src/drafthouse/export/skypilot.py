@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..core.documents import Json
 from ..core.shell import shell_words
-from .base import TOKEN, VARIABLE, Check, Order, Read, Target, shell_argv, shell_command, yaml_mapping, yaml_text
+from .base import Check, Read, Target
 from .gpus import spelled
+from .order import TOKEN, VARIABLE, Order
+from .text import shell_argv, shell_command, yaml_mapping, yaml_text
 
 _GUESS = 1.0  # requests/s, where no load was measured
 

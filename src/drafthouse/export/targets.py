@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..profiles.profile_types import Site
 from ..profiles.resolved_types import ResolvedProfile
-from .base import Order, Target
+from .base import Target
 from .compose import Compose
 from .dstack import Dstack
 from .evidence import Evidence
 from .kubernetes import Kubernetes
+from .order import Order
 from .production_stack import ProductionStack
 from .quadlet import Quadlet
 from .skypilot import SkyPilot
@@ -19,6 +22,7 @@ TARGETS: dict[str, Target] = {
 }
 #: Tools that add and remove replicas by themselves.
 SCALING = ("skypilot", "dstack")
+_REPLICAS = re.compile(r"([1-9]\d{0,3})(?:\.\.([1-9]\d{0,3}))?")
 
 
 def site_of(target: Target) -> Site:
@@ -103,7 +107,8 @@ def said_arm(text: str) -> str | None:
 
 def replicas_of(text: str | None, target: Target) -> tuple[int, int]:
     """Return at least and at most how many replicas; `2` is both. Raises DrafthouseError where it is no range."""
-    least, _, most = (text or ("1..4" if target.name in SCALING else "1")).partition("..")
-    if not (least.isdigit() and (most or least).isdigit() and 1 <= int(least) <= int(most or least)):
+    found = _REPLICAS.fullmatch(text or ("1..4" if target.name in SCALING else "1"))
+    least, most = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if least > most:
         raise one_problem("invalid-option", f"--replicas {text}", "N, or N..M with 1 <= N <= M", "write 2, or 1..4")
-    return int(least), int(most or least)
+    return least, most
