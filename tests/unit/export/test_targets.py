@@ -75,7 +75,7 @@ def test_the_file_starts_what_render_shows(profile: str, target: str, arm: str) 
             at = wanted.index(key_file)
             del wanted[at - 1 : at + 1]
     if target == "production-stack":
-        assert by_flag(argv) == by_flag([*wanted, "--enable-prefix-caching"])
+        assert by_flag(argv) == by_flag(wanted) | Counter({("--enable-prefix-caching",): 1})
     else:
         assert argv == wanted
     assert TARGETS[target].problems(exports.text(profile, target, arm), order, "x") == []
