@@ -23,8 +23,8 @@ class Check:
     """What may not differ from the export: a pattern of paths, and the code of the problem where one does."""
 
     pattern: str
-    code: str
     needed: str
+    code: str
 
 
 @dataclass(frozen=True)

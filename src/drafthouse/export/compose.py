@@ -18,19 +18,19 @@ class Compose(Target):
     name = "compose"
     tool = "Docker Compose v2"
     checks = (
-        Check("services.engine.deploy*", "export-gpu", "every GPU of the host"),
-        Check("services.engine.image", "export-image", "the engine's image"),
-        Check("services.engine.environment.*KEY*", "export-key", "the key is a secret, not a variable"),
-        Check("services.engine.environment*", "export-arguments", "the arm's variables"),
-        Check("services.engine.secrets*", "export-key", "the key is a secret"),
-        Check("secrets*", "export-key", "the key is a file beside this one"),
-        Check("services.engine.entrypoint", "export-key", "the engine is given its key"),
-        Check("services.engine.healthcheck*", "export-readiness", "healthy means a completion"),
-        Check("services.engine.depends_on*", "export-weights", "the weights are there before"),
-        Check("services.weights*", "export-weights", "the weights at their revision"),
-        Check("services.engine.ports", "export-unguarded", "loopback alone; a proxy with TLS in front"),
-        Check("services.engine.network_mode", "export-unguarded", "loopback alone; a proxy with TLS in front"),
-        Check("services.engine.labels.drafthouse.*", "export-evidence", "what the kept report says"),
+        Check("services.engine.deploy*", "every GPU of the host", code="export-gpu"),
+        Check("services.engine.image", "the engine's image", code="export-image"),
+        Check("services.engine.environment.*KEY*", "the key is a secret, not a variable", code="export-key"),
+        Check("services.engine.environment*", "the arm's variables", code="export-arguments"),
+        Check("services.engine.secrets*", "the key is a secret", code="export-key"),
+        Check("secrets*", "the key is a file beside this one", code="export-key"),
+        Check("services.engine.entrypoint", "the engine is given its key", code="export-key"),
+        Check("services.engine.healthcheck*", "healthy means a completion", code="export-readiness"),
+        Check("services.engine.depends_on*", "the weights are there before", code="export-weights"),
+        Check("services.weights*", "the weights at their revision", code="export-weights"),
+        Check("services.engine.ports", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("services.engine.network_mode", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("services.engine.labels.drafthouse.*", "what the kept report says", code="export-evidence"),
     )
 
     def write(self, order: Order) -> str:

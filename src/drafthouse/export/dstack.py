@@ -26,15 +26,17 @@ class Dstack(Target):
     tool = "dstack 0.22.5"
     keyed = False
     checks = (
-        Check("resources.gpu*", "export-gpu", "the profile's GPU, as dstack spells it, and what the arm needs of it"),
-        Check("image", "export-image", "the engine's image"),
-        Check("auth", "export-unguarded", "dstack asks for a token before every path"),
-        Check("commands", "export-weights", "the weights at their revision, before the engine"),
-        Check("env.*KEY*", "export-key", "no key of the engine: dstack asks for its own"),
-        Check("env.*", "export-arguments", "the arm's variables"),
-        Check("probes*", "export-readiness", "ready means a completion"),
-        Check("tags.drafthouse-*", "export-evidence", "what the kept report says"),
-        Check("port", "export-unguarded", "the engine's port"),
+        Check(
+            "resources.gpu*", "the profile's GPU, as dstack spells it, and what the arm needs of it", code="export-gpu"
+        ),
+        Check("image", "the engine's image", code="export-image"),
+        Check("auth", "dstack asks for a token before every path", code="export-unguarded"),
+        Check("commands", "the weights at their revision, before the engine", code="export-weights"),
+        Check("env.*KEY*", "no key of the engine: dstack asks for its own", code="export-key"),
+        Check("env.*", "the arm's variables", code="export-arguments"),
+        Check("probes*", "ready means a completion", code="export-readiness"),
+        Check("tags.drafthouse-*", "what the kept report says", code="export-evidence"),
+        Check("port", "the engine's port", code="export-unguarded"),
     )
 
     def write(self, order: Order) -> str:

@@ -21,25 +21,29 @@ class Kubernetes(Target):
     name = "kubernetes"
     tool = "Kubernetes 1.37"
     checks = (
-        Check(f"{_POD}.nodeSelector*", "export-gpu", "the profile's GPU, as NVIDIA's feature discovery labels it"),
-        Check(f"{_ENGINE}.resources.limits.nvidia*", "export-gpu", "as many GPUs as the profile has"),
-        Check(f"{_ENGINE}.image", "export-image", "the engine's image"),
-        Check(f"{_ENGINE}.env.*KEY*", "export-key", "the key comes from a Secret"),
-        Check(f"{_ENGINE}.env.*", "export-arguments", "the arm's variables"),
-        Check(f"{_ENGINE}.volumeMounts.key*", "export-key", "the key comes from a Secret"),
-        Check(f"{_POD}.volumes.key*", "export-key", "the key comes from a Secret"),
-        Check(f"{_ENGINE}.readinessProbe*", "export-readiness", "ready means a completion"),
-        Check(f"{_ENGINE}.startupProbe*", "export-readiness", "ready means a completion"),
-        Check(f"{_POD}.initContainers.weights.*", "export-weights", "the weights at their revision"),
-        Check(f"{_POD}.initContainers", "export-weights", "the weights at their revision"),
-        Check(f"{_POD}.volumes.models*", "export-weights", "the claim of this file"),
-        Check("*.hostPort", "export-unguarded", "the port is the Service's alone"),
-        Check("*.hostNetwork", "export-unguarded", "the port is the Service's alone"),
-        Check("Service.spec.type", "export-unguarded", "a Service inside the cluster; an ingress with TLS in front"),
+        Check(f"{_POD}.nodeSelector*", "the profile's GPU, as NVIDIA's feature discovery labels it", code="export-gpu"),
+        Check(f"{_ENGINE}.resources.limits.nvidia*", "as many GPUs as the profile has", code="export-gpu"),
+        Check(f"{_ENGINE}.image", "the engine's image", code="export-image"),
+        Check(f"{_ENGINE}.env.*KEY*", "the key comes from a Secret", code="export-key"),
+        Check(f"{_ENGINE}.env.*", "the arm's variables", code="export-arguments"),
+        Check(f"{_ENGINE}.volumeMounts.key*", "the key comes from a Secret", code="export-key"),
+        Check(f"{_POD}.volumes.key*", "the key comes from a Secret", code="export-key"),
+        Check(f"{_ENGINE}.readinessProbe*", "ready means a completion", code="export-readiness"),
+        Check(f"{_ENGINE}.startupProbe*", "ready means a completion", code="export-readiness"),
+        Check(f"{_POD}.initContainers.weights.*", "the weights at their revision", code="export-weights"),
+        Check(f"{_POD}.initContainers", "the weights at their revision", code="export-weights"),
+        Check(f"{_POD}.volumes.models*", "the claim of this file", code="export-weights"),
+        Check("*.hostPort", "the port is the Service's alone", code="export-unguarded"),
+        Check("*.hostNetwork", "the port is the Service's alone", code="export-unguarded"),
         Check(
-            "Service.spec.external*", "export-unguarded", "a Service inside the cluster; an ingress with TLS in front"
+            "Service.spec.type", "a Service inside the cluster; an ingress with TLS in front", code="export-unguarded"
         ),
-        Check("Deployment.*annotations.drafthouse.*", "export-evidence", "what the kept report says"),
+        Check(
+            "Service.spec.external*",
+            "a Service inside the cluster; an ingress with TLS in front",
+            code="export-unguarded",
+        ),
+        Check("Deployment.*annotations.drafthouse.*", "what the kept report says", code="export-evidence"),
     )
 
     def write(self, order: Order) -> str:

@@ -63,22 +63,26 @@ class ProductionStack(Target):
     #: The chart mounts its claim there.
     models_dir = "/data"
     checks = (
-        Check(f"{_MODEL}.requestGPU*", "export-gpu", "as many GPUs as the profile has"),
+        Check(f"{_MODEL}.requestGPU*", "as many GPUs as the profile has", code="export-gpu"),
         Check(
-            f"{_MODEL}.nodeSelectorTerms*", "export-gpu", "the profile's GPU, as NVIDIA's feature discovery labels it"
+            f"{_MODEL}.nodeSelectorTerms*",
+            "the profile's GPU, as NVIDIA's feature discovery labels it",
+            code="export-gpu",
         ),
-        Check(f"{_MODEL}.repository", "export-image", "the engine's image"),
-        Check(f"{_MODEL}.tag", "export-image", "the engine's image"),
-        Check("servingEngineSpec.vllmApiKey*", "export-key", "the key comes from a Secret"),
-        Check(f"{_MODEL}.env.*KEY*", "export-key", "the key comes from a Secret"),
-        Check(f"{_MODEL}.env.*", "export-arguments", "the arm's variables"),
-        Check(f"{_MODEL}.initContainer*", "export-weights", "the weights at their revision"),
-        Check(f"{_MODEL}.pvcExistingClaimName", "export-weights", "the claim that the init container fills"),
+        Check(f"{_MODEL}.repository", "the engine's image", code="export-image"),
+        Check(f"{_MODEL}.tag", "the engine's image", code="export-image"),
+        Check("servingEngineSpec.vllmApiKey*", "the key comes from a Secret", code="export-key"),
+        Check(f"{_MODEL}.env.*KEY*", "the key comes from a Secret", code="export-key"),
+        Check(f"{_MODEL}.env.*", "the arm's variables", code="export-arguments"),
+        Check(f"{_MODEL}.initContainer*", "the weights at their revision", code="export-weights"),
+        Check(f"{_MODEL}.pvcExistingClaimName", "the claim that the init container fills", code="export-weights"),
         Check(
-            "routerSpec.serviceType", "export-unguarded", "a Service inside the cluster; an ingress with TLS in front"
+            "routerSpec.serviceType",
+            "a Service inside the cluster; an ingress with TLS in front",
+            code="export-unguarded",
         ),
-        Check("routerSpec.ingress*", "export-unguarded", "an ingress of your own, with TLS and only /v1"),
-        Check(f"{_MODEL}.*nnotations.drafthouse.*", "export-evidence", "what the kept report says"),
+        Check("routerSpec.ingress*", "an ingress of your own, with TLS and only /v1", code="export-unguarded"),
+        Check(f"{_MODEL}.*nnotations.drafthouse.*", "what the kept report says", code="export-evidence"),
     )
 
     def write(self, order: Order) -> str:

@@ -25,17 +25,17 @@ class Quadlet(Target):
     tool = "Podman 5's Quadlet"
     suffix = "container"
     checks = (
-        Check("Container.AddDevice", "export-gpu", "every GPU of the host"),
-        Check("Container.Image", "export-image", "the engine's image"),
-        Check("Container.Secret", "export-key", "the key is a secret of Podman's"),
-        Check("Container.Environment", "export-arguments", "the arm's variables, without the key"),
-        Check("Container.Health*", "export-readiness", "healthy means a completion"),
-        Check("Container.Notify", "export-readiness", "the unit is up once it is healthy"),
-        Check("Container.PublishPort", "export-unguarded", "loopback alone; a proxy with TLS in front"),
-        Check("Container.Network", "export-unguarded", "loopback alone; a proxy with TLS in front"),
-        Check("Service.ExecStartPre", "export-weights", "the weights at their revision"),
-        Check("Container.Volume", "export-weights", "the volume that the line before the start fills"),
-        Check("Container.Label", "export-evidence", "what the kept report says"),
+        Check("Container.AddDevice", "every GPU of the host", code="export-gpu"),
+        Check("Container.Image", "the engine's image", code="export-image"),
+        Check("Container.Secret", "the key is a secret of Podman's", code="export-key"),
+        Check("Container.Environment", "the arm's variables, without the key", code="export-arguments"),
+        Check("Container.Health*", "healthy means a completion", code="export-readiness"),
+        Check("Container.Notify", "the unit is up once it is healthy", code="export-readiness"),
+        Check("Container.PublishPort", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("Container.Network", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("Service.ExecStartPre", "the weights at their revision", code="export-weights"),
+        Check("Container.Volume", "the volume that the line before the start fills", code="export-weights"),
+        Check("Container.Label", "what the kept report says", code="export-evidence"),
     )
 
     def write(self, order: Order) -> str:

@@ -18,15 +18,15 @@ class SkyPilot(Target):
     name = "skypilot"
     tool = "SkyPilot 0.14.1"
     checks = (
-        Check("resources.accelerators*", "export-gpu", "the profile's GPU, as SkyPilot spells it"),
-        Check("resources.image_id", "export-image", "the engine's image"),
-        Check("secrets*", "export-key", "the key is a secret without a value here"),
-        Check(f"envs.{VARIABLE}", "export-key", "the key is a secret, not a variable"),
-        Check("envs.DRAFTHOUSE_*", "export-evidence", "what the kept report says"),
-        Check("run.*[Kk][Ee][Yy]*", "export-unguarded", "the engine is given its key before it listens"),
-        Check("run.*", "export-arguments", "the arm's variables"),
-        Check("service.readiness_probe*", "export-readiness", "ready means a completion"),
-        Check("setup", "export-weights", "the weights at their revision"),
+        Check("resources.accelerators*", "the profile's GPU, as SkyPilot spells it", code="export-gpu"),
+        Check("resources.image_id", "the engine's image", code="export-image"),
+        Check("secrets*", "the key is a secret without a value here", code="export-key"),
+        Check(f"envs.{VARIABLE}", "the key is a secret, not a variable", code="export-key"),
+        Check("envs.DRAFTHOUSE_*", "what the kept report says", code="export-evidence"),
+        Check("run.*[Kk][Ee][Yy]*", "the engine is given its key before it listens", code="export-unguarded"),
+        Check("run.*", "the arm's variables", code="export-arguments"),
+        Check("service.readiness_probe*", "ready means a completion", code="export-readiness"),
+        Check("setup", "the weights at their revision", code="export-weights"),
     )
 
     def write(self, order: Order) -> str:
