@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from ..core.documents import BadDocument, Json, short
+from ..core.documents import BadDocument, Json, json_of, short
 from ..core.errors import Problem
 from ..core.shell import shell_words
 from .order import Order
@@ -119,10 +119,9 @@ def _keys(argv: Iterable[str]) -> set[str]:
     for word in argv:
         if word.startswith("{"):
             try:
-                data = json.loads(word)
-            except ValueError:
+                found |= set(json_of(word))
+            except BadDocument:
                 continue
-            found |= set(data)
     return found
 
 

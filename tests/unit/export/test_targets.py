@@ -87,7 +87,7 @@ def test_the_file_starts_what_render_shows(profile: str, target: str, arm: str) 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_is_exported_or_refused_with_a_reason(profile: str, target: str) -> None:
     one = TARGETS[target]
-    data = exports.resolved(profile, one.models_dir)
+    data = exports.resolved(profile)
     try:
         text = exported(one, order_of(data, "speculative", one))
     except DrafthouseError as error:
