@@ -12,11 +12,8 @@ from ..core.documents import Json
 from ..core.shell import compact_json
 from .base import Check, Read, Target
 from .gpus import spelled
-from .order import SHARED_MEMORY_GIB, TOKEN, Order
-from .skypilot import scaling_note
+from .order import GUESS, SHARED_MEMORY_GIB, TOKEN, Order
 from .text import shell_argv, shell_command, yaml_mapping, yaml_text
-
-_GUESS = 1.0  # requests/s, where no load was measured
 
 
 class Dstack(Target):
@@ -41,7 +38,6 @@ class Dstack(Target):
 
     def write(self, order: Order) -> str:
         """Return the service's YAML."""
-        rate = order.evidence.rates.get(order.arm) if order.evidence else None
         least, most = order.replicas
         data: dict[str, Json] = {
             "type": "service",
@@ -56,7 +52,7 @@ class Dstack(Target):
             "replicas": f"{least}..{most}" if most > least else least,
         }
         if most > least:
-            data["scaling"] = {"metric": "rps", "target": rate or _GUESS}
+            data["scaling"] = {"metric": "rps", "target": order.rate or GUESS}
         data |= {
             "probes": [
                 {
@@ -85,7 +81,7 @@ class Dstack(Target):
             self.tool,
             "Start it: dstack apply -f FILE. Clients send dstack's token; the engine has no key of its own.",
             f"A gated repository: add {TOKEN}: ${{{{ secrets.{TOKEN} }}}} to env.",
-            scaling_note(rate, most > least),
+            order.scaling,
         )
         return yaml_text(header, data)
 

@@ -19,6 +19,8 @@ SECRET, SECRET_KEY, VARIABLE = "drafthouse-api-key", "api-key", "DRAFTHOUSE_API_
 #: For reading a gated repository; each target takes it where it is there.
 TOKEN_SECRET, TOKEN_KEY, TOKEN = "huggingface", "token", "HF_TOKEN"
 NOT_MEASURED = "not measured"
+#: At how many requests/s a replica is added, where no load was measured.
+GUESS = 1.0
 #: Shared memory in GiB for engines that have the host's on a box of ours, and requests of a pod that nobody measured.
 SHARED_MEMORY_GIB, CPUS, MEMORY_GIB = 16, 4, 16
 _LONGEST_NAME = 41  # characters, dstack's limit; Kubernetes takes 63
@@ -107,6 +109,22 @@ class Order:
             "drafthouse.verdict": evidence.word if evidence else NOT_MEASURED,
             "drafthouse.report": f"sha256:{evidence.sha256}" if evidence else "none",
         }
+
+    @property
+    def rate(self) -> float | None:
+        """The requests/s that one box was measured to manage; None where no load was measured."""
+        return self.evidence.rates.get(self.arm) if self.evidence else None
+
+    @property
+    def scaling(self) -> str:
+        """What the header says of the rate at which replicas are added."""
+        if self.replicas[0] == self.replicas[1]:
+            return "Replicas: fixed, without autoscaling."
+        if self.rate is None:
+            return f"Scaling at {GUESS:g} request/s a replica is a guess: no load was measured."
+        return (
+            f"Scaling at {self.rate:g} requests/s a replica: one box managed that in the report, where it still pays."
+        )
 
     @property
     def disk_gb(self) -> int:

@@ -6,10 +6,8 @@ from ..core.documents import Json
 from ..core.shell import shell_words
 from .base import Check, Read, Target
 from .gpus import spelled
-from .order import TOKEN, VARIABLE, Order
+from .order import GUESS, TOKEN, VARIABLE, Order
 from .text import shell_argv, shell_command, yaml_mapping, yaml_text
-
-_GUESS = 1.0  # requests/s, where no load was measured
 
 
 class SkyPilot(Target):
@@ -31,10 +29,10 @@ class SkyPilot(Target):
 
     def write(self, order: Order) -> str:
         """Return the service's YAML."""
-        rate, least, most = self.rate(order), *order.replicas
+        least, most = order.replicas
         policy: dict[str, Json] = {"min_replicas": least}
         if most > least:
-            policy |= {"max_replicas": most, "target_qps_per_replica": rate or _GUESS}
+            policy |= {"max_replicas": most, "target_qps_per_replica": order.rate or GUESS}
         data: dict[str, Json] = {
             "name": order.name,
             "service": {
@@ -64,16 +62,12 @@ class SkyPilot(Target):
         header = order.header(
             self.tool,
             f"Start it: {VARIABLE}=... sky serve up FILE --secret {VARIABLE}. A gated repository: --secret {TOKEN}.",
-            scaling_note(rate, most > least),
+            order.scaling,
             order.open_paths
             and f"{order.open_paths} SkyServe hands every path on: keep the service in a private network, or put a"
             " proxy in front that has no other way in.",
         )
         return yaml_text(header, data)
-
-    def rate(self, order: Order) -> float | None:
-        """Return the requests/s that a replica was measured to manage; None where no load was measured."""
-        return order.evidence.rates.get(order.arm) if order.evidence else None
 
     def read(self, text: str) -> Read:
         """Return a service's YAML, read back."""
@@ -95,14 +89,3 @@ def _prepared(order: Order) -> str:
         lines.append(f'export {order.key_variable}="${{{VARIABLE}:?}}"')
     lines += [f"export {name}={shell_words(value)}" for name, value in order.environment.items()]
     return "\n".join(lines) + "\n"
-
-
-def scaling_note(rate: float | None, scales: bool) -> str:
-    """Return what the header says of the rate at which replicas are added."""
-    if not scales:
-        return "Replicas: fixed, without autoscaling."
-    if rate is None:
-        return f"Scaling at {_GUESS:g} request/s a replica is a guess: no load was measured."
-    return (
-        f"Scaling at {rate:g} requests/s a replica, which one box managed in the report at the highest load that pays."
-    )
