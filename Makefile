@@ -77,6 +77,7 @@ history: venv ; @scripts/drafthouse history $(box) $(plays) ## show what the box
 tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve the previous release again (INVENTORY=name; TO=a release listed by make history)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## change the engine version if the new one is no worse (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the changed flags)
+export: venv ; @scripts/drafthouse export $(PROFILE) $(call opt,TO,to) $(call opt,ARM,arm) $(call opt,REPLICAS,replicas) $(call opt,CHECK,check) $(sets) $(ARGS) ## write an arm for SkyPilot, dstack, Kubernetes, production-stack, Compose or Quadlet (PROFILE=name TO=kubernetes; ARM=speculative REPLICAS=1..4 CHECK=file)
 stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server (INVENTORY=name, default local)
 teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was installed on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
 weights: venv ; @scripts/drafthouse weights $(site) $(plays) ## download and verify the weights of a profile on the box where it would run (PROFILE=name)

@@ -51,6 +51,7 @@ class Lock:
 def locks() -> list[Lock]:
     """Return every lock of the clone."""
     folders = ("roles/engine/files/locks", "tests/real_engines/locks")
+    parsers = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/fleet/locks").glob("*.in"))
     complete = sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).glob("*.in"))
     return [
         Lock("requirements.in", 11, _CONTROLLERS),
@@ -60,6 +61,7 @@ def locks() -> list[Lock]:
         Lock("roles/box_env/files/requirements.in", 10),
         Lock("profiles/catalog/packages.in", 10, resolved=False),
         *(Lock(str(path), 11, resolved=False) for path in complete),
+        *(Lock(str(path), 11) for path in parsers),
     ]
 
 

@@ -13,6 +13,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse profiles": (DONE,),
     "drafthouse plan rtx6000-qwen-eagle3 --set speculation.num_speculative_tokens=5": (DONE,),
     "drafthouse render rtx6000-qwen-eagle3": (DONE,),
+    "drafthouse export rtx6000-qwen-eagle3 --to kubernetes": (DONE,),
     "drafthouse fits gpt-oss-120b": (DONE,),
     "drafthouse drafts gpt-oss-120b": (DONE,),
     "drafthouse new --target qwen3-32b --gpu h100 --print": (DONE,),

@@ -52,6 +52,7 @@ GROUPS = {
         "upgrade": Verb("change the engine version if the new one is no worse"),
         "stop": Verb("stop the server of an inventory"),
         "teardown": Verb("stop, and remove what was installed on the boxes"),
+        "export": Verb("write an arm for SkyPilot, dstack, Kubernetes and others", needs_clone=False),
         "weights": Verb("download and verify the weights of a profile"),
         "verify": Verb("verify every byte of the weights again"),
         "prune": Verb("list or remove the weights that no profile uses"),
