@@ -26,10 +26,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.account import compared, instances_of
+from drafthouse.cloud.vast.attempt import Waits, World
 from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.ledger import CONSOLE, read
 from drafthouse.cloud.vast.offers import Limits
-from drafthouse.cloud.vast.rent import Waits, World, rent
+from drafthouse.cloud.vast.rent import rent
 from drafthouse.cloud.vast.rows import Instance
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.exit_codes import DONE, FAILED, of_error

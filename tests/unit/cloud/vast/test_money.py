@@ -12,9 +12,9 @@ import pytest
 from hypothesis import Phase, seed
 
 from drafthouse.cloud.vast import account as vast_account
+from drafthouse.cloud.vast import attempt as vast_attempt
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
-from drafthouse.cloud.vast import rent as vast_rent
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.ledger import INTENT, Book, Rental
@@ -101,12 +101,12 @@ def nothing_is_announced(patch: Patch) -> None:
         if event not in (vast_ledger.INTENT, vast_ledger.UNSURE):
             real(path, event, *given, **facts)
 
-    patch.setattr(vast_rent, "record", record)
+    patch.setattr(vast_attempt, "record", record)
     patch.setattr(vast_destroy, "strays", lambda *given: [])
 
 
 def a_lost_answer_rented_nothing(patch: Patch) -> None:
-    patch.setattr(vast_rent, "OutcomeUnknown", KeyError)
+    patch.setattr(vast_attempt, "OutcomeUnknown", KeyError)
     patch.setattr(vast_destroy, "strays", lambda *given: [])
 
 
