@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +15,10 @@ from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast.destroy import StillBilling
 from drafthouse.cloud.vast.fleet import Fleet, planned
 from drafthouse.cloud.vast.ledger import rentals
-from drafthouse.cloud.vast.offers import Limits, choices, query_of
+from drafthouse.cloud.vast.offers import MOST_OFFERS, Limits, choices, query_of
 from drafthouse.cloud.vast.rent import Outcome, rent
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_market import offer, priced
 from tests.fakes.vast_server import ALWAYS, Fault, Life, vast_server
 from tests.support.refusals import refuses
@@ -218,6 +220,13 @@ def test_countries_are_asked_for_and_looked_at(bench: Bench) -> None:
     lies = [cast("Any", priced(one, 112)) for one in bench.vast.market.offers.values()]
     assert [one.offer["geolocation"] for one in choices(lies, bench.resolved, replace(abroad, countries=("NO",)))] == []
     check_end(bench, destroyed, cap=3)
+
+
+def test_ansible_works_on_as_many_at_once_as_a_search_can_find() -> None:
+    """With fewer forks the boxes would measure in turns, and bill meanwhile."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "ansible.cfg")
+    assert settings.getint("defaults", "forks") >= MOST_OFFERS
 
 
 # --- interruptions ----------------------------------------------------------------------------------------
