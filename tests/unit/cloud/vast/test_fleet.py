@@ -72,7 +72,12 @@ def test_all_are_asked_for_before_any_is_waited_for(bench: Bench) -> None:
 
 def test_the_question_and_the_table_say_what_all_cost(bench: Bench) -> None:
     asked: list[str] = []
-    assert bench.rent_all(Fleet(4), LIMITS, ask=lambda question: bool(asked.append(question))) is None
+
+    def no(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    assert bench.rent_all(Fleet(4), LIMITS, ask=no) is None
     (question,) = asked
     total = sum(priced(bench.vast.market.offers[8200000 + place], 112)["dph_total"] for place in (1, 2, 3, 4))
     hour = float(question.partition(" h, $")[2].split()[0])
