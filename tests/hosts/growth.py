@@ -1,6 +1,6 @@
 """What a converged run costs while hosts are added: rented boxes in containers, 1, 2, 4 ... 32 of them at once.
 
-    PYTHONPATH=src:. python -m tests.hosts.growth docs      (prints the table, writes docs/growth.svg; needs root and Docker)
+    PYTHONPATH=src:. python -m tests.hosts.growth docs      (a table, and docs/growth.svg; needs root and Docker)
 
 One box goes the whole way with the real engine and the small weights. The others are copies of it, with its host name,
 as results belong to a box. So what is measured is Ansible: SSH, tasks, modules, and the doctor's few requests.
