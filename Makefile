@@ -86,7 +86,7 @@ prune: venv ; @scripts/drafthouse prune $(box) $(call on,YES,remove) $(ARGS) ## 
 bundle: venv ; @scripts/drafthouse bundle $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## pack a profile's downloads into one file for boxes without a network (PROFILE=name)
 bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFILE,profile) $(plays) ## write a support bundle without secrets to build/support/ (INVENTORY=name PROFILE=name)
 # --- Rent
-rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai box (PROFILE=name MAX_PRICE=2.50 HOURS=3; YES=1, DRY_RUN=1)
+rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,BOXES,boxes) $(call opt,MAX_TOTAL,max-total) $(call opt,REGION,region) $(call not_off,ALL_OR_NOTHING,all-or-nothing) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai boxes (PROFILE=name MAX_PRICE=2.50 HOURS=3; BOXES=4 MAX_TOTAL=9 REGION=same ALL_OR_NOTHING=1; YES=1, DRY_RUN=1)
 destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destroy every box that this clone rented (ARGS=--list: what is billing and what it has cost; YES=1)
 # --- Develop
 venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too

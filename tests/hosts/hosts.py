@@ -341,11 +341,14 @@ class Lab:
         wait: bool = True,
         environment: Mapping[str, str] | None = None,
         keys: bytes | None = None,
+        image: str | None = None,
+        hostname: str | None = None,
     ) -> Host:
         """Start a host and wait until it answers. Raises DrafthouseError.
 
         ``volumes``: folders of the host that lie on a disk of their own, which goes with the host. ``environment``:
-        what its first process is given. ``keys``: whom it lets in, instead of the lab's own key.
+        what its first process is given. ``keys``: whom it lets in, instead of the lab's own key. ``image``: what it is
+        a copy of, with the ``hostname`` of that one.
         """
         if kind not in KINDS:
             raise DrafthouseError(
@@ -358,11 +361,11 @@ class Lab:
                 )
             )
         wanted = KINDS[kind]
-        image = self.images.image(wanted.image, release)
+        image = image or self.images.image(wanted.image, release)
         number, self._next = self._next, self._next + 1
         name = name or f"{kind}-{number}"
         ip4, ip6 = f"{self._net4}.{number}", f"{self._net6}:{number:x}"
-        container = self._container(name, wanted, image, (ip4, ip6), list(volumes), environment or {})
+        container = self._container(name, wanted, image, (ip4, ip6), list(volumes), environment or {}, hostname)
         host = Host(self, name, wanted, container, ip4, ip6)
         self.hosts[name] = host
         keys = self.key.with_suffix(".pub").read_bytes() if keys is None else keys
@@ -380,6 +383,7 @@ class Lab:
         addresses: tuple[str, str],
         volumes: list[str],
         environment: Mapping[str, str],
+        hostname: str | None,
     ) -> Any:
         api = self.client.api
         limits = dict(kind.limits)
@@ -398,7 +402,7 @@ class Lab:
             image,
             command,
             name=f"{self.name}-{name}",
-            hostname=name,
+            hostname=hostname or name,
             volumes=volumes,
             ports=list(kind.ports),
             labels=self._labels(),

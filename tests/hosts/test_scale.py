@@ -1,4 +1,4 @@
-"""site.yml on eight bare workstations at once: what it costs this machine, and that a second run changes nothing."""
+"""site.yml on many hosts at once: what it costs this machine, and that a converged run changes nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.hosts.growth import SIZES, copies, measured
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.tales import TALES
 
@@ -71,3 +72,14 @@ def test_eight_hosts_at_once(
     alone = site("--limit", boxes[0].name)
     told("one of them", alone, 1)
     assert (alone.status, alone.changed) == (0, 0)
+
+
+@pytest.mark.soak
+def test_one_to_thirty_two_converged_boxes(lab: Lab, tmp_path: Path, figure: Callable[[str], None]) -> None:
+    """A box costs the controller no more among 32 than among 4, and a part of what it costs alone."""
+    with copies(lab, max(SIZES), tmp_path) as boxes:
+        costs = measured(lab, boxes, tmp_path, SIZES, figure)
+    each = {cost.boxes: cost.each for cost in costs}
+    assert each[32] <= each[1] / 2
+    assert each[32] <= each[4] * 1.25
+    assert len(list(tmp_path.rglob("report.json"))) == max(SIZES)

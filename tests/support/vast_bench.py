@@ -18,11 +18,13 @@ import pytest
 
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cli import rent as rent_script
+from drafthouse.cloud.vast.attempt import Rented, Waits, World
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ProviderClock
+from drafthouse.cloud.vast.fleet import Fleet
 from drafthouse.cloud.vast.ledger import LABEL, NotWritten, record, rentals
 from drafthouse.cloud.vast.offers import Limits, priced
-from drafthouse.cloud.vast.rent import Rented, Waits, World, rent
+from drafthouse.cloud.vast.rent import Outcome, rent
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.core.procfs import Clocks
 from drafthouse.core.retry import Patience
@@ -64,7 +66,11 @@ class Bench:
         return World(self.client(), self.ledger, clock=lambda: self.now, sleep=self.sleep, **parts)
 
     def rent(self, limits: Limits = LIMITS, **options: Any) -> Rented | None:
-        return rent(self.world(**options), self.resolved, limits, PUBLIC, WAITS)
+        outcome = self.rent_all(Fleet(), limits, **options)
+        return outcome.boxes[0] if outcome else None
+
+    def rent_all(self, fleet: Fleet, limits: Limits = LIMITS, **options: Any) -> Outcome | None:
+        return rent(self.world(**options), self.resolved, limits, PUBLIC, WAITS, fleet)
 
     def destroy(self, *words: str) -> Said:
         return call(self, destroy_script.main, *words, "--settle-s", "0.3")

@@ -1,4 +1,4 @@
-"""Whatever happens to three rentals: what bills is named with a status other than 0, or ended.
+"""Whatever happens to three rentals of one to three boxes: what bills is named with a status other than 0, or ended.
 
 A state machine: answers, faults of the API, deaths of the controller between any two steps, clocks that jump, and a
 ledger that is damaged, in any order. The account's own state is the truth, and our ledger is not. What is left out, as
@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import functools
 import io
+import math
 import re
 import tempfile
 from collections.abc import Callable
@@ -26,16 +27,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.account import compared, instances_of
+from drafthouse.cloud.vast.attempt import Waits, World
 from drafthouse.cloud.vast.destroy import end
+from drafthouse.cloud.vast.fleet import Fleet
 from drafthouse.cloud.vast.ledger import CONSOLE, read
 from drafthouse.cloud.vast.offers import Limits
-from drafthouse.cloud.vast.rent import Waits, World, rent
+from drafthouse.cloud.vast.rent import rent
 from drafthouse.cloud.vast.rows import Instance
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.exit_codes import DONE, FAILED, of_error
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.fakes.vast_in_process import FAULTS, Account, Dead, Trouble
-from tests.fakes.vast_market import Life
+from tests.fakes.vast_market import Life, offer
 
 PROFILE = "h100-llama33-draft3b"
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKeyOfTheTests someone@example.com"
@@ -47,12 +50,19 @@ HOUR = 3600.0
 # What was counted, for the line that a lane ends with.
 TALLY: dict[str, int] = {}
 
-deaths = st.one_of(st.none(), st.none(), st.integers(1, 30))
+deaths = st.one_of(st.none(), st.none(), st.integers(1, 30), st.integers(20, 70))
 faults = st.tuples(
     st.sampled_from([(route, kind) for route, kinds in FAULTS.items() for kind in kinds]),
     st.sampled_from((1, 1, 2, 6, 1000)),
 )
 losses = st.sampled_from((None, None, None, None, "empty", "remove"))
+# The two cheapest cost $4.59 an hour, and not every other one takes their places within 5.
+fleets = st.builds(
+    Fleet,
+    boxes=st.sampled_from((1, 1, 2, 3)),
+    max_total=st.sampled_from((math.inf, math.inf, 5.0)),
+    all_or_nothing=st.booleans(),
+)
 some_faults = st.one_of(st.none(), faults)
 Faults = tuple[tuple[str, str], int] | None
 
@@ -70,6 +80,8 @@ class Money(RuleBasedStateMachine):
         self.folder = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="drafthouse-")))
         self.ledger = self.folder / "ledger.jsonl"
         self.account = Account()
+        for number in range(8200004, 8200004 + 3 * MOST):  # machines for all
+            self.account.market.offers[number] = offer(number, dph_base=3.0)
         self._exit.enter_context(self.account.installed())
         self.rented = 0
         self.is_clean = True  # nothing was damaged, refused, lost or killed until now
@@ -81,11 +93,17 @@ class Money(RuleBasedStateMachine):
     @initialize(boxes=st.integers(0, 2))
     def begin(self, boxes: int) -> None:
         for _ in range(boxes):
-            self.rent(life={}, late=0, death=None, trouble=None)
+            self.rent(life={}, late=0, death=None, trouble=None, fleet=Fleet())
 
     @precondition(lambda self: self.rented < MOST)
-    @rule(life=st.sampled_from(LIVES), late=st.sampled_from((0, 0, 8, 35)), death=deaths, trouble=some_faults)
-    def rent(self, life: dict[str, Any], late: int, death: int | None, trouble: Faults) -> None:
+    @rule(
+        life=st.sampled_from(LIVES),
+        late=st.sampled_from((0, 0, 8, 35)),
+        death=deaths,
+        trouble=some_faults,
+        fleet=fleets,
+    )
+    def rent(self, life: dict[str, Any], late: int, death: int | None, trouble: Faults, fleet: Fleet) -> None:
         self.rented += 1
         self._meets(trouble)
         account = self.account
@@ -99,13 +117,25 @@ class Money(RuleBasedStateMachine):
         )  # fmt: skip
 
         def work() -> int:
-            return DONE if rent(world, RESOLVED, Limits(9.0, 3.0), PUBLIC, WAITS) else FAILED
+            outcome = rent(world, RESOLVED, Limits(9.0, 3.0), PUBLIC, WAITS, fleet)
+            assert outcome
+            assert math.fsum(box.price.hour for box in outcome.boxes) <= fleet.max_total
+            if outcome.short:  # as the command does
+                assert not fleet.all_or_nothing
+                raise outcome.short
+            assert len({box.row["machine_id"] for box in outcome.boxes}) == fleet.boxes
+            count("boxes")
+            return DONE
 
         done = self._run(work, death)
         count("rentals")
+        new = {number: label for number, label in account.billing().items() if number not in before}
         if done is not None and done[0] != DONE:
-            new = {number: label for number, label in account.billing().items() if number not in before}
             self._is_named(new, done[1])
+            # Where nothing went wrong but that a box did not come, it is all or nothing.
+            assert not (fleet.all_or_nothing and new and not account.hit)
+        elif done is not None:
+            assert len(new) == fleet.boxes
 
     @rule(
         yes=st.booleans(), terminal=st.sampled_from((None, True, False)), death=deaths, trouble=some_faults, loss=losses

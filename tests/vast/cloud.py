@@ -49,6 +49,8 @@ class Cloud:
     lab: Lab
     folder: Path
     boxes: dict[int, Host] = field(default_factory=dict)
+    said: str = ""
+    """What the last `make rent` printed."""
     _exit: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __enter__(self) -> Cloud:
@@ -151,12 +153,17 @@ class Cloud:
 
     def rent(self) -> int:
         """Run `make rent`; return the number of the instance."""
-        before = set(self.vast.ours)
-        words = f"--ssh-key {self.lab.key}.pub --poll-s 0.2 --wait-min 5"
-        done = self.run("make", "rent", f"PROFILE={RENTED_FOR}", "MAX_PRICE=0.80", "HOURS=2", "YES=1", f"ARGS={words}")
-        assert done.status == 0, done.output
-        (number,) = set(self.vast.ours) - before
+        (number,) = self.rent_all("MAX_PRICE=0.80")
         return number
+
+    def rent_all(self, *words: str, status: int = 0) -> list[int]:
+        """Run `make rent` with these words; return the numbers of the instances that are there then, in order."""
+        before = set(self.vast.ours)
+        more = f"--ssh-key {self.lab.key}.pub --poll-s 0.2 --wait-min 5"
+        done = self.run("make", "rent", f"PROFILE={RENTED_FOR}", "HOURS=2", "YES=1", *words, f"ARGS={more}")
+        assert done.status == status, done.output
+        self.said = done.output
+        return sorted(set(self.vast.ours) - before)
 
     def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
         """Run a playbook with the inventory as it is in the clone."""

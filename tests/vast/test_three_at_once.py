@@ -27,7 +27,7 @@ def is_so(box: Host, words: Sequence[str]) -> bool:
     "when", [IN_PLACE, pytest.param(MEASURING, marks=pytest.mark.soak)], ids=["placed", "measures"]
 )
 def test_three_at_once_and_one_dies(cloud: Cloud, when: tuple[str, ...], figure: Figure) -> None:
-    numbers = [cloud.rent() for _ in range(3)]
+    numbers = cloud.rent_all("BOXES=3", "MAX_TOTAL=2.40")
     third = numbers[-1]
 
     def die() -> None:

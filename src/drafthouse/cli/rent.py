@@ -1,16 +1,18 @@
-"""Rent the cheapest vast.ai box that satisfies a profile and wait until it runs. It destroys itself at its deadline.
+"""Rent the cheapest vast.ai boxes that satisfy a profile and wait until they run. Each destroys itself at its deadline.
 
 Examples:
   drafthouse rent h100-llama33-draft3b --max-price 2.50 --hours 3
   drafthouse rent h100-llama33-draft3b --dry-run          (show offers, prices and the request; rent nothing)
+  drafthouse rent h100-llama33-draft3b --boxes 4 --max-total 9 --region same --all-or-nothing
 
-The price that is compared with --max-price includes the box, its disk, and the plan's downloads spread over the hours.
+The price that is compared with --max-price (each box) and --max-total (all of this run) includes the box, its disk, and
+the plan's downloads spread over the hours. Several boxes are always on different machines.
 The account key comes from VAST_API_KEY, ~/.config/vastai/vast_api_key or ~/.vast_api_key and is not sent to the box.
-make destroy ends the rental. docs/vast.md describes what happens when something fails.
+make destroy ends all rentals. docs/vast.md describes what happens when something fails.
 
-Exit status: 0 a box runs, or a dry run; 1 not confirmed; 2 no box (where, found, needed, do), with what still bills, if
-anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing. A second Ctrl-C while a box is being
-destroyed is ignored; the next one leaves it and says so.
+Exit status: 0 all boxes run, or a dry run; 1 not confirmed; 2 no box, or fewer than asked for (where, found, needed,
+do), with what bills, if anything does; 130 stopped by Ctrl-C or a signal, with nothing left billing. A second Ctrl-C
+while boxes are being destroyed is ignored; the next one leaves them and says so.
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cloud.vast.attempt import Rented, Waits, World
 from ..cloud.vast.body import body_of
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import StillBilling
+from ..cloud.vast.fleet import Fleet, caps, summary
 from ..cloud.vast.instances import ssh_address
 from ..cloud.vast.ledger import FILE, label_of, rentals
 from ..cloud.vast.local_state import state_folder
-from ..cloud.vast.offers import Limits, choices, none_fits, query_of
-from ..cloud.vast.rent import Rented, Waits, World, rent, summary
+from ..cloud.vast.offers import MOST_OFFERS, Limits, query_of
+from ..cloud.vast.rent import offered, rent
 from ..cloud.vast.run_and_destroy import by_the_ledger
 from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
@@ -49,13 +53,30 @@ if TYPE_CHECKING:
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 # A line of progress where the output is no terminal.
 _QUIET_S = 30.0
+SAME = ("same",)
 
 
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "rent")
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
-    parser.add_argument("--max-price", type=positive, metavar="USD", help="maximum price per hour, everything included")
+    parser.add_argument(
+        "--max-price", type=positive, metavar="USD", help="maximum price per hour of each box, everything included"
+    )
+    parser.add_argument(
+        "--max-total", type=positive, metavar="USD", help="maximum price per hour of all boxes together"
+    )
+    parser.add_argument("--boxes", type=boxes, default=1, metavar="N", help="number of boxes (default: %(default)s)")
+    parser.add_argument(
+        "--region",
+        type=region,
+        default=(),
+        metavar="CODES",
+        help="countries by their two letters (SE or SE,NO), or 'same': all boxes in one country",
+    )
+    parser.add_argument(
+        "--all-or-nothing", action="store_true", help="destroy all boxes of this run if one cannot be rented"
+    )
     parser.add_argument("--hours", type=positive, default=3.0, help="lifetime of the box (default: %(default)g)")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--dry-run", action="store_true", help="show offers, prices and the request; rent nothing")
@@ -88,8 +109,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the parsed command line."""
     parser = options()
     given = parser.parse_args(argv)
-    if given.max_price is None and not given.dry_run:
-        parser.error("give --max-price (make rent PROFILE=... MAX_PRICE=2.50)")
+    if given.max_price is None and given.max_total is None and not given.dry_run:
+        parser.error("give --max-price or --max-total (make rent PROFILE=... MAX_PRICE=2.50)")
     return given
 
 
@@ -110,6 +131,23 @@ def share(text: str) -> float:
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
     return value
+
+
+def boxes(text: str) -> int:
+    """Return a number of boxes that one search can find."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_OFFERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST_OFFERS}")
+    return int(text)
+
+
+def region(text: str) -> tuple[str, ...]:
+    """Return countries, or `SAME`."""
+    if text.strip().lower() == SAME[0]:
+        return SAME
+    codes = tuple(code.strip().upper() for code in text.split(","))
+    if not all(len(code) == 2 and code.isascii() and code.isalpha() for code in codes):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'same' nor countries by their two letters (SE,NO)")
+    return codes
 
 
 def public_key(named: Path | None, home: Path) -> str:
@@ -178,30 +216,35 @@ def heed_signals() -> None:
         signal.signal(name, stop)
 
 
-def dry_run(client: VastClient, resolved: ResolvedProfile, limits: Limits) -> None:
+def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> None:
     """Print the offers and the request for the cheapest; rent nothing."""
-    offers = client.offers(query_of(resolved, limits))
-    found = choices(offers, resolved, limits)
-    if not found:
-        raise none_fits(offers, resolved, limits)
+    client = world.client
+    pool = offered(world, resolved, limits, fleet)
     deadline = int(client.clock.now() + limits.hours * 3600)
     body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
-    say(summary(found, resolved, limits))
-    print(f"\nwould send: PUT {client.url}/api/v0/asks/{found[0].number}/")
+    say(summary(pool, resolved, limits, fleet))
+    print()
+    for one in pool[: fleet.boxes]:
+        print(f"would send: PUT {client.url}/api/v0/asks/{one.number}/")
+    if fleet.boxes > 1:
+        print("each with a label of its own:")
     print(json.dumps({**body, "onstart": "(below)"}, indent=2))
     print(f"\non start, the box runs:\n{body['onstart']}")
     print("nothing was rented")
 
 
-def dry_run_without_key(resolved: ResolvedProfile, limits: Limits, url: str, why: DrafthouseError) -> None:
+def dry_run_without_key(
+    resolved: ResolvedProfile, limits: Limits, fleet: Fleet, url: str, why: DrafthouseError
+) -> None:
     """Print what the search would ask for, and how to give the key without which vast.ai shows no offers."""
     rental, (problem,) = resolved["rental"], why.problems
-    cap = f"at most ${limits.max_price:g} an hour" if math.isfinite(limits.max_price) else "no cap was given"
+    times = f"{fleet.boxes} boxes of " if fleet.boxes > 1 else ""
     filters = ",\n".join(
         f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in query_of(resolved, limits).items()
     )
     lines = [
-        f"would look for: {rental['devices']} x {' or '.join(rental['vast_names'])}, {cap}, for {limits.hours:g} h",
+        f"would look for: {times}{rental['devices']} x {' or '.join(rental['vast_names'])}, {caps(limits, fleet)},"
+        f" for {limits.hours:g} h",
         f"for {resolved['profile']}: disk {rental['disk_gb']} GB, download {rental['download_gb']:g} GB,"
         f" driver {rental['driver'] or 'any'} or newer, image {rental['image']}",
         f"\nwould send: POST {url}/api/v0/bundles/",
@@ -213,20 +256,28 @@ def dry_run_without_key(resolved: ResolvedProfile, limits: Limits, url: str, why
     say("\n".join(lines))
 
 
-def rented(box: Rented, profile: str) -> str:
-    """Return what to do with a box that runs."""
-    row = box.row
-    host, port = ssh_address(row) or ("?", "?")
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(box.deadline))
+def rented(boxes: Sequence[Rented], profile: str) -> str:
+    """Return what to do with boxes that run."""
+    hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
+    itself, which = "it ends itself (where its own key may only stop it, its disk stays billed)", "this one"
+    if len(boxes) > 1:
+        itself, which = "they end themselves (where their own keys may only stop them, their disks stay billed)", "one"
     return "\n".join(
         [
-            f"instance {box.instance} runs: {row.get('num_gpus')} x {row.get('gpu_name')}, label {box.label}",
-            f"costs      ${box.price.hour:.3f} an hour with disk and traffic, ${box.price.total:.2f} until {until},"
-            " when it ends itself (where its own key may only stop it, its disk stays billed)",
-            f"SSH        ssh -p {port} root@{host}",
+            *map(_runs, boxes),
+            f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {itself}",
             f"measure    ansible-playbook site.yml -i vastai -e profile={profile}",
-            f"end it     make destroy   (only this one: make destroy ARGS={box.id})",
+            f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
+    )
+
+
+def _runs(box: Rented) -> str:
+    host, port = ssh_address(box.row) or ("?", "?")
+    return (
+        f"instance {box.instance} runs: {box.row.get('num_gpus')} x {box.row.get('gpu_name')},"
+        f" ${box.price.hour:.3f} an hour, label {box.label}\nSSH        ssh -p {port} root@{host}"
     )
 
 
@@ -256,12 +307,14 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
     """Do what is asked for; the ids of what was announced at the ledger go to ``asked``."""
     have_entries(given.profile, given.set)
     resolved = resolved_profile(given.profile, site_of_inventory(given.inventory), overrides(given.set))
+    fleet = Fleet(given.boxes, given.max_total or math.inf, given.region == SAME, given.all_or_nothing)
     limits = Limits(
-        math.inf if given.max_price is None else given.max_price,
+        min(given.max_price or math.inf, fleet.max_total),
         given.hours,
         given.download_mbps,
         given.reliability,
         verified=not given.unverified,
+        countries=() if fleet.one_country else given.region,
     )
     show = Show()
     query_of(resolved, limits)  # what is wrong with the profile is said before a key is asked for
@@ -271,24 +324,25 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
     except DrafthouseError as error:
         if not given.dry_run or error.problems[0].code != NO_KEY:
             raise
-        dry_run_without_key(resolved, limits, url, error)
-        return DONE
-    client = VastClient(key, url, tell=show.line)
-    if given.dry_run:
-        dry_run(client, resolved, limits)
+        dry_run_without_key(resolved, limits, fleet, url, error)
         return DONE
     world = World(
-        client,
+        VastClient(key, url, tell=show.line),
         state_folder() / FILE,
         show.line,
         show.passing,
         (lambda question: True) if given.yes else ask,
         asked=asked,
     )
+    if given.dry_run:
+        dry_run(world, resolved, limits, fleet)
+        return DONE
     waits = Waits(boot_s=given.wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
-    box = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits)
-    if box is None:
+    outcome = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits, fleet)
+    if outcome is None:
         show.line("nothing was rented")
         return FAILED
-    say(rented(box, given.profile))
+    say(rented(outcome.boxes, given.profile))
+    if outcome.short:
+        raise outcome.short
     return DONE

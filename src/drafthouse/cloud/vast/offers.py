@@ -14,6 +14,7 @@ The price of an hour, the only one that is compared with the cap:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ HOURS_OF_A_MONTH = 720
 MOST_OFFERS = 64
 HEAD = ("offer", "GPU", "where", "$/h all in", "box", "disk", "traffic", "total $", "Mbit/s", "reliable", "driver")
 _SHOWN = 10
+# "Sweden, SE": a search names a machine's place by its end.
+_COUNTRY = re.compile(r"\b[A-Z]{2}$")
 _PRICES = ("dph_total", "storage_cost", "inet_down_cost")
 
 
@@ -48,6 +51,8 @@ class Limits:
     reliability: float = 0.98
     direct_ports: int = 2
     verified: bool = True
+    countries: tuple[str, ...] = ()
+    """Two letters each, as offers end with; empty: anywhere."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,18 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
     }
     if limits.verified:
         query["verified"] = {"eq": True}
+    if limits.countries:
+        query["geolocation"] = {"in": list(limits.countries)}
     if rental["cuda"]:
         query["cuda_max_good"] = {"gte": float(rental["cuda"])}
         query["driver_version"] = {"gte": driver_number(rental["driver"])}
     return query
+
+
+def country_of(offer: Offer) -> str:
+    """Return the two letters of the country where a machine is, '' where that is not told."""
+    found = _COUNTRY.search(str(offer.get("geolocation") or ""))
+    return found.group() if found else ""
 
 
 def driver_number(version: str) -> int:
@@ -185,6 +198,8 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
         why.append("taken")
     if offer.get("external") is True:
         why.append("another marketplace's")
+    if limits.countries and country_of(offer) not in limits.countries:
+        why.append(f"in {offer.get('geolocation') or 'a place not told'}")
     if limits.verified and not _is_verified(offer):
         why.append("not verified")
     price = priced(offer, rental, limits.hours)
@@ -219,6 +234,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     needed = (
         f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
         f" {rental['driver'] or 'of any version'}, for at most ${limits.max_price:g} an hour with disk and traffic"
+        + (f", in {' or '.join(limits.countries)}" if limits.countries else "")
     )
     if not offers:
         do = "try again later, or allow more: --download-mbps, --reliability, --unverified, another profile"
@@ -236,10 +252,11 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     return one_problem("no-offer-fits", found, needed, do, "vast.ai")
 
 
-def offers_table(found: Sequence[Choice]) -> str:
-    """Return the offers that fit as a table, prices by part; the first one is the one that is rented."""
-    more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return table(HEAD, [_row(one) for one in found[:_SHOWN]], width=24) + more
+def offers_table(found: Sequence[Choice], boxes: int = 1) -> str:
+    """Return the offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
+    shown = max(_SHOWN, boxes)
+    more = f"\nand {len(found) - shown} more" if len(found) > shown else ""
+    return table(HEAD, [_row(one) for one in found[:shown]], width=24) + more
 
 
 def _row(one: Choice) -> list[str]:

@@ -25,6 +25,7 @@ from drafthouse.cloud.deadline import deadline_of
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import listing as vast_listing
+from drafthouse.cloud.vast.attempt import World
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import Heard, Lease, ProviderClock, ends_at, heard, lease_of, left_of
 from drafthouse.cloud.vast.destroy import end
@@ -32,7 +33,7 @@ from drafthouse.cloud.vast.instances import host_of
 from drafthouse.cloud.vast.ledger import new_id, record, rentals
 from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits
-from drafthouse.cloud.vast.rent import World, rent
+from drafthouse.cloud.vast.rent import rent
 from drafthouse.core.procfs import Clocks
 from tests.fakes.vast_server import KEY, Fault, Life, Running, vast_server
 from tests.support.deadline_box import DEADLINE, HOUR, Box, armed, loaded, written
@@ -88,8 +89,9 @@ class Desk:
 
     def rent(self, hours: float = 3.0) -> dict[str, Any]:
         """Rent a box; return what it was created with."""
-        box = rent(self.world(), self.resolved, Limits(CAP, hours), PUBLIC, WAITS)
-        assert box
+        outcome = rent(self.world(), self.resolved, Limits(CAP, hours), PUBLIC, WAITS)
+        assert outcome
+        (box,) = outcome.boxes
         self.number = box.instance
         return self.vast.market.instances[box.instance].body
 

@@ -264,7 +264,7 @@ def test_a_dry_run_without_a_key_says_what_it_would_ask_for(bench: Bench) -> Non
     assert bench.vast.asked == []
     filters = json.loads("{" + done.stdout.partition("{")[2].rpartition("}")[0] + "}")
     assert filters == query_of(bench.resolved, Limits(2.5, 2.0))
-    assert "at most $2.5 an hour, for 2 h\n" in done.stdout
+    assert "1 x H100 NVL, cap $2.5 an hour, for 2 h\n" in done.stdout
     assert "disk 112 GB" in done.stdout
     assert "export VAST_API_KEY" in done.stdout
     real = without_key(bench, rent_script.main, PROFILE, "--max-price", "2.5", "--yes")

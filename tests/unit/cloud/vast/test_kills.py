@@ -40,8 +40,10 @@ class Death:
     after: bool = False
     skip: int = 0
     lives: tuple[dict[str, Any], ...] = ()
+    words: tuple[str, ...] = ()
 
 
+TWO = ("--boxes", "2")
 DEATHS = {
     "before the search is answered": Death("search"),
     "before the key is in the account": Death("add_key"),
@@ -52,6 +54,12 @@ DEATHS = {
     "while it loads": Death("instance", after=True, skip=1, lives=({"stuck": True},)),
     "before a dead box is ended": Death("destroy", lives=({"dies_after": 0},)),
     "after a dead box was ended": Death("destroy", after=True, lives=({"dies_after": 0},)),
+    "between the second one's ledger and request": Death("create", skip=1, words=TWO),
+    "between the second one's request and its answer": Death("create", after=True, skip=1, words=TWO),
+    "while one runs and the other loads": Death("instance", skip=4, lives=({}, {"stuck": True}), words=TWO),
+    "while those that run are ended": Death(
+        "destroy", after=True, skip=1, lives=({}, {"dies_after": 0}), words=(*TWO, "--all-or-nothing")
+    ),
 }
 
 
@@ -79,7 +87,7 @@ def test_after_a_kill_nothing_is_left_billing(tmp_path: Path, resolved: Any, nam
         vast.faults.append(
             Fault(death.route, skip=death.skip, after=death.after, cut=True, act=lambda: running[0].send_signal(9))
         )
-        running.append(start_rent(bench))
+        running.append(start_rent(bench, *death.words))
         output, _ = running[0].communicate(timeout=120)
         assert running[0].returncode == -signal.SIGKILL, output
         assert KEY not in output

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import Phase, seed
 
 from drafthouse.cloud.vast import account as vast_account
+from drafthouse.cloud.vast import attempt as vast_attempt
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import rent as vast_rent
@@ -22,7 +25,7 @@ from tests.support.vast_money import Money, histories
 
 
 def test_what_bills_is_named_or_ended(figure: Callable[[str], None]) -> None:
-    figure(f"money, 40 histories of three rentals: {histories(40, derandomize=True)}")
+    figure(f"money, 40 histories of three rentals of up to three boxes: {histories(40, derandomize=True)}")
 
 
 @pytest.mark.soak
@@ -30,7 +33,7 @@ def test_what_bills_is_named_or_ended_for_long(figure: Callable[[str], None]) ->
     number = random.SystemRandom().randrange(2**32)
     print(f"seed {number}")
     machine = seed(number)(type("Seeded", (Money,), {}))
-    figure(f"money, 2000 histories of three rentals, seed {number}: {histories(2000, machine)}")
+    figure(f"money, 2000 histories of three rentals of up to three boxes, seed {number}: {histories(2000, machine)}")
 
 
 # --- the holes that were there, and others ----------------------------------------------------------------
@@ -101,12 +104,12 @@ def nothing_is_announced(patch: Patch) -> None:
         if event not in (vast_ledger.INTENT, vast_ledger.UNSURE):
             real(path, event, *given, **facts)
 
-    patch.setattr(vast_rent, "record", record)
+    patch.setattr(vast_attempt, "record", record)
     patch.setattr(vast_destroy, "strays", lambda *given: [])
 
 
 def a_lost_answer_rented_nothing(patch: Patch) -> None:
-    patch.setattr(vast_rent, "OutcomeUnknown", KeyError)
+    patch.setattr(vast_attempt, "OutcomeUnknown", KeyError)
     patch.setattr(vast_destroy, "strays", lambda *given: [])
 
 
@@ -123,11 +126,36 @@ def all_that_is_labelled_is_ours(patch: Patch) -> None:
     patch.setattr(vast_destroy, "strays", strays)
 
 
+def all_or_nothing_is_forgotten(patch: Patch) -> None:
+    real = vast_rent._Renting._over
+
+    def over(self: Any) -> Any:
+        self.fleet = replace(self.fleet, all_or_nothing=False)
+        return real(self)
+
+    patch.setattr(vast_rent._Renting, "_over", over)
+
+
+def the_sum_is_looked_at_once(patch: Patch) -> None:
+    patch.setattr(vast_rent._Renting, "_room", lambda self, but: math.inf)
+
+
+def a_box_that_fails_is_dropped_alone(patch: Patch) -> None:
+    """What it may have made goes on."""
+
+    def drop(self: Any, one: Any, error: Any) -> None:
+        self.live.remove(one)
+        self.why.append(str(error))
+
+    patch.setattr(vast_rent._Renting, "_drop", drop)
+
+
 MUTANTS = (
     ledger_of_before, lists_are_believed, strays_are_not_looked_for, damage_is_not_said, checksums_are_not_looked_at,
     a_number_that_is_not_listed_is_gone, an_answer_is_as_good_as_an_end, a_404_is_an_end,
     nothing_is_announced,
     a_lost_answer_rented_nothing, a_run_does_not_compare, all_that_is_labelled_is_ours,
+    all_or_nothing_is_forgotten, the_sum_is_looked_at_once, a_box_that_fails_is_dropped_alone,
 )  # fmt: skip
 
 

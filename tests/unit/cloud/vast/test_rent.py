@@ -16,12 +16,13 @@ from typing import Any, cast
 
 import pytest
 
+from drafthouse.cloud.vast import attempt as vast_attempt
 from drafthouse.cloud.vast import destroy as vast_destroy
-from drafthouse.cloud.vast import rent as vast_rent
+from drafthouse.cloud.vast.attempt import Waits, World
 from drafthouse.cloud.vast.destroy import StillBilling
 from drafthouse.cloud.vast.ledger import INTENT, NotWritten, rentals
 from drafthouse.cloud.vast.offers import Limits
-from drafthouse.cloud.vast.rent import Waits, World, rent
+from drafthouse.cloud.vast.rent import rent
 from drafthouse.core.errors import DrafthouseError
 from tests.fakes.vast_server import ALWAYS, Fault, Life, vast_server
 from tests.support.vast_bench import (
@@ -231,7 +232,7 @@ def test_a_disk_that_is_full_after_the_request_keeps_nothing_billing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        for module in (vast_rent, vast_destroy):
+        for module in (vast_attempt, vast_destroy):
             patch.setattr(module, "record", full_disk(INTENT))
         with pytest.raises(NotWritten, match=r"is ended, and no space(.|\n)*make destroy"):
             bench.rent()

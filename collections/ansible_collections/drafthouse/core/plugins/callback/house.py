@@ -17,6 +17,7 @@ description:
     with what became of rented boxes that did not get so far, and with verdict, next command and report in a line each.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -31,12 +32,16 @@ from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
+from ..module_utils.core.box_archive import archive
 from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.places import ROOT
 from ..module_utils.core.plain_text import printable, printable_lines
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
+from ..module_utils.profiles.catalog import load_house
 from ..module_utils.report.closing import FILE as CLOSING_FILE
 
 _EVERY_S = 7.0
+_RESOLVES = "drafthouse.core.resolve"
 _COLOURS = {FAIL: "red", WARN: "yellow"}
 # Their actions show the module's own progress (plugin_utils/following.py).
 _SPEAK_THEMSELVES = (
@@ -84,6 +89,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Watch the new task instead of the last one."""
+        if task.action == _RESOLVES:
+            # Each host's process is a copy of this one: what all need is read here, once for all.
+            with contextlib.suppress(DrafthouseError):  # what is wrong, the task says
+                load_house(ROOT)
+            archive()
         self._watch(task)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:

@@ -1,0 +1,136 @@
+"""What a converged run costs while hosts are added: rented boxes in containers, 1, 2, 4 ... 32 of them at once.
+
+    PYTHONPATH=src:. python -m tests.hosts.growth docs      (a table, and docs/growth.svg; needs root and Docker)
+
+One box goes the whole way with the real engine and the small weights. The others are copies of it, with its host name,
+as results belong to a box. So what is measured is Ansible: SSH, tasks, modules, and the doctor's few requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.hosts.hosts import Ended, Host, Lab
+from tests.support.tales import TALES
+
+SIZES = (1, 2, 4, 8, 16, 32)
+# The small weights, and one thread each: engines that spin for each other would be all that is measured.
+VARIABLES: dict[str, Any] = {
+    "profile": "cpu-smollm2-ngram",
+    "overrides": {"target": "smollm2-135m-q4", "serve": {"threads": 1}, "experiment": TALES},
+}
+RUN_S = 3600
+_STARTS = "/workspace/drafthouse/served/start.sh"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A converged run: how many boxes, wall time (s), and CPU seconds of the controller, its ssh included."""
+
+    boxes: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def each(self) -> float:
+        """Return the controller's CPU seconds for each box."""
+        return self.cpu_seconds / self.boxes
+
+
+@contextmanager
+def copies(lab: Lab, many: int, reports: Path) -> Iterator[list[Host]]:
+    """Yield so many boxes that have everything and serve; they are removed at the end, and their image."""
+    first = lab.start("rental", "grown-1")
+    inventory = lab.inventory([first], like="vastai")
+    ended = lab.play("site.yml", inventory, timeout=RUN_S, report_folder=str(reports), **VARIABLES)
+    assert ended.status == 0, ended.output[-3000:]
+    image = f"drafthouse-test/{lab.name}"
+    first.container.commit(image)
+    boxes = [first]
+    try:
+        for number in range(2, many + 1):
+            boxes.append(lab.start("rental", f"grown-{number}", wait=False, image=image, hostname="grown-1"))
+        for box in boxes[1:]:
+            box.wait()
+            box.exec("sh", "-c", f"{_STARTS} >/dev/null 2>&1 </dev/null &")
+        yield boxes
+    finally:
+        for box in boxes:
+            box.remove()
+        lab.client.images.remove(image, force=True)
+
+
+def measured(
+    lab: Lab, boxes: Sequence[Host], reports: Path, sizes: Sequence[int], say: Callable[[str], None] = print
+) -> list[Cost]:
+    """Return what converged runs of so many of the boxes cost, each after a run that may still change something."""
+    inventory = lab.inventory(boxes, like="vastai")
+
+    def site(many: int) -> Ended:
+        words = ("--limit", ",".join(["localhost", *(box.name for box in boxes[:many])]))
+        ended = lab.play("site.yml", inventory, *words, timeout=RUN_S, report_folder=str(reports), **VARIABLES)
+        assert ended.status == 0, ended.output[-3000:]
+        return ended
+
+    first = site(max(sizes))
+    say(f"growth: {max(sizes)} copies, first run: {first.seconds:.0f} s, {first.changed} changed")
+    costs = []
+    for many in sizes:
+        ended = site(many)
+        assert ended.changed == 0, ended.output[-3000:]
+        costs.append(Cost(many, ended.seconds, ended.cpu_seconds))
+        say(f"growth: {many} converged: {ended.seconds:.0f} s, {costs[-1].each:.2f} CPU s here for each")
+    return costs
+
+
+def plot(costs: Sequence[Cost], file: Path) -> None:
+    """Draw wall time and CPU seconds for each box, over the number of boxes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    sizes = [cost.boxes for cost in costs]
+    drawn = (
+        ("controller CPU seconds for each box", [cost.each for cost in costs]),
+        ("wall seconds for each box", [cost.seconds / cost.boxes for cost in costs]),
+    )
+    for axes, (title, values) in zip(figure.subplots(1, 2), drawn, strict=True):
+        axes.plot(sizes, values, marker="o")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("boxes in one converged run")
+        axes.set_title(title, fontsize=10)
+        axes.grid(alpha=0.3)
+    figure.savefig(file, metadata={"Date": None})
+
+
+def table(costs: Sequence[Cost]) -> str:
+    """Return the figures as docs/hosts.md has them."""
+    rows = [f"| {cost.boxes} | {cost.seconds:.0f} | {cost.cpu_seconds:.0f} | {cost.each:.2f} |" for cost in costs]
+    return "\n".join(["| boxes | seconds | CPU seconds of the controller | for each box |", "|---|---|---|---|", *rows])
+
+
+def main() -> None:
+    """Measure, print, plot."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where growth.svg is written")
+    parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=SIZES)
+    given = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as make does
+    with Lab() as lab, tempfile.TemporaryDirectory() as folder:
+        reports = Path(folder)
+        with copies(lab, max(given.sizes), reports) as boxes:
+            costs = measured(lab, boxes, reports, given.sizes)
+    print(table(costs))
+    plot(costs, given.folder / "growth.svg")
+
+
+if __name__ == "__main__":
+    main()
