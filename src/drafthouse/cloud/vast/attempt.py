@@ -218,8 +218,8 @@ class Attempt:
         number = self.number or "(its number was never told)"
         return Problem(
             "rental-still-billing",
-            f"instance {number} may still bill, ${self.price.hour:.3f} an hour ({type(why).__name__})",
-            "no rental of ours that bills",
+            f"instance {number} may still be billing, ${self.price.hour:.3f} an hour ({type(why).__name__})",
+            "no rental of ours that is billing",
             "make destroy",
             self.label,
         )

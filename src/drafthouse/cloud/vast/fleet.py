@@ -121,7 +121,7 @@ def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> Drafthou
     reasons = f" ({'; '.join(why)})" if why else ""
     if fleet.all_or_nothing:
         found = f"{len(ran)} of {fleet.boxes} boxes ran{reasons}; all were destroyed, as --all-or-nothing asks"
-        do = "run it again: other machines may be on offer by then; or without --all-or-nothing"
+        do = "run it again later: other machines may be on offer; or without --all-or-nothing"
     else:
         found = f"{len(ran)} of {fleet.boxes} boxes run and bill: {', '.join(ran)}{reasons}"
         do = f"rent the rest (BOXES={missing}), go on with these, or make destroy"

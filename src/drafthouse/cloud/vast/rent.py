@@ -202,9 +202,9 @@ class _Renting:
             return (kind or type(self.failed[0]))(problems)
         return one_problem(
             "no-offer-started",
-            f"{count(len(self.why), 'offer')} tried, and none became a box ({'; '.join(self.why)})",
-            "a box that runs",
-            "run it again: other machines may be on offer by then",
+            f"{count(len(self.why), 'offer')} tried, none of which started ({'; '.join(self.why)})",
+            "a running box",
+            "run it again later: other machines may be on offer",
             "vast.ai",
         )
 
