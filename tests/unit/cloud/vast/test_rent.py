@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "keys: the key is refused": Case("none", ({"route": "add_key", "status": 400, "times": ALWAYS},), creates=0),
     "create: somebody was faster": Case("box", ({"route": "create", "gone": True},), creates=2),
     "create: all are gone": Case(
-        "none", ({"route": "create", "gone": True, "times": ALWAYS},), says="none became a box", creates=2
+        "none", ({"route": "create", "gone": True, "times": ALWAYS},), says="none of which started", creates=2
     ),
     "create: no credit": Case("none", says="credit", creates=1, credit=False),
     "create: a 500 and nothing rented": Case("none", ({"route": "create", "status": 500},), creates=1),
@@ -141,7 +141,7 @@ CASES: dict[str, Case] = {
     ),
     "attach: refused": Case("box", ({"route": "attach_key", "status": 500, "times": ALWAYS},), creates=1),
     "wait: loads for ever": Case("box", lives=({"stuck": True},), says="did not run after 10 min", creates=2),
-    "wait: all load for ever": Case("none", lives=ALL_LIVES_STUCK, says="none became a box", creates=2),
+    "wait: all load for ever": Case("none", lives=ALL_LIVES_STUCK, says="none of which started", creates=2),
     "wait: exits": Case("box", lives=({"dies_after": 0},), says="the box is 'exited'", creates=2),
     "wait: is unknown": Case("box", lives=({"dies_after": 0, "dies_as": "unknown"},), says="'unknown'", creates=2),
     "wait: goes offline": Case("box", lives=({"dies_after": 0, "dies_as": "offline"},), says="'offline'", creates=2),
