@@ -146,6 +146,7 @@ class Recording:
     stream: bool = False
     error: str | None = None
     whole: bool = False
+    """Whether the answer came to its end: a stream to its `[DONE]`."""
     location: str | None = None
     """Where the server redirects to."""
     encoding: str = ""
@@ -244,7 +245,8 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
                 await _drain(content)
                 response.close()
                 return None
-        record.whole = True
+        # Only `[DONE]` ends a stream: what closes in good form before it was given up by a proxy, or by its engine.
+        record.whole = not record.stream or says_done(body, len(body))
         wait_s = asked_to_wait(response.headers) if response.status == 429 else None
         if wait_s is not None:
             wait_s = max(wait_s, LEAST_RETRY_S)
