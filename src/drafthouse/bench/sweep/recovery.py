@@ -104,7 +104,7 @@ def _answers(endpoint: Endpoint) -> bool:
     """Return whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
     request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
     try:
-        with opener().open(request, timeout=_ANSWER_S):
+        with opener(endpoint.ca_pem).open(request, timeout=_ANSWER_S):
             return True
     except urllib.error.HTTPError as error:
         return error.code != 503
