@@ -57,7 +57,7 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
     if record.error and not record.body:
         return FAILED, record.error
     if not answer.done:
-        # Also behind a finish_reason: a proxy or an engine that died may have taken the usage, or a last chunk, with it.
+        # Also behind a finish_reason: what a proxy or a dying engine cut off may have been the usage, or a last chunk.
         without = "" if answer.finish_reason else " and without a finish_reason"
         return CUT_OFF, record.error or f"the stream ended without [DONE]{without}"
     if not answer.token_times_s:

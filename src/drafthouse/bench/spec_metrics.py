@@ -11,6 +11,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import aiohttp
@@ -19,6 +20,7 @@ from ..core.prometheus_text import Sample, samples
 from ..engines.registry import DIALECTS, dialect_of
 from .client import OK, Endpoint
 from .foreign_traffic import parse_traffic
+from .worker_counters import pairs_of, summed
 
 if TYPE_CHECKING:
     from .result_types import Acceptance, Counts, Request, Snapshot
@@ -83,15 +85,25 @@ def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
     """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
 
-    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a
-    key is never given to a server that does not want it.
+    Of a front they are the sum over the engines behind it (`worker_counters.summed`). vLLM and TensorRT-LLM show them
+    to anybody, llama.cpp behind its key: asked without the key first, so that a key is never given to a server that
+    does not want it.
     """
+    if not endpoint.workers:
+        return await _read(session, endpoint.counters_url, endpoint)
+    read = await asyncio.gather(
+        *(_read(session, one.metrics_url, replace(endpoint, api_key=one.api_key)) for one in endpoint.workers)
+    )
+    return summed({one.name: snapshot for one, snapshot in zip(endpoint.workers, read, strict=True)})
+
+
+async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) -> Snapshot:
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
     error = ""
     for headers in ({}, endpoint.headers):
         try:
             async with session.get(
-                endpoint.counters_url,
+                url,
                 headers={"Accept-Encoding": "identity", **headers},
                 timeout=timeout,
                 trace_request_ctx=_NoClock(),
@@ -105,7 +117,7 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as problem:
             error = f"{type(problem).__name__}: {problem}"
             break
-    return unreadable(endpoint.without_key(f"{endpoint.counters_url}: {error}"))
+    return unreadable(endpoint.without_key(f"{url}: {error}"))
 
 
 async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
@@ -144,6 +156,15 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
     none at all, until it drafts for the first time.
     """
+    if "workers" in after:
+        # Of those that were read both times; who was not is said beside it.
+        each = [
+            difference(one["before"], one["after"])
+            for one in pairs_of({"before": before, "after": after}).values()
+            if not (one["before"]["error"] or one["after"]["error"])
+        ]
+        known = [one for one in each if one is not None]
+        return total(known) if known and len(known) == len(each) else None
     engine = DIALECTS.get(after["dialect"] or "")
     if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
         return None

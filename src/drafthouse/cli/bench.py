@@ -163,7 +163,9 @@ def check_before(given: argparse.Namespace) -> None:
             )
     if given.round and not 1 <= given.round <= given.rounds:
         problems.append(
-            Problem("invalid-option", str(given.round), f"a round from 1 to {given.rounds}", "raise --rounds", "--round")
+            Problem(
+                "invalid-option", str(given.round), f"a round from 1 to {given.rounds}", "raise --rounds", "--round"
+            )
         )
     if problems:
         raise DrafthouseError(problems)

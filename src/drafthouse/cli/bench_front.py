@@ -48,9 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="send from this machine over SSH, all at the same times (repeatable)",
     )
-    load.add_argument(
-        "--from-python", default="python3", metavar="PATH", help="a Python there with aiohttp and numpy"
-    )
+    load.add_argument("--from-python", default="python3", metavar="PATH", help="a Python there with aiohttp and numpy")
 
 
 def _some(text: str) -> int:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from ..analysis.fleet import fleet_report as fleet_of
 from ..bench.client import Endpoint
 from ..bench.instruments import beside_ladder
 from ..bench.sweep.ladder_types import LadderStep
@@ -27,7 +28,8 @@ from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.progress import Event
 from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
 from ..prompts.suite_types import Suite
-from .bench_front import clients_from
+from .bench_front import SINGLE, clients_from
+from .fleet_report import report_lines
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 10.0
@@ -193,6 +195,11 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
             live.clear()
         shown = sys.stderr if options.json else sys.stdout
         print("\n".join(ladder_lines(file.data)), file=shown)
+        if options.arm != SINGLE and file.data["steps"]:
+            report = fleet_of(file.data)
+            file.data["crossover"] = report["crossover"] or None
+            file.write()
+            print("\n".join(["", *report_lines(report)]), file=shown)
         if options.json:
             print(json.dumps(file.data, indent=1))
         kept = options.result and path.exists()

@@ -195,7 +195,9 @@ class ClientPool:
         """Have so many processes, on the hosts in turn. They share our clock where that is this machine."""
         begun = [await self._begin(place) for place in range(len(self._running), number)]
         self._running += begun
-        for one, said in zip(begun, await asyncio.gather(*(one.answer("hello", _START_S) for one in begun)), strict=True):
+        for one, said in zip(
+            begun, await asyncio.gather(*(one.answer("hello", _START_S) for one in begun)), strict=True
+        ):
             one.cores = said["cores"]
 
     async def _begin(self, place: int) -> ClientProcess:

@@ -68,8 +68,8 @@ class ReplicaStep(TypedDict):
     requests: int | None
     output_tokens: int | None
     output_throughput: float | None
-    acceptance_rate: float | None
-    acceptance_length: float | None
+    draft_tokens: int | None
+    accepted_tokens: int | None
     failed: int | None
     said: str | None
 

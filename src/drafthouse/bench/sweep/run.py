@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +31,7 @@ from .level import DIED, FAILED_IN_A_ROW, STOPPED, LoadOptions, LoadRun
 from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
 from .spread import SpreadRun
 from .stats import step_numbers
-from .step_notes import drafting, lay_over, of_arm_given_up, remarks, remarks_on_numbers
+from .step_notes import drafting, lay_over, lay_workers, of_arm_given_up, remarks, remarks_on_numbers
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _Ladder:
         parts = await self.pool.parts_for(self.plan.load, rung.level, fmean(ask.output_tokens for ask in asks))
         if not parts:
             return LoadRun(endpoint, endless(asks, self.plan, rung), load, self.count)
-        return SpreadRun(endpoint, asks, self.plan, rung, load, self.count, parts)
+        return SpreadRun(endpoint, asks, self.plan, rung, replace(load, processes=len(parts)), self.count, parts)
 
     def load_of(self, rung: Rung) -> LoadOptions:
         return LoadOptions(
@@ -282,6 +282,8 @@ class _Ladder:
         for trouble in (found, clock_jump(before.clocks, after.clocks)):
             if trouble and trouble["said"]:
                 lay_over(step, {"notes": [trouble["said"]], "status": POLLUTED if trouble["polluted"] else OK})
+        if endpoint.workers:
+            lay_workers(step, pair, requests)
         return step
 
     def keep(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:

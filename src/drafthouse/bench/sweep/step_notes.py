@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...core.format import count
+from ...core.format import count, listing
 from ..outcome import OK as WELL
+from ..spec_metrics import difference
+from ..worker_counters import missing, pairs_of, replica_steps, restarted
 from .level import OVERLOAD, LoadRun
-from .store import OK, POLLUTED
+from .store import BROKEN, OK, POLLUTED
 
 if TYPE_CHECKING:
-    from ..result_types import Acceptance, Drafting, Request
+    from ..result_types import Acceptance, CounterPair, Drafting, Request
     from .ladder_types import Beside as Laid
     from .ladder_types import LadderStep
 
@@ -50,6 +52,17 @@ def remarks_on_numbers(step: LadderStep) -> list[str]:
     if step["short"]:
         notes.append("its time was shorter than an answer of each stream: the rates are over all of it")
     return notes
+
+
+def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]) -> None:
+    """Lay what the engines behind a front did over the step; one that was started anew makes the step invalid."""
+    drafted = {name: difference(one["before"], one["after"]) for name, one in pairs_of(pair).items()}
+    step["replicas"] = replica_steps(pair, drafted, requests, step["duration_s"])
+    for name, why in missing(pair).items():
+        step["notes"].append(f"the counters of {name} could not be read, and are in no sum: {why}")
+    if gone := restarted(pair):
+        step["notes"].append(f"{listing(gone)} counted from 0 again: started anew while this step ran")
+        step["status"] = BROKEN
 
 
 def lay_over(step: LadderStep, more: Laid) -> None:
