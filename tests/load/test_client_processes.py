@@ -49,12 +49,12 @@ class Read:
 
     def told(self, streams: int) -> str:
         """Return it as a line."""
-        cpu = sum(part["cpu_s"] for part in self.parts)
+        cpu, first, further = sum(part["cpu_s"] for part in self.parts), self.server["first"], self.server["further"]
         return (
             f"{streams} streams x 25 chunks/s, {len(self.parts)} processes: TTFT {self.ttft_ms:.1f} ms (500), "
             f"TPOT {self.tpot_ms:.3f} ms (40), {self.requests} requests, {self.failed} failed, sent "
-            f"{self.late_ms:.1f} ms late (p99), client {cpu:.1f} CPU s, server {self.server['cpu_s']:.1f}; the server's own chunks "
-            f"late by {self.server['first']['median_ms']:.1f} ms (first), {self.server['further']['median_ms']:.1f} (further)"
+            f"{self.late_ms:.1f} ms late (p99), client {cpu:.1f} CPU s, server {self.server['cpu_s']:.1f}; the "
+            f"server's own chunks late by {first['median_ms']:.1f} ms (first), {further['median_ms']:.1f} (further)"
         )
 
 

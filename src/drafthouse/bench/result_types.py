@@ -98,6 +98,8 @@ class Snapshot(Counts):
     family: NotRequired[str]
     length: NotRequired[float]
     traffic: NotRequired[dict[str, float]]
+    started_unix_s: NotRequired[float]
+    """When its process started, where it says so (`process_start_time_seconds`)."""
     workers: NotRequired[dict[str, Snapshot]]
     """Of a front: the counters of each engine behind it, of which the others here are the sum."""
 

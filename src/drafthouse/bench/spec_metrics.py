@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import aiohttp
 
@@ -65,6 +65,14 @@ def parse_counters(text: str) -> Snapshot:
     return snapshot
 
 
+def parse_start(text: str) -> Snapshot:
+    """Return when the server's process started, as Prometheus' clients tell it; nothing where it does not."""
+    told = [one.value for one in samples(text) if one.name == "process_start_time_seconds" and one.finite]
+    # Several of them are one number that changes with any.
+    found: dict[str, float] = {"started_unix_s": math.fsum(told)} if told else {}
+    return cast("Snapshot", found)
+
+
 def unreadable(error: str) -> Snapshot:
     """Return the snapshot of a server whose counters cannot be read."""
     return _nothing_seen(None, error)
@@ -110,7 +118,7 @@ async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) ->
             ) as response:
                 text = (await response.read()).decode("utf-8", "replace")
                 if response.status == 200:
-                    return parse_counters(text) | {"traffic": parse_traffic(text)}
+                    return parse_counters(text) | {"traffic": parse_traffic(text)} | parse_start(text)
                 error = f"HTTP {response.status}"
                 if response.status not in {401, 403} or not endpoint.headers:
                     break

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..core.format import listing
 from .outcome import OK
+from .usage_check import apart
 
 if TYPE_CHECKING:
     from .result_types import CounterPair, Counts, Request, Snapshot
@@ -71,17 +72,42 @@ def missing(pair: CounterPair) -> dict[str, str]:
 
 
 def restarted(pair: CounterPair) -> list[str]:
-    """Return the workers that count from 0 again: their engine was started anew in between."""
+    """Return the workers whose engine was started anew in between: by its own word, or as it counts from 0 again."""
     return [name for name, one in pairs_of(pair).items() if _fell(one["before"], one["after"])]
 
 
 def _fell(before: Snapshot, after: Snapshot) -> bool:
     if before["error"] or after["error"]:
         return False
+    if before.get("started_unix_s") != after.get("started_unix_s"):
+        return True
     counts = [(before[name] or 0, after[name] or 0) for name in _COUNTED if before["present"]]
     old, new = before.get("traffic") or {}, after.get("traffic") or {}
     counts += [(int(value), int(new.get(key, 0.0))) for key, value in old.items() if key != "running"]
     return any(later < earlier for earlier, later in counts)
+
+
+def uncounted(pair: CounterPair, requests: Sequence[Request]) -> str | None:
+    """Return a sentence where the workers together counted fewer tokens than the answers hold.
+
+    One of them was then started anew without a word, and has counted beyond where it was since, or is not in the list.
+    """
+    tokens = sum(one["output_tokens"] or 0 for one in requests if one["status"] == OK)
+    answers = sum(one["status"] == OK for one in requests)
+    moved = [
+        _moved(one["before"].get("traffic") or {}, one["after"].get("traffic") or {}).get("output_tokens")
+        for one in pairs_of(pair).values()
+    ]
+    known = [one for one in moved if one is not None]
+    if missing(pair) or not moved or len(known) != len(moved):
+        return None
+    engines = sum(known)
+    if engines >= tokens or not apart(engines, tokens, answers):
+        return None
+    return (
+        f"the engines counted {engines:,} output tokens, and the answers hold {tokens:,}: one was started anew while "
+        "this step ran, or is not among those that are read"
+    )
 
 
 def replica_steps(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.format import count, listing
 from ..outcome import OK as WELL
 from ..spec_metrics import difference
-from ..worker_counters import missing, pairs_of, replica_steps, restarted
+from ..worker_counters import missing, pairs_of, replica_steps, restarted, uncounted
 from .level import OVERLOAD, LoadRun
 from .store import BROKEN, OK, POLLUTED
 
@@ -60,8 +60,10 @@ def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]
     step["replicas"] = replica_steps(pair, drafted, requests, step["duration_s"])
     for name, why in missing(pair).items():
         step["notes"].append(f"the counters of {name} could not be read, and are in no sum: {why}")
-    if gone := restarted(pair):
-        step["notes"].append(f"{listing(gone)} counted from 0 again: started anew while this step ran")
+    gone = restarted(pair)
+    why = f"{listing(gone)}: started anew while this step ran" if gone else uncounted(pair, requests)
+    if why:
+        step["notes"].append(why)
         step["status"] = BROKEN
 
 
