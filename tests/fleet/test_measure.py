@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -36,7 +37,8 @@ https://127.0.0.1:{port} {{
 	@nobody not header Authorization "Bearer {key}"
 	respond @nobody 401
 	reverse_proxy {upstreams} {{
-		lb_policy least_conn
+		lb_policy round_robin
+		lb_try_duration 10s
 		header_down X-Drafthouse-Replica {{http.reverse_proxy.upstream.hostport}}
 	}}
 }}
@@ -107,9 +109,7 @@ def caddy(file: Path, log: Path, port: int) -> Iterator[None]:
         )
         try:
             until = time.monotonic() + 60
-            while subprocess.run(
-                ["bash", "-c", f"</dev/tcp/127.0.0.1/{port}"], capture_output=True, check=False
-            ).returncode:
+            while not listens(port):
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < until
                 time.sleep(0.05)
@@ -117,6 +117,14 @@ def caddy(file: Path, log: Path, port: int) -> Iterator[None]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def bench(fleet: Fleet, *more: str) -> subprocess.CompletedProcess[str]:
@@ -146,18 +154,17 @@ def test_both_arms_over_the_fleet(fleet: Fleet, tmp_path: Path) -> None:
         assert sum(one["requests"] for one in step["replicas"]) == step["completed"]
         assert [one["name"] for one in step["replicas"]] == fleet.names()
         assert [part["where"] for part in step["clients"]] == ["this machine"] * 2
+    report_words = ["fleet-report", str(out), "--json", "--markdown", str(page)]
     told = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "drafthouse"), "fleet-report", str(out), "--json", "--markdown", str(page)],
+        [sys.executable, str(ROOT / "scripts" / "drafthouse"), *report_words],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     report = json.loads(told.stdout)
     assert report["boxes"] == 2
     (sentence,) = report["sentences"].values()
     assert sentence.startswith("with 2 boxes speculation pays")
-    law = {"fixed_ms", "each_ms"}
-    two = 2 * known_crossover(
-        Law(**{key: BASELINE[key] for key in law}), Law(**{key: SPECULATIVE[key] for key in law}), 1.03
-    )
+    one = [Law(fixed_ms=float(law["fixed_ms"]), each_ms=float(law["each_ms"])) for law in (BASELINE, SPECULATIVE)]
+    two = 2 * known_crossover(one[0], one[1], 1.03)
     (crossover,) = report["crossover"].values()
     # The levels are far apart, and between them the curve is taken for a straight line.
     assert 0.6 * two < crossover["pays_until"] < 1.8 * two

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,10 @@ from typing import Any
 
 import pytest
 
+from drafthouse.bench.sweep.level import arrivals
+from drafthouse.bench.sweep.shares import due_times
 from drafthouse.profiles.workspace import ROOT
+from tests.fakes.clock_server import clock_server
 from tests.fakes.steady_server import steady_server
 from tests.support.client_load import off, two_cores
 
@@ -124,3 +130,69 @@ def test_2048_streams_and_where_the_limit_is(tmp_path: Path, figure: Callable[[s
     if off(read.ttft_ms, TTFT_MS) > 3:
         # A reading that is off shows beside it why: requests that were sent late, or chunks that were.
         assert read.late_ms > 5 or not read.kept()
+
+
+def test_load_boxes_send_at_the_same_times(tmp_path: Path) -> None:
+    # Two "load boxes" are this machine behind an ssh that only runs the command: what travels is all they have.
+    ssh, seen = tmp_path / "bin" / "ssh", tmp_path / "seen"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$*" | cut -c1-80 >> {seen}\ncd / && exec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    out = tmp_path / "ladder.json"
+    environment = {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}", "OPENAI_API_KEY": "sk-of-the-front"}
+    environment.pop("PYTHONPATH", None)
+    words = [
+        sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", "--model", "clock", "--kind", "chat",
+        "--num-prompts", "4", "--time", "2", "--from", "me@one", "--from", "me@two", "--processes", "2",
+    ]  # fmt: skip
+    with clock_server(ttft_ms=20, interval_ms=5, tokens=30, key="sk-of-the-front") as server:
+        words += ["--base-url", server.base_url]
+        done = subprocess.run(
+            [*words, "--rate", "30", "--narrow", "0.000001", "--from-python", sys.executable, "--result", str(out)],
+            capture_output=True, text=True, timeout=300, check=False, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        sent = sorted(one["received_s"] for one in server.record() if "[1.30" in str(one["request"]["messages"]))
+        gone = subprocess.run(
+            [*words, "--ladder", "2", "--from-python", "/no/such/python"],
+            capture_output=True, text=True, timeout=300, check=False, env=environment,
+        )  # fmt: skip
+    (step,) = json.loads(out.read_text())["steps"]
+    assert [part["where"] for part in step["clients"]] == ["me@one", "me@two"]
+    assert all(0 < part["clock_error_ms"] <= 20 for part in step["clients"])
+    assert sum(part["requests"] for part in step["clients"]) == step["completed"] == len(sent)
+    # One schedule: the arrivals of a single client, but for when each was really sent.
+    due = due_times(arrivals(30.0, 1000), 2.0)
+    assert len(sent) == len(due)
+    off_s = sorted(abs((one - sent[0]) - (expected - due[0])) for one, expected in zip(sent, due, strict=True))
+    assert off_s[len(off_s) // 2] <= max(0.01, step["late_ms"] / 1000)
+    assert gone.returncode == 2
+    assert "code: client-process-ended" in gone.stderr
+    assert "no/such/python" in gone.stderr
+    assert "sk-of-the-front" not in seen.read_text() + out.read_text() + done.stderr + gone.stderr
+
+
+def test_a_client_process_that_is_killed_is_said() -> None:
+    with clock_server(ttft_ms=20, interval_ms=5, tokens=30) as server:
+        process = subprocess.Popen(
+            [
+                sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", "--base-url", server.base_url, "--model",
+                "clock", "--kind", "chat", "--num-prompts", "4", "--ladder", "2", "--time", "60", "--narrow",
+                "0.000001", "--processes", "2",
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        until = time.monotonic() + 120
+        while not any("[1.2.0" in str(one["request"]) for one in server.record()):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        clients = [pid for pid in children if "client_process" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert len(clients) == 2
+        os.kill(int(clients[0]), signal.SIGKILL)
+        _, told = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "code: client-process-ended" in told
+    assert "Traceback" not in told
+    # The other one ended with it.
+    assert not Path(f"/proc/{clients[1]}").exists()

@@ -7,6 +7,7 @@ it answers.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -108,5 +109,8 @@ def _answers(endpoint: Endpoint) -> bool:
             return True
     except urllib.error.HTTPError as error:
         return error.code != 503
+    except urllib.error.URLError as error:
+        # Whose certificate is not trusted is there, and will not be another server in a while.
+        return isinstance(error.reason, ssl.SSLError)
     except (OSError, ValueError):
         return False

@@ -61,9 +61,9 @@ def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]
     for name, why in missing(pair).items():
         step["notes"].append(f"the counters of {name} could not be read, and are in no sum: {why}")
     gone = restarted(pair)
-    why = f"{listing(gone)}: started anew while this step ran" if gone else uncounted(pair, requests)
-    if why:
-        step["notes"].append(why)
+    trouble = f"{listing(gone)}: started anew while this step ran" if gone else uncounted(pair, requests)
+    if trouble:
+        step["notes"].append(trouble)
         step["status"] = BROKEN
 
 
