@@ -37,13 +37,23 @@ Ended = tuple[bool, str, "float | None"]
 """Of one request: whether it ended well, its prompt, and its time per token (ms) where that was asked for."""
 
 
+class PlanOrder(TypedDict):
+    """Of a ladder's plan, what makes the requests of a step."""
+
+    load: str
+    levels: tuple[float, ...]
+    kinds: tuple[str, ...]
+    of_rounds: int
+    seed: int
+
+
 class Order(TypedDict):
     """One part of a step. ``begin_s`` is of this process's clock, ``due_s`` counts from it."""
 
     endpoint: dict[str, str | None]
     asks: list[dict[str, object]]
-    plan: dict[str, object]
-    rung: dict[str, object]
+    plan: PlanOrder
+    rung: tuple[float, str, int, str]
     share: list[int]
     due_s: list[float]
     begin_s: float
@@ -72,8 +82,8 @@ class Part:
         self.order, self.say = order, say
         self.endpoint = Endpoint(**order["endpoint"])  # type: ignore[arg-type]
         self.asks = tuple(Ask(**ask) for ask in order["asks"])  # type: ignore[arg-type]
-        self.plan = LadderPlan(**order["plan"])  # type: ignore[arg-type]
-        self.rung = Rung(**order["rung"])  # type: ignore[arg-type]
+        self.plan = LadderPlan(**order["plan"])
+        self.rung = Rung(*order["rung"])
         self.share = Share(*order["share"])
         self.over = False
         self.begun = 0

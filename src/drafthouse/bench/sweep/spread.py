@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -110,12 +110,12 @@ class SpreadRun(LoadRun):
             "asks": [asdict(ask) for ask in self._asked],
             "plan": {
                 "load": plan.load,
-                "levels": [self._rung.level],
-                "kinds": list(plan.kinds),
+                "levels": plan.levels,
+                "kinds": plan.kinds,
                 "of_rounds": plan.of_rounds,
                 "seed": plan.seed,
             },
-            "rung": asdict(self._rung),
+            "rung": astuple(self._rung),
             "share": list(share),
             "due_s": list(due_s[number :: len(self._parts)]),
             "begin_s": self.began_s + part.offset_s,
