@@ -137,8 +137,9 @@ class Part:
 
     def _done(self, record: Recording) -> None:
         self.records.append(record)
-        look = self.order["narrow"] and not self._is_over()
-        self.untold.append((ended_well(record), record.ask.prompt_id, quick_tpot(record) if look else None))
+        well = ended_well(record)
+        look = well and self.order["narrow"] and not self._is_over()
+        self.untold.append((well, record.ask.prompt_id, quick_tpot(record) if look else None))
 
     def _told(self) -> list[Ended]:
         ended, self.untold = self.untold, []

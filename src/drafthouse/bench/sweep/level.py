@@ -173,8 +173,9 @@ class LoadRun:
 
     def _done(self, record: Recording) -> None:
         self.records.append(record)
-        look = self._options.narrow is not None and not self._over
-        self._has_ended(ended_well(record), record.ask.prompt_id, quick_tpot(record) if look else None)
+        well = ended_well(record)
+        look = well and self._options.narrow is not None and not self._over
+        self._has_ended(well, record.ask.prompt_id, quick_tpot(record) if look else None)
 
     def _has_ended(self, well: bool, prompt: str, tpot: float | None) -> None:
         self.ended += 1
