@@ -220,3 +220,32 @@ def test_a_certificate_that_is_not_the_front_s_and_a_worker_that_is_away(fleet: 
     assert step["status"] == "ok"
     assert any(note.startswith("the counters of away could not be read") for note in step["notes"])
     assert [one["requests"] is None for one in step["replicas"]] == [False, False, True]
+
+
+def test_an_inventory_says_where_the_engines_are(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.serve(SPECULATIVE, DRAFTED)
+    inventory, key, out = tmp_path / "hosts.yml", tmp_path / "key", tmp_path / "fleet.json"
+    hosts = {
+        name: {"ansible_connection": "local", "drafthouse_port": port}
+        for name, port in zip(("one", "two"), fleet.ports, strict=True)
+    }
+    port = int(fleet.url.rpartition(":")[2])
+    own = {"drafthouse_fleet": {"port": port, "name": "127.0.0.1"}}
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": own}}))
+    key.write_text(KEY)
+    done = subprocess.run(
+        [
+            sys.executable, str(ROOT / "scripts" / "drafthouse"), "fleet-measure", "--inventory", str(inventory),
+            "--model", "clock", "--ca", fleet.ca, "--api-key-file", str(key), "--kind", "chat", "--num-prompts", "4",
+            "--arm", "speculative", "--ladder", "2", "--time", "1", "--narrow", "0.000001", "--result", str(out),
+        ],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (step,) = json.loads(out.read_text())["steps"]
+    assert [one["name"] for one in step["replicas"]] == ["one", "two"]
+    assert sum(one["requests"] for one in step["replicas"]) == step["completed"]
+    # The front names them by address.
+    assert [one["failed"] for one in step["replicas"]] == [None, None]
+    assert "one" in done.stdout
+    assert KEY not in done.stdout + done.stderr + out.read_text()

@@ -119,7 +119,8 @@ def replica_steps(
     ended well.
     """
     lost, gone = missing(pair), restarted(pair)
-    named = any(one.get("replica") for one in requests)
+    # A front may name them otherwise than whoever measures does: then nobody knows whose a failure was.
+    named = {one.get("replica") for one in requests} & set(pairs_of(pair))
     found: list[ReplicaStep] = []
     for name, one in pairs_of(pair).items():
         known = name not in lost and name not in gone

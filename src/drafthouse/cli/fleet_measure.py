@@ -48,6 +48,8 @@ class FleetVars(HostVars, total=False):
 def options() -> Parser:
     """Return the parser of what is not bench's own."""
     parser = parser_of(__doc__, "fleet-measure")
+    # bench's --metrics is no short form of --metrics-path.
+    parser.allow_abbrev = False
     parser.add_argument("--inventory", default="fleet", help="inventory name, or a path (default: fleet)")
     parser.add_argument("--metrics-path", default="/metrics", help="where the engines have their counters")
     return parser
