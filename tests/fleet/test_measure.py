@@ -235,7 +235,7 @@ def test_an_inventory_says_where_the_engines_are(fleet: Fleet, tmp_path: Path) -
     key.write_text(KEY)
     done = subprocess.run(
         [
-            sys.executable, str(ROOT / "scripts" / "drafthouse"), "fleet-measure", "--inventory", str(inventory),
+            sys.executable, str(ROOT / "scripts" / "drafthouse"), "fleet-measure", "--inventory", str(inventory), "--",
             "--model", "clock", "--ca", fleet.ca, "--api-key-file", str(key), "--kind", "chat", "--num-prompts", "4",
             "--arm", "speculative", "--ladder", "2", "--time", "1", "--narrow", "0.000001", "--result", str(out),
         ],

@@ -1,11 +1,11 @@
 """Measure a fleet: a load sweep through its front, with the counters of every engine behind it.
 
 Example:
-  drafthouse fleet-measure --inventory fleet --model qwen --ca rentals/gateway/box1.pem --api-key-file key \
+  drafthouse fleet-measure --inventory fleet -- --model qwen --ca rentals/gateway/box1.pem --api-key-file key \
       --arm baseline --ladder 4,8,16,32,64 --kind chat --rounds 2 --round 1 --result fleet.json
 
 Every host of the inventory is a replica. Its engine stays on loopback: its counters are read through a tunnel over SSH,
-never through the front. All other options are those of `drafthouse bench`. The arms are measured in runs of their own,
+never through the front. What follows -- are options of `drafthouse bench`. The arms are measured in runs of their own,
 into the same --result: switch every box to the other arm in between. --from HOST sends the load from load boxes.
 
 Exit status: that of `drafthouse bench`.
@@ -48,16 +48,16 @@ class FleetVars(HostVars, total=False):
 def options() -> Parser:
     """Return the parser of what is not bench's own."""
     parser = parser_of(__doc__, "fleet-measure")
-    # bench's --metrics is no short form of --metrics-path.
-    parser.allow_abbrev = False
     parser.add_argument("--inventory", default="fleet", help="inventory name, or a path (default: fleet)")
     parser.add_argument("--metrics-path", default="/metrics", help="where the engines have their counters")
+    parser.add_argument("bench", nargs="*", metavar="-- OPTIONS", help="options of drafthouse bench")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Open the tunnels, and measure; return the exit code."""
-    given, words = options().parse_known_args(argv)
+    given = options().parse_args(argv)
+    words: list[str] = given.bench
     hosts = cast("dict[str, FleetVars]", hosts_of(inventory_path(given.inventory)))
     if not any(word.split("=")[0] == "--base-url" for word in words):
         words += ["--base-url", front_url(hosts, str(given.inventory))]
