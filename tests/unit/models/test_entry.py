@@ -38,8 +38,6 @@ _ELSEWHERE = [
     ("quantization", "llama33-70b-fp8 llama32-3b-fp8 llama32-3b-gptq gpt-oss-120b nemotron35-lightning-dspark"),
 ]
 ELSEWHERE = {
-    "fleet-measure": "tests/fleet/test_measure.py",
-    "fleet-report": "tests/fleet/test_measure.py",
     key: {name for names, keys in _ELSEWHERE if key in keys.split() for name in names.split()} for key in HOUSE.models
 }
 ONE = {"fc.weight": TensorKind("BF16", (1, 1), 2)}
