@@ -70,6 +70,8 @@ tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call o
 reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## list the reports, newest first (PROFILE=name: only that profile)
 share: venv ; @scripts/drafthouse share $(if $(REPORT),"$(REPORT)") $(ARGS) ## show a report as one small row for an issue, without anything personal (REPORT=name, default the newest)
 compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## compare two reports (A=profile~1 B=profile, or folders; REGRESSION=5 fails if B is worse)
+fleet-measure: venv ; @scripts/drafthouse fleet-measure $(box) $(plays) ## measure a fleet through its front under rising load (INVENTORY=fleet ARGS='--model NAME --ca FILE --arm baseline --ladder 4,8,16 --result fleet.json')
+fleet-report: venv ; @scripts/drafthouse fleet-report $(LADDER) $(ARGS) ## show a fleet's crossover and a column per replica (LADDER=fleet.json)
 # --- Operate
 doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, with what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## show the logs of every box (INVENTORY=name FOLLOW=1 LINES=100 HOST=name ONLY=speculative)

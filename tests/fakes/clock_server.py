@@ -49,6 +49,7 @@ class Clock:
     fail_every: int = 0
     cut_every: int = 0
     quiet_cut_every: int = 0  # the stream ends in good form, but half-way and without [DONE]
+    undone_every: int = 0  # all of it came, the finish_reason and usage too, but no [DONE]
     empty_every: int = 0
     stall_every: int = 0  # nothing more after half of the chunks, and the connection stays open
     error_every: int = 0  # an error inside a stream that began with 200
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
         elif turn(clock.stall_every):
             finish = self.stall
         else:
-            finish = partial(self.close_stream, total if counts else 0, len(counts))
+            finish = partial(self.close_stream, total if counts else 0, len(counts), done=not turn(clock.undone_every))
         self.at(due, partial(self.step, Stream(entry, steps, total, due, end, interval_s, finish), 0))
 
     def at(self, when: float, what: Callable[[], None]) -> None:
@@ -291,7 +292,7 @@ class Connection(asyncio.Protocol):
         self.event({"error": {"message": "the engine gave up", "code": 500}})
         self.end()
 
-    def close_stream(self, total: int, steps: int) -> None:
+    def close_stream(self, total: int, steps: int, done: bool = True) -> None:
         clock = self.state.clock
         last: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
         accepted = min(clock.tokens_per_chunk - 1, clock.drafted)
@@ -316,7 +317,8 @@ class Connection(asyncio.Protocol):
                 }
             for _ in range(2 if clock.usage == "twice" else 1):
                 self.event(tail)
-        self.chunk(b"data: [DONE]\n\n")
+        if done:
+            self.chunk(b"data: [DONE]\n\n")
         self.end()
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,7 @@ class Work(State):
 
     law: Law = Law()
     born_s: float = 0.0
+    born_unix_s: float = field(default_factory=time.time)
     requests: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -67,6 +68,7 @@ class Work(State):
             f"vllm:prompt_tokens_total{labels} {float(self.prompt_tokens)}",
             f"vllm:generation_tokens_total{labels} {float(self.output_tokens)}",
             f"vllm:request_success_total{finished} {float(self.requests)}",
+            f"process_start_time_seconds {self.born_unix_s}",
         ]
         return super().metrics() + "\n".join(lines) + "\n"
 

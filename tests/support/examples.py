@@ -39,6 +39,8 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
 }
 #: Run elsewhere: by a test of the lane, with the values of its own server, box or account in place of the help's.
 ELSEWHERE = {
+    "fleet-measure": "tests/fleet/test_measure.py",
+    "fleet-report": "tests/fleet/test_measure.py",
     "bench": "tests/e2e/test_wheel.py",
     "compare-schedule": "tests/unit/analysis/test_batch_k_schedule.py",
     "destroy": "tests/vast/test_whole_way.py",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import time
 import zlib
 from array import array
@@ -35,6 +36,8 @@ CONNECT_TIMEOUT_S = 10.0
 RETRY_AFTER_S, LEAST_RETRY_S = 60.0, 0.1
 #: How long a server may take to end its answer after `[DONE]`, in seconds; the connection is closed then.
 GRACE_S = 0.2
+#: The header in which a front says which engine answered.
+REPLICA = "X-Drafthouse-Replica"
 #: How often an open loop asks whether it shall end, in seconds.
 UNTIL_EVERY_S = 0.1
 
@@ -45,6 +48,15 @@ __all__ = [
     "CUT_OFF", "EMPTY", "FAILED", "NO_USAGE", "OK", "STATUSES",
     "Ask", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One engine behind a front: the name it has in reports, and where its counters stand."""
+
+    name: str
+    metrics_url: str
+    api_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,10 @@ class Endpoint:
     """Where this engine has its counters. trtllm-serve's /metrics is JSON, and empty once read: never that one."""
     asks: str = ""
     """The field of a request with which this engine tells of drafting in its answer."""
+    ca_pem: str | None = field(default=None, repr=False)
+    """The certificates that are trusted, in place of the system's: of a server that signed its own."""
+    workers: tuple[Worker, ...] = ()
+    """The engines behind it, where it is a front: counters are theirs, never the front's."""
 
     @property
     def root(self) -> str:
@@ -146,10 +162,13 @@ class Recording:
     stream: bool = False
     error: str | None = None
     whole: bool = False
+    """Whether the answer came to its end: a stream to its `[DONE]`."""
     location: str | None = None
     """Where the server redirects to."""
     encoding: str = ""
     """How the body is compressed, where that was not asked for and cannot be undone here."""
+    replica: str = ""
+    """Which engine answered, where a front says it."""
     throttled: int = 0
     """How often the server said 429 and when to come back; the clock is that of the last attempt."""
     throttled_s: float = 0.0
@@ -167,8 +186,8 @@ async def _note_sent(
     context.trace_request_ctx.sent_s = time.perf_counter()
 
 
-def open_session(timeout_s: float) -> aiohttp.ClientSession:
-    """Return a session for `send`; ``timeout_s`` is for one whole request.
+def open_session(timeout_s: float, ca_pem: str | None = None) -> aiohttp.ClientSession:
+    """Return a session for `send`; ``timeout_s`` is for one whole request, ``ca_pem`` what alone is trusted.
 
     Each request has a connection of its own: an idle one could be closed by the server just as it is
     reused (a failure that is not the engine's), and holds one of llama.cpp's few HTTP threads. Connecting
@@ -177,7 +196,9 @@ def open_session(timeout_s: float) -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
     trace.on_request_chunk_sent.append(_note_sent)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        connector=aiohttp.TCPConnector(
+            limit=0, force_close=True, ssl=ssl.create_default_context(cadata=ca_pem) if ca_pem else True
+        ),
         timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
         trace_configs=[trace],
         auto_decompress=False,
@@ -227,6 +248,7 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
         record.http_status = response.status
         record.stream = response.content_type == "text/event-stream"
         record.location = response.headers.get("Location") if response.status in REDIRECTS else None
+        record.replica = response.headers.get(REPLICA, "")
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
         unpack = _unpacker(encoding)
         record.encoding = "" if unpack else encoding.replace("identity", "")
@@ -244,7 +266,8 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
                 await _drain(content)
                 response.close()
                 return None
-        record.whole = True
+        # Only `[DONE]` ends a stream: what closes in good form before it was given up by a proxy, or by its engine.
+        record.whole = not record.stream or says_done(body, len(body))
         wait_s = asked_to_wait(response.headers) if response.status == 429 else None
         if wait_s is not None:
             wait_s = max(wait_s, LEAST_RETRY_S)
@@ -310,13 +333,14 @@ async def open_loop(
     gaps_s: Iterable[float],
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
+    begin_s: float | None = None,
 ) -> list[Recording]:
     """Begin a request after each gap (seconds), however many still run; finish all of them.
 
     It ends with ``asks``, with ``gaps_s``, or when ``until`` says so, which is asked at least every 0.1 s. A
     moment that was missed is not waited for again: the next gap counts from when the request was due, so that
     a slow server does not slow its own load down. The recordings come in the order of their beginning, each
-    with ``due_s``.
+    with ``due_s``. The first gap counts from ``begin_s`` (of `time.perf_counter`), or from now.
     """
     waiting = iter(asks)
     done: dict[int, Recording] = {}
@@ -328,7 +352,7 @@ async def open_loop(
         done[number] = record
         on_done(record)
 
-    due_s = time.perf_counter()
+    due_s = time.perf_counter() if begin_s is None else begin_s
     try:
         for number, gap_s in enumerate(gaps_s):
             due_s += gap_s

@@ -54,12 +54,12 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
     if answer.error:
         where = "stream" if record.stream else "answer"
         return FAILED, f"an error inside the {where}: {_cut(answer.error, endpoint)}"
-    if not record.whole and not record.body:
+    if record.error and not record.body:
         return FAILED, record.error
-    if not record.whole and not answer.done:
-        return CUT_OFF, record.error
-    if not answer.done and answer.finish_reason is None:
-        return CUT_OFF, "the stream ended without [DONE] and without a finish_reason"
+    if not answer.done:
+        # Also behind a finish_reason: what a proxy or a dying engine cut off may have been the usage, or a last chunk.
+        without = "" if answer.finish_reason else " and without a finish_reason"
+        return CUT_OFF, record.error or f"the stream ended without [DONE]{without}"
     if not answer.token_times_s:
         return EMPTY, "the answer holds no token"
     if not answer.output_tokens:

@@ -40,7 +40,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
     ttft = (times[0] - sent_s) * 1000 if times else None
     gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
     ask = record.ask
-    return {
+    found: Request = {
         "prompt_id": ask.prompt_id,
         "kind": ask.kind,
         "suite": ask.suite,
@@ -74,3 +74,6 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,
     }
+    if record.replica:
+        found["replica"] = record.replica
+    return found

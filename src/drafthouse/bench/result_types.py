@@ -77,6 +77,7 @@ class Request(Cost):
     avg_decoded_tokens_per_iter: float | None
     spec_metrics: dict[str, Any] | None
     tokenized: NotRequired[int | None]
+    replica: NotRequired[str]
 
 
 class Counts(TypedDict):
@@ -97,6 +98,10 @@ class Snapshot(Counts):
     family: NotRequired[str]
     length: NotRequired[float]
     traffic: NotRequired[dict[str, float]]
+    started_unix_s: NotRequired[float]
+    """When its process started, where it says so (`process_start_time_seconds`)."""
+    workers: NotRequired[dict[str, Snapshot]]
+    """Of a front: the counters of each engine behind it, of which the others here are the sum."""
 
 
 class Counted(TypedDict):

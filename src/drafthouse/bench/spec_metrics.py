@@ -11,7 +11,8 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import aiohttp
 
@@ -19,6 +20,7 @@ from ..core.prometheus_text import Sample, samples
 from ..engines.registry import DIALECTS, dialect_of
 from .client import OK, Endpoint
 from .foreign_traffic import parse_traffic
+from .worker_counters import pairs_of, summed
 
 if TYPE_CHECKING:
     from .result_types import Acceptance, Counts, Request, Snapshot
@@ -63,6 +65,14 @@ def parse_counters(text: str) -> Snapshot:
     return snapshot
 
 
+def parse_start(text: str) -> Snapshot:
+    """Return when the server's process started, as Prometheus' clients tell it; nothing where it does not."""
+    told = [one.value for one in samples(text) if one.name == "process_start_time_seconds" and one.finite]
+    # Several of them are one number that changes with any.
+    found: dict[str, float] = {"started_unix_s": math.fsum(told)} if told else {}
+    return cast("Snapshot", found)
+
+
 def unreadable(error: str) -> Snapshot:
     """Return the snapshot of a server whose counters cannot be read."""
     return _nothing_seen(None, error)
@@ -83,29 +93,39 @@ def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
     """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
 
-    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a
-    key is never given to a server that does not want it.
+    Of a front they are the sum over the engines behind it (`worker_counters.summed`). vLLM and TensorRT-LLM show them
+    to anybody, llama.cpp behind its key: asked without the key first, so that a key is never given to a server that
+    does not want it.
     """
+    if not endpoint.workers:
+        return await _read(session, endpoint.counters_url, endpoint)
+    read = await asyncio.gather(
+        *(_read(session, one.metrics_url, replace(endpoint, api_key=one.api_key)) for one in endpoint.workers)
+    )
+    return summed({one.name: snapshot for one, snapshot in zip(endpoint.workers, read, strict=True)})
+
+
+async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) -> Snapshot:
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
     error = ""
     for headers in ({}, endpoint.headers):
         try:
             async with session.get(
-                endpoint.counters_url,
+                url,
                 headers={"Accept-Encoding": "identity", **headers},
                 timeout=timeout,
                 trace_request_ctx=_NoClock(),
             ) as response:
                 text = (await response.read()).decode("utf-8", "replace")
                 if response.status == 200:
-                    return parse_counters(text) | {"traffic": parse_traffic(text)}
+                    return parse_counters(text) | {"traffic": parse_traffic(text)} | parse_start(text)
                 error = f"HTTP {response.status}"
                 if response.status not in {401, 403} or not endpoint.headers:
                     break
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as problem:
             error = f"{type(problem).__name__}: {problem}"
             break
-    return unreadable(endpoint.without_key(f"{endpoint.counters_url}: {error}"))
+    return unreadable(endpoint.without_key(f"{url}: {error}"))
 
 
 async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
@@ -144,6 +164,15 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
     none at all, until it drafts for the first time.
     """
+    if "workers" in after:
+        # Of those that were read both times; who was not is said beside it.
+        each = [
+            difference(one["before"], one["after"])
+            for one in pairs_of({"before": before, "after": after}).values()
+            if not (one["before"]["error"] or one["after"]["error"])
+        ]
+        known = [one for one in each if one is not None]
+        return total(known) if known and len(known) == len(each) else None
     engine = DIALECTS.get(after["dialect"] or "")
     if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
         return None

@@ -114,7 +114,7 @@ async def measure_step(
     names = [str(suite["name"]) for suite in suites]
     with instruments(endpoints, gpus) as held:
         step = _Step(endpoints, options, groups, warmups, on_progress, names, held)
-        async with open_session(options.timeout_s) as session:
+        async with open_session(options.timeout_s, endpoints[0].ca_pem) as session:
             beat = asyncio.create_task(step.heartbeat())
             watching = asyncio.create_task(until_something_stands(lambda: engines_here(endpoints)))
             measuring = asyncio.create_task(step.measure(session))

@@ -42,7 +42,7 @@ from ..prompts.formats import FORMATS
 from ..prompts.loader import load_suite
 from ..prompts.suite_types import Suite
 from ..prompts.suites import only_kinds, pick, with_output_tokens
-from . import bench_ladder, bench_second_opinion
+from . import bench_front, bench_ladder, bench_second_opinion
 from .parser import Parser, parser_of
 
 #: Seconds between two lines of progress where the output is no terminal.
@@ -55,7 +55,14 @@ def options() -> Parser:
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", required=True, help="server URL, with or without /v1")
     server.add_argument("--model", required=True, help="served model name")
-    server.add_argument("--metrics-url", help="URL of the engine's counters (default: BASE-URL/metrics)")
+    server.add_argument(
+        "--metrics-url",
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="[NAME=]URL",
+        help="URL of the engine's counters (default: BASE-URL/metrics); repeated, those of each engine behind a front",
+    )
     server.add_argument("--api-key-file", type=Path, help="file with the API key (default: OPENAI_API_KEY)")
     work = parser.add_argument_group("work")
     work.add_argument(
@@ -88,6 +95,7 @@ def options() -> Parser:
     )
     work.add_argument("--timeout", type=float, default=600.0, help="timeout of a request in seconds (default: 600)")
     bench_ladder.add_options(parser)
+    bench_front.add_options(parser)
     bench_second_opinion.add_options(parser)
     parser.add_argument("--result", type=Path, help="write the result to this file as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and the table to standard error")
@@ -147,6 +155,18 @@ def check_before(given: argparse.Namespace) -> None:
                 "--client",
             )
         )
+    alone = {"--arm": given.arm != bench_front.SINGLE, "--round": given.round, "--from": given.load_boxes}
+    for option, wanted in {**alone, "--processes": given.processes}.items():
+        if wanted and not bench_ladder.wanted(given):
+            problems.append(
+                Problem("conflicting-options", "no load sweep", "one", "add --ladder, --rate or --time", option)
+            )
+    if given.round and not 1 <= given.round <= given.rounds:
+        problems.append(
+            Problem(
+                "invalid-option", str(given.round), f"a round from 1 to {given.rounds}", "raise --rounds", "--round"
+            )
+        )
     if problems:
         raise DrafthouseError(problems)
     bench_second_opinion.check_before(given)
@@ -180,7 +200,18 @@ class Progress:
 def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
     """Return the server and the prompts. Raises DrafthouseError."""
     check_before(given)
-    endpoint = Endpoint("single", given.base_url, given.model, read_key(given.api_key_file), given.metrics_url)
+    key = read_key(given.api_key_file)
+    metrics_key = read_key(given.metrics_key_file) if given.metrics_key_file else None
+    workers = bench_front.workers_from(given.metrics_url, metrics_key)
+    endpoint = Endpoint(
+        given.arm,
+        given.base_url,
+        given.model,
+        key,
+        metrics_url=given.metrics_url[0] if given.metrics_url and not workers else None,
+        ca_pem=bench_front.read_ca(given.ca),
+        workers=workers,
+    )
     suite = only_kinds(load_suite(given.suite, ROOT / "benchmarks", form=given.dataset_format), given.kind)
     if given.output_tokens:
         suite = with_output_tokens(suite, given.output_tokens)

@@ -36,6 +36,8 @@ GROUPS = {
     "Measure": {
         "suite": Verb("fetch a data set of others at a pinned commit", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
+        "fleet-measure": Verb("measure a fleet through its front, with the counters of every box"),
+        "fleet-report": Verb("show a fleet's crossover and a column per replica", needs_clone=False),
         "tune": Verb("find the best draft length, method and draft within a budget"),
         "report": Verb("make a report from two results and print its verdict", needs_clone=False),
         "reports": Verb("list the reports", needs_clone=False),

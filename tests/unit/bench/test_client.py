@@ -215,6 +215,7 @@ def test_usage_sent_twice_is_counted_once() -> None:
         ({"error_every": 1}, "failed", "an error inside the stream: the engine gave up"),
         ({"cut_every": 1}, "cut_off", ""),
         ({"quiet_cut_every": 1}, "cut_off", "the stream ended without [DONE] and without a finish_reason"),
+        ({"undone_every": 1}, "cut_off", "the stream ended without [DONE]"),
         ({"empty_every": 1}, "empty", "the answer holds no token"),
         ({"usage": "never"}, "no_usage", "the server counted None output tokens"),
         ({"usage": "zero"}, "no_usage", "the server counted 0 output tokens"),

@@ -49,6 +49,31 @@ class StepNumbers(TypedDict):
     tpot_interval: Interval | None
 
 
+class ClientPart(TypedDict):
+    """One of several processes that put a load on a server together: its CPU time, and how well its clock is known."""
+
+    where: str
+    requests: int
+    cpu_s: float
+    clock_error_ms: float
+
+
+class ReplicaStep(TypedDict):
+    """What one worker behind a front counted while a step ran; None where it did not say.
+
+    ``failed`` is what the client lost of it, where the front names the worker of each answer.
+    """
+
+    name: str
+    requests: int | None
+    output_tokens: int | None
+    output_throughput: float | None
+    draft_tokens: int | None
+    accepted_tokens: int | None
+    failed: int | None
+    said: str | None
+
+
 class StepPlace(TypedDict):
     """Which step it is: requests at a time or a second, arm, round, and kind of work."""
 
@@ -72,6 +97,8 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     gpus: list[GpuMeasured]
     machine: Between | None
     counters: CounterPair | None
+    clients: list[ClientPart]
+    replicas: list[ReplicaStep]
     notes: list[str]
 
 

@@ -13,15 +13,20 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import aiohttp
 import numpy as np
 
-from ...bench.client import Ask, Endpoint, Recording, closed_loop, open_loop
+from ...bench.client import Ask, Endpoint, Recording, closed_loop, open_loop, raw_request
 from ...bench.samples import time_per_token
 from ...bench.sse import read_answer, split_events
 from ...prompts.load_levels import CLOSED
 from .stats import is_narrow, noise_interval
+
+if TYPE_CHECKING:
+    from ..result_types import Request
+    from .ladder_types import ClientPart
 
 #: How often it is looked whether the step is over, in seconds.
 LOOK_EVERY_S = 0.5
@@ -53,6 +58,8 @@ class LoadOptions:
     drain_s: float = 60.0
     """How long answers may still run after the end; then they are given up."""
     seed: int = 0
+    processes: int = 1
+    """How many clients share it: each follows `MOST_RUNNING` requests in an open loop."""
 
 
 def arrivals(rate: float, seed: int) -> Iterator[float]:
@@ -73,10 +80,11 @@ class LoadRun:
         endpoint: Endpoint,
         asks: Iterable[Ask],
         options: LoadOptions,
-        on_done: Callable[[Recording], None] = lambda record: None,
+        on_done: Callable[[bool], None] = lambda well: None,
     ) -> None:
+        """``on_done`` is told of each request as it ends, whether well: it runs between the streams."""
         self.records: list[Recording] = []
-        self.begun = 0
+        self.begun = self.ended = self.lost = 0
         self.began_s = self.full_until_s = time.perf_counter()
         self.ended_by = STOPPED
         self._over = False
@@ -87,7 +95,7 @@ class LoadRun:
     @property
     def unfinished(self) -> int:
         """Requests that were begun and given up before they ended."""
-        return self.begun - len(self.records)
+        return self.begun - self.ended
 
     @property
     def window(self) -> tuple[float, float]:
@@ -98,9 +106,20 @@ class LoadRun:
         """Return by how much each request of an open loop was sent later than it was due."""
         return [one.sent_s - one.due_s for one in self.records if one.sent_s is not None and one.due_s is not None]
 
+    def requests(self) -> list[Request]:
+        """Return what happened in each request."""
+        return [raw_request(record, self._endpoint, self.began_s) for record in self.records]
+
+    def clients(self) -> list[ClientPart]:
+        """Return what the processes that shared the load say of themselves; nothing where it was this one alone."""
+        return []
+
+    def _beginning(self) -> float:
+        return time.perf_counter()
+
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Send requests until the step is over, and wait for their answers. Cancelling it leaves what is done."""
-        self.began_s = self.full_until_s = time.perf_counter()
+        self.began_s = self.full_until_s = self._beginning()
         loop = asyncio.create_task(self._loop(session))
         try:
             while not loop.done():
@@ -144,7 +163,7 @@ class LoadRun:
             return TIME
         if self._narrow_looks >= 2:
             return NARROW
-        if self._options.load != CLOSED and self.unfinished >= MOST_RUNNING:
+        if self._options.load != CLOSED and self.unfinished >= MOST_RUNNING * self._options.processes:
             return OVERLOAD
         return None
 
@@ -154,25 +173,34 @@ class LoadRun:
 
     def _done(self, record: Recording) -> None:
         self.records.append(record)
-        well = record.http_status == 200 and record.whole
+        well = ended_well(record)
+        look = well and self._options.narrow is not None and not self._over
+        self._has_ended(well, record.ask.prompt_id, quick_tpot(record) if look else None)
+
+    def _has_ended(self, well: bool, prompt: str, tpot: float | None) -> None:
+        self.ended += 1
+        self.lost += not well
         self._in_a_row = 0 if well else self._in_a_row + 1
-        if well and self._options.narrow is not None and not self._over:
-            tpot = quick_tpot(record)
-            if tpot is not None:
-                self._tpots.setdefault(record.ask.prompt_id, []).append(tpot)
-        self._on_done(record)
+        if well and tpot is not None and not self._over:
+            self._tpots.setdefault(prompt, []).append(tpot)
+        self._on_done(well)
 
     async def _look(self) -> None:
         """Find out whether it is sharp enough: at two looks one after the other, as one may be so by chance."""
-        if self._options.narrow is None or self._over or self._looked_at == len(self.records):
+        if self._options.narrow is None or self._over or self._looked_at == self.ended:
             return
-        self._looked_at = len(self.records)
+        self._looked_at = self.ended
         if len(self._tpots) < self._options.prompts or min(map(len, self._tpots.values())) < 2:
             return
         known = {prompt: list(values) for prompt, values in self._tpots.items()}
         # In a thread: numpy lets the streams go on meanwhile.
         interval = await asyncio.to_thread(noise_interval, known, _LOOK_RESAMPLES)
         self._narrow_looks = self._narrow_looks + 1 if is_narrow(interval, self._options.narrow) else 0
+
+
+def ended_well(record: Recording) -> bool:
+    """Tell whether an answer came to its end; what it says is read later."""
+    return record.http_status == 200 and record.whole
 
 
 def quick_tpot(record: Recording) -> float | None:

@@ -7,6 +7,7 @@ it answers.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -104,9 +105,12 @@ def _answers(endpoint: Endpoint) -> bool:
     """Return whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
     request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
     try:
-        with opener().open(request, timeout=_ANSWER_S):
+        with opener(endpoint.ca_pem).open(request, timeout=_ANSWER_S):
             return True
     except urllib.error.HTTPError as error:
         return error.code != 503
+    except urllib.error.URLError as error:
+        # Whose certificate is not trusted is there, and will not be another server in a while.
+        return isinstance(error.reason, ssl.SSLError)
     except (OSError, ValueError):
         return False

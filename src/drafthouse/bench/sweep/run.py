@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
 
-from ...bench.client import OK as WELL
-from ...bench.client import Ask, Endpoint, Recording, open_session, raw_request
+from ...bench.client import Ask, Endpoint, open_session
 from ...bench.foreign_traffic import GIVEN_UP, Clocks, clock_jump, foreign, read_clocks, settled
 from ...bench.machine_state import MachineState, between, read_machine
 from ...bench.own_processes import engines_here, own_pids
@@ -25,17 +25,19 @@ from ...bench.spec_metrics import read_counters
 from ...bench.standstill import until_something_stands
 from ...bench.step import warm_up
 from ...core.errors import DrafthouseError
-from ...core.format import count
 from ...prompts.load_levels import CLOSED
-from .level import DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED, LoadOptions, LoadRun
+from .client_pool import ALONE, ClientPool, Clients
+from .level import DIED, FAILED_IN_A_ROW, STOPPED, LoadOptions, LoadRun
 from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
+from .spread import SpreadRun
 from .stats import step_numbers
+from .step_notes import drafting, lay_over, lay_workers, of_arm_given_up, remarks, remarks_on_numbers
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
 
 if TYPE_CHECKING:
     from ...core.progress import Tell
     from ...prompts.suite_types import Suite
-    from ..result_types import Acceptance, CounterPair, Drafting, Request, Snapshot
+    from ..result_types import CounterPair, Request, Snapshot
     from .ladder_types import Beside as Laid
     from .ladder_types import Ladder, LadderStep
 
@@ -92,6 +94,7 @@ def run_ladder(
     beside: Sequence[Callable[[], Beside]] = (),
     on_progress: Tell = lambda event: None,
     on_step: Callable[[LadderStep], None] = lambda step: None,
+    clients: Clients = ALONE,
 ) -> Ladder:
     """Measure the steps that ``file`` has not, and return the ladder; see `LadderPlan` and `ladder_files`.
 
@@ -99,7 +102,7 @@ def run_ladder(
     Raises DrafthouseError when the plan is wrong. When it is interrupted, the step that runs is kept as incomplete.
     """
     asks = asks_by_kind(plan, suites)
-    ladder = _Ladder(endpoints, asks, plan, file, watch, beside, on_progress, on_step)
+    ladder = _Ladder(endpoints, asks, plan, file, watch, beside, on_progress, on_step, ClientPool(clients))
     asyncio.run(ladder.measure())
     return file.data
 
@@ -117,7 +120,9 @@ class _Ladder:
         beside: Sequence[Callable[[], Beside]],
         on_progress: Tell,
         on_step: Callable[[LadderStep], None],
+        pool: ClientPool,
     ) -> None:
+        self.pool = pool
         self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self.asks, self.plan, self.file = asks, plan, file
         self.watch, self.beside = watch, beside
@@ -134,7 +139,8 @@ class _Ladder:
     async def measure(self) -> None:
         if not self.wanted:
             return
-        async with open_session(self.plan.timeout_s) as session:
+        ca_pem = next(iter(self.endpoints.values())).ca_pem
+        async with open_session(self.plan.timeout_s, ca_pem) as session, self.pool:
             beat = asyncio.create_task(self.heartbeat())
             try:
                 for rung in self.wanted:
@@ -150,12 +156,12 @@ class _Ladder:
         self.began_s, self.ended_well = time.perf_counter(), 0
         self.show(f"{rung.name}: warm-up")
         endpoint = self.endpoints[rung.arm]
+        run = await self.load_run(rung)
         trouble = await self.warm(session, endpoint, rung.level)
         before = await self.look(session, endpoint)
         besides = [make() for make in self.beside]
         for one in besides:
             await one.begin(session, endpoint)
-        run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.count)
         started_unix_s = time.time()
         self.text = rung.name
         watching = asyncio.create_task(until_something_stands(lambda: engines_here([endpoint])))
@@ -185,6 +191,13 @@ class _Ladder:
         if step["ended_by"] == DIED:
             await self.bring_back(step, rung)
         self.took_s.append(time.perf_counter() - self.began_s)
+
+    async def load_run(self, rung: Rung) -> LoadRun:
+        endpoint, asks, load = self.endpoints[rung.arm], self.asks[rung.kind], self.load_of(rung)
+        parts = await self.pool.parts_for(self.plan.load, rung.level, fmean(ask.output_tokens for ask in asks))
+        if not parts:
+            return LoadRun(endpoint, endless(asks, self.plan, rung), load, self.count)
+        return SpreadRun(endpoint, asks, self.plan, rung, replace(load, processes=len(parts)), self.count, parts)
 
     def load_of(self, rung: Rung) -> LoadOptions:
         return LoadOptions(
@@ -217,8 +230,7 @@ class _Ladder:
 
     def measured(self, rung: Rung, run: LoadRun, started_unix_s: float) -> tuple[LadderStep, list[Request]]:
         """Return the step as its requests tell it, and these."""
-        endpoint = self.endpoints[rung.arm]
-        requests = [raw_request(record, endpoint, run.began_s) for record in run.records]
+        requests = run.requests()
         late = percentile([1000 * late_s for late_s in run.late_s()], 99)
         step: LadderStep = {
             "level": rung.level,
@@ -237,16 +249,12 @@ class _Ladder:
             "gpus": [],
             "machine": None,
             "counters": None,
+            "clients": run.clients(),
+            "replicas": [],
             "notes": remarks(requests, run),
-            **_drafting(acceptance_of(requests, [], None)),
+            **drafting(acceptance_of(requests, [], None)),
         }
-        if step["without_tpot"]:
-            step["notes"].append(
-                f"{step['without_tpot']} of {count(step['completed'], 'answer')} had no TPOT (one token, or all in one "
-                "chunk) and are in none of its numbers"
-            )
-        if step["short"]:
-            step["notes"].append("its time was shorter than an answer of each stream: the rates are over all of it")
+        step["notes"] += remarks_on_numbers(step)
         if step["status"] == OK and not step["completed"]:
             step["status"] = BROKEN
         return step, requests
@@ -266,7 +274,7 @@ class _Ladder:
         found = foreign(before.counters, after.counters, sent, most)
         step = {
             **step,
-            **_drafting(acceptance_of(requests, [pair], None)),
+            **drafting(acceptance_of(requests, [pair], None)),
             "machine": between(before.machine, after.machine, pids),
             "counters": pair,
             "foreign": found,
@@ -274,21 +282,22 @@ class _Ladder:
         for trouble in (found, clock_jump(before.clocks, after.clocks)):
             if trouble and trouble["said"]:
                 lay_over(step, {"notes": [trouble["said"]], "status": POLLUTED if trouble["polluted"] else OK})
+        if endpoint.workers:
+            lay_workers(step, pair, requests)
         return step
 
     def keep(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
         self.file.add(step, requests)
         if step["arm"] not in self.given_up:
             # The ladder goes on where an earlier run gave it up: what that said is no longer so.
-            self.file.drop_notes(lambda note: _of_arm_given_up(note, step["arm"], self.plan.rounds))
+            self.file.drop_notes(lambda note: of_arm_given_up(note, step["arm"], self.plan.rounds))
         self.on_step(step)
 
     # --- an engine that dies ----------------------------------------------------------------------
 
     async def see_to_death(self, step: LadderStep, rung: Rung, run: LoadRun) -> None:
         """Mark the step when its engine died while it ran."""
-        lost = [one for one in run.records if one.http_status != 200 or not one.whole]
-        if not lost and run.ended_by != FAILED_IN_A_ROW:
+        if not run.lost and run.ended_by != FAILED_IN_A_ROW:
             return
         for attempt in range(ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
             if attempt:
@@ -322,8 +331,8 @@ class _Ladder:
 
     # --- signs of life ----------------------------------------------------------------------------
 
-    def count(self, record: Recording) -> None:
-        self.ended_well += record.http_status == 200 and record.whole
+    def count(self, well: bool) -> None:
+        self.ended_well += well
 
     def show(self, text: str) -> None:
         self.text = text
@@ -348,48 +357,3 @@ class _Ladder:
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
                 self.show(self.text)
-
-
-def _of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
-    """Return whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
-    head, found, _ = note.partition("' were not measured: ")
-    return (
-        bool(found)
-        and head.startswith(f"{arm}: the steps after '")
-        and any(head.endswith(f", round {number}") for number in rounds)
-    )
-
-
-def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
-    """Return what a person must know of a step's requests."""
-    bad = [request for request in requests if request["status"] != WELL]
-    notes = []
-    if bad:
-        notes.append(f"{len(bad)} of {len(requests)} requests did not end well; the first: {bad[0]['error']}")
-    if run.ended_by == OVERLOAD:
-        notes.append(f"the server did not keep up: {run.unfinished + len(requests)} were begun, {len(requests)} ended")
-    if run.unfinished:
-        notes.append(f"{run.unfinished} requests still ran long after the end and were given up")
-    return notes
-
-
-def lay_over(step: LadderStep, more: Laid) -> None:
-    """Lay what was read beside a step over it: notes are added, and only a good step can become polluted."""
-    step["notes"] += more.get("notes", [])
-    if more.get("status") == POLLUTED and step["status"] == OK:
-        step["status"] = POLLUTED
-    if "power" in more:
-        step["power"] = more["power"]
-    if "gpus" in more:
-        step["gpus"] = more["gpus"]
-
-
-def _drafting(told: Acceptance) -> Drafting:
-    """Return the rate (percent), the mean length and where they are from."""
-    return {
-        "spec_decode_acceptance_rate": told["spec_decode_acceptance_rate"],
-        "spec_decode_acceptance_length": told["spec_decode_acceptance_length"],
-        "spec_decode_draft_tokens": told["spec_decode_draft_tokens"],
-        "spec_decode_accepted_tokens": told["spec_decode_accepted_tokens"],
-        "spec_decode_source": told["spec_decode_source"],
-    }

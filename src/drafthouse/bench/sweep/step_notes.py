@@ -1,0 +1,89 @@
+"""What a person must know of a step, and what was read beside it laid over it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...core.format import count, listing
+from ..outcome import OK as WELL
+from ..spec_metrics import difference
+from ..worker_counters import missing, pairs_of, replica_steps, restarted, uncounted
+from .level import OVERLOAD, LoadRun
+from .store import BROKEN, OK, POLLUTED
+
+if TYPE_CHECKING:
+    from ..result_types import Acceptance, CounterPair, Drafting, Request
+    from .ladder_types import Beside as Laid
+    from .ladder_types import LadderStep
+
+
+def of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
+    """Return whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
+    head, found, _ = note.partition("' were not measured: ")
+    return (
+        bool(found)
+        and head.startswith(f"{arm}: the steps after '")
+        and any(head.endswith(f", round {number}") for number in rounds)
+    )
+
+
+def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
+    """Return what a person must know of a step's requests."""
+    bad = [request for request in requests if request["status"] != WELL]
+    notes = []
+    if bad:
+        notes.append(f"{len(bad)} of {len(requests)} requests did not end well; the first: {bad[0]['error']}")
+    if run.ended_by == OVERLOAD:
+        notes.append(f"the server did not keep up: {run.unfinished + len(requests)} were begun, {len(requests)} ended")
+    if run.unfinished:
+        notes.append(f"{run.unfinished} requests still ran long after the end and were given up")
+    return notes
+
+
+def remarks_on_numbers(step: LadderStep) -> list[str]:
+    """Return what a person must know of a step's numbers."""
+    notes = []
+    if step["without_tpot"]:
+        notes.append(
+            f"{step['without_tpot']} of {count(step['completed'], 'answer')} had no TPOT (one token, or all in one "
+            "chunk) and are in none of its numbers"
+        )
+    if step["short"]:
+        notes.append("its time was shorter than an answer of each stream: the rates are over all of it")
+    return notes
+
+
+def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]) -> None:
+    """Lay what the engines behind a front did over the step; one that was started anew makes the step invalid."""
+    drafted = {name: difference(one["before"], one["after"]) for name, one in pairs_of(pair).items()}
+    step["replicas"] = replica_steps(pair, drafted, requests, step["duration_s"])
+    for name, why in missing(pair).items():
+        step["notes"].append(f"the counters of {name} could not be read, and are in no sum: {why}")
+    gone = restarted(pair)
+    trouble = f"{listing(gone)}: started anew while this step ran" if gone else uncounted(pair, requests)
+    if trouble:
+        step["notes"].append(trouble)
+        step["status"] = BROKEN
+
+
+def lay_over(step: LadderStep, more: Laid) -> None:
+    """Lay what was read beside a step over it: notes are added, and only a good step can become polluted."""
+    step["notes"] += more.get("notes", [])
+    if more.get("status") == POLLUTED and step["status"] == OK:
+        step["status"] = POLLUTED
+    if "power" in more:
+        step["power"] = more["power"]
+    if "gpus" in more:
+        step["gpus"] = more["gpus"]
+
+
+def drafting(told: Acceptance) -> Drafting:
+    """Return the rate (percent), the mean length and where they are from."""
+    return {
+        "spec_decode_acceptance_rate": told["spec_decode_acceptance_rate"],
+        "spec_decode_acceptance_length": told["spec_decode_acceptance_length"],
+        "spec_decode_draft_tokens": told["spec_decode_draft_tokens"],
+        "spec_decode_accepted_tokens": told["spec_decode_accepted_tokens"],
+        "spec_decode_source": told["spec_decode_source"],
+    }
