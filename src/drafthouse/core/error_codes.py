@@ -62,6 +62,7 @@ MEANINGS: Final[dict[str, str]] = {
     "engine-died": "The engine's process ended on its own.",
     "engine-not-bundled": "The engine cannot be put into an offline bundle: it is compiled on the box.",
     "engine-not-ready": "The engine did not become ready in time.",
+    "evidence-refused": "A folder of evidence holds something that its rules refuse (docs/gpu-lane.md).",
     "fact-unreadable": "The doctor could not read something of the box.",
     "file-exists": "A file or report is already there and is not replaced.",
     "file-malformed": "A file does not have the format that it should have.",

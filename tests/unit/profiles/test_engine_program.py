@@ -44,10 +44,10 @@ def test_without_it_nothing_is_another() -> None:
 def test_one_that_is_not_there_is_refused_before_anything_changes() -> None:
     found = resolved(runtime="process", engine_program=PROGRAM)
     finding = engine_program(found, {"box": {"present": []}})  # type: ignore[typeddict-item]
-    assert finding and finding.word == "fail" and PROGRAM in finding.found
+    assert finding and finding.status == "fail" and PROGRAM in finding.found
     assert engine_program(found, {"box": {"present": [PROGRAM]}}) is None  # type: ignore[typeddict-item]
     assert engine_program(resolved(), {"box": {}}) is None  # type: ignore[typeddict-item]
-    assert engine_environment(found, {"environment": {}}).word == "ok"  # type: ignore[typeddict-item]
+    assert engine_environment(found, {"environment": {}}).status == "ok"  # type: ignore[typeddict-item]
 
 
 def test_the_inventory_names_it() -> None:
