@@ -46,7 +46,9 @@ NOT_PACKED = (
     *("matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"),
 )
 #: CMake's own documents, its other programs and those of its modules that no C, C++ or CUDA project asks for.
-_CMAKE = re.compile(r"cmake/data/(bin/cmake$|share/cmake-[\d.]+/(Modules|Templates)/)|cmake/[^/]+\.py$|cmake-[^/]+\.dist-info/")
+_CMAKE = re.compile(
+    r"cmake/data/(bin/cmake$|share/cmake-[\d.]+/(Modules|Templates)/)|cmake/[^/]+\.py$|cmake-[^/]+\.dist-info/"
+)
 _SAME_TIME = (2020, 1, 1, 0, 0, 0)
 
 

@@ -23,7 +23,17 @@ from ..core.places import ROOT, WORK
 from ..profiles.catalog import House, load_house
 from ..profiles.workspace import resolved_profile, site_of_inventory
 from ..report.archive import find, read_kept
-from ..report.evidence import LANE, Evidence, Proven, check_profile, measured_of, profile_hash, read, with_verified, write
+from ..report.evidence import (
+    LANE,
+    Evidence,
+    Proven,
+    check_profile,
+    measured_of,
+    profile_hash,
+    read,
+    with_verified,
+    write,
+)
 from .main import version
 from .parser import Parser, parser_of
 from .share import known_words
@@ -59,12 +69,14 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
     """Write the evidence of a kept report below ``to``. Raises DrafthouseError where it would be refused."""
     kept = read_kept(report)
     name = kept.report["profile"]
-    measured = measured_of(kept, known_words(), version())
-    row = measured["row"]
-    if not row["gpus"] or name not in house.profiles:
-        found = f"a run of {name} on {row['gpus'][0]['name'] if row['gpus'] else 'no GPU'}"
+    machine = kept.results["speculative"].get("machine")
+    gpus = (machine["before"].get("gpus") or []) if machine else []
+    if not gpus or name not in house.profiles:
+        found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
         needed, do = "a run of one of the profiles on an NVIDIA GPU", "measure a profile on a GPU"
         raise one_problem("evidence-refused", found, needed, do, str(report))
+    measured = measured_of(kept, known_words(), version())
+    row = measured["row"]
     facts: Evidence = {
         "schema": "drafthouse.evidence/1",
         "day": row["measured"] or "",

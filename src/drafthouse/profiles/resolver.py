@@ -37,6 +37,7 @@ from .overrides import changed
 from .profile_schema import PROFILE
 from .published import published_of
 from .rental_spec import rental_of
+from .resolved_engine import resolved_engine
 from .site_schema import SITE
 from .sizes import Sizes
 from .supply import remote_code, supply_notes, weight_items
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
     from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
     from .catalog_types import CatalogModel
     from .profile_types import Profile, Site, Unchecked
-    from .resolved_types import (
-        Elsewhere,
-        Fit,
-        Gateway,
-        Hardware,
-        Pair,
-        ResolvedProfile,
-        ScoresBy,
-    )
+from .resolved_types import (
+    Elsewhere,
+    Fit,
+    Gateway,
+    Hardware,
+    Pair,
+    ResolvedProfile,
+    ScoresBy,
+)
 
 
 def resolve(
@@ -223,7 +224,7 @@ class _Join:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
         if program := own_program(self.site):
             warnings.append(
-                f"engine: {program}, the site's own program; that it is {self.engine['name']} {self.version} is not known"
+                f"engine: {program}, the site's own; whether it is {self.engine['name']} {self.version} is not known"
             )
         if not takes_key(self.engine["launch"]):
             warnings.append(
@@ -258,14 +259,6 @@ class _Join:
             "draft_path": self.parts.model_path(self.draft),
             "method": {"id": method["id"], "kind": draft_kind(method, self.draft), "vocab_difference": difference},
         }
-
-    def _engine_home(self) -> str:
-        """Return the folder of the engine's environment; a method that adds to it has one of its own."""
-        if program := own_program(self.site):
-            return program.rpartition("/")[0] or "/"
-        kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
-        extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
-        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
 
     def _parts(self) -> Parts:
         return Parts(
@@ -318,26 +311,7 @@ class _Join:
             "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
-            "engine": {
-                "id": engine["id"],
-                "name": engine["name"],
-                "version": self.version,
-                "version_reason": chosen.reason,
-                "plugin": chosen.plugin,
-                "runtime": self.site["runtime"],
-                "runtimes": chosen.runtimes,
-                "home": self._engine_home(),
-                "install": None if (program := own_program(self.site)) else chosen.install,
-                "image": parts.image,
-                "template": engine["template"],
-                "offline_template": engine.get("offline_template"),
-                "health": engine["health"],
-                "ready_timeout_s": engine["ready_timeout_s"],
-                "metrics": engine["metrics"],
-                "key_environment": engine["launch"].get("key_environment"),
-                "has_key": takes_key(engine["launch"]),
-                **({"program": program} if program else {}),
-            },
+            "engine": resolved_engine(self.parts, chosen, self.method),
             # Not below "engine", all of which decides whether a kept result is this profile's.
             "config_template": config["template"] if (config := engine["launch"].get("config")) else None,
             # Its name is there.
