@@ -24,14 +24,7 @@ from drafthouse.host.driver.facts import read_driver
 from drafthouse.host.nvidia_smi import SmiAnswer, listed, query, read_smi, rows
 
 #: What must be the same before and after.
-STATE = (
-    "uuid",
-    "persistence_mode",
-    "mig.mode.current",
-    "power.limit",
-    "clocks.max.sm",
-    "clocks_event_reasons.applications_clocks_setting",
-)
+STATE = ("uuid", "persistence_mode", "mig.mode.current", "compute_mode", "power.limit", "clocks.max.sm")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Serial numbers of boards are 13 digits; what has as many digits beside them is masked too.
 _SERIAL = re.compile(r"\b\d{12,15}\b")

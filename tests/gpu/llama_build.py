@@ -15,7 +15,7 @@ from pathlib import Path
 
 from drafthouse.core.errors import one_problem
 
-#: What of llama.cpp the server is made from. Everything else (other back ends, examples, tests, its web page) stays out.
+#: What of llama.cpp the server is made from; other back ends, examples, tests and its web page stay out.
 KEPT = (
     *("CMakeLists.txt", "LICENSE", "AUTHORS", "licenses", "cmake", "include", "src", "common", "vendor"),
     *("ggml/CMakeLists.txt", "ggml/cmake", "ggml/include", "ggml/src/CMakeLists.txt"),
@@ -26,7 +26,11 @@ KEPT = (
 DROPPED = ("tools/mtmd/tests", "tools/mtmd/legacy-models", "tools/server/tests", "tools/server/bench")
 SUFFIXES = (".mp4", ".mp3", ".jpeg", ".png", ".md", ".sh")
 #: In place of tools/CMakeLists.txt, which asks for folders that are not there.
-TOOLS = "# Of llama.cpp's tools the server alone (make test-gpu).\nadd_subdirectory(mtmd)\nadd_subdirectory(ui)\nadd_subdirectory(server)\n"
+TOOLS = """# Of llama.cpp's tools the server alone (make test-gpu).
+add_subdirectory(mtmd)
+add_subdirectory(ui)
+add_subdirectory(server)
+"""
 _SETTINGS: Mapping[str, str] = {
     "CMAKE_BUILD_TYPE": "Release",
     "BUILD_SHARED_LIBS": "OFF",
