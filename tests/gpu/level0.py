@@ -26,8 +26,8 @@ from drafthouse.host.nvidia_smi import SmiAnswer, listed, query, read_smi, rows
 #: What must be the same before and after.
 STATE = ("uuid", "persistence_mode", "mig.mode.current", "compute_mode", "power.limit", "clocks.max.sm")
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: Serial numbers of boards are 13 digits; what has as many digits beside them is masked too.
-_SERIAL = re.compile(r"\b\d{12,15}\b")
+#: Of boards; the last part of a UUID has twelve digits.
+_SERIAL = re.compile(r"\b\d{13}\b")
 _ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _LOAD_S = 10.0
 _COPY_BYTES = 1 << 30

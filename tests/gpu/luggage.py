@@ -105,7 +105,7 @@ def unpack(luggage: Path, folder: Path) -> Manifest:
             raise _damaged(luggage, "no manifest as its first member")
         manifest: Manifest = json.load(stream)
         missing = dict(manifest["files"])
-        for member in tar:
+        while (member := tar.next()) is not None:
             wanted, source = missing.pop(member.name, None), tar.extractfile(member)
             data = source.read() if source else b""
             if wanted != hashlib.sha256(data).hexdigest():
