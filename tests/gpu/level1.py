@@ -95,7 +95,13 @@ def profile(hardware: str, names: Mapping[str, str], tokens: int, *, lookup: boo
 
 @contextmanager
 def installed(entries: Mapping[str, str], profiles: Mapping[str, str]) -> Iterator[None]:
-    """Put models and profiles of the lane where the clone finds them; take them away at the end."""
+    """Put models and profiles of the lane where the clone finds them; take them away at the end.
+
+    What a killed lane has left goes first.
+    """
+    for folder in (own_models(ROOT), ROOT / "profiles"):
+        for left in folder.glob("gpu-lane-*.yml"):
+            left.unlink()
     files = {own_models(ROOT) / f"{name}.yml": text for name, text in entries.items()}
     files |= {ROOT / "profiles" / f"{name}.yml": text for name, text in profiles.items()}
     try:

@@ -1,4 +1,4 @@
-"""Answers of nvidia-smi through our reader: those of real drivers in evidence/, and some made by hand beside this file."""
+"""Answers of nvidia-smi through our reader: of real drivers (evidence/), and some made by hand beside this file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_each_says_where_it_is_from() -> None:
 @pytest.mark.parametrize("path", [*MADE, *RECORDED], ids=lambda path: path.stem)
 def test_every_answer_is_read(path: Path) -> None:
     found = answer(path)
-    read, listed = read_smi({key: found[key] for key in ("status", "output", "error")}), rows(found, *found["fields"])
+    given: Any = {key: found[key] for key in ("status", "output", "error")}
+    read, listed = read_smi(given), rows(given, *found["fields"])
     if found["status"]:
         assert listed == []
         assert read.mismatch
@@ -37,5 +38,5 @@ def test_every_answer_is_read(path: Path) -> None:
     assert len(listed) == len(found["output"].splitlines())
     assert all(list(row) == found["fields"] for row in listed)
     # Asked for with the version last, as the driver's role does it.
-    last = {**found, "output": "".join(f"{row['name']}, {row['driver_version']}\n" for row in listed)}
+    last: Any = {**given, "output": "".join(f"{row['name']}, {row['driver_version']}\n" for row in listed)}
     assert read_smi(last).works

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.core.places import ROOT
 from drafthouse.core.schema import Findings, check
 from drafthouse.profiles.schemas import MODELS
-from tests.gpu import models
+from tests.gpu import level1, models
 from tests.gpu.level1 import cost_of, per_token, problems, profile, theory
 
 
@@ -93,8 +92,17 @@ def test_small_models_are_made_of_both_types(tmp_path: Path) -> None:
         assert reader.fields["drafthouse.synthetic"].contents().startswith("identity blocks")
 
 
-def test_its_profiles_are_not_left_in_the_clone() -> None:
-    assert not list((ROOT / "profiles").glob("gpu-lane-*.yml"))
+def test_its_profiles_leave_with_it_and_with_what_a_killed_lane_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "profiles").mkdir()
+    left, ours = (tmp_path / "profiles" / f"gpu-lane-{name}.yml" for name in ("left", "ours"))
+    left.write_text("old")
+    monkeypatch.setattr(level1, "ROOT", tmp_path)
+    with level1.installed({"gpu-lane-f16": "a"}, {"gpu-lane-ours": "b"}):
+        assert ours.read_text() == "b"
+        assert not left.exists()
+    assert not list(tmp_path.rglob("*.yml"))
 
 
 def test_a_profile_says_that_its_text_is_meaningless() -> None:
