@@ -23,6 +23,7 @@ TARGET_FOLDER = "Qwen-Qwen3-8B"
 _LEVEL_2_MIB = 22_000
 _HUB = "https://huggingface.co/api/models/RedHatAI/Qwen3-8B-speculator.eagle3"
 _PATIENCE_S = 10
+_CUBLAS = ("local/cuda*/include/cublas_v2.h", "local/cuda*/targets/*/include/cublas_v2.h", "include/cublas_v2.h")
 
 
 class Box(TypedDict):
@@ -31,6 +32,7 @@ class Box(TypedDict):
     kind: Literal["recorded", "made"]
     gpus: list[Gpu]
     nvcc: str
+    cublas: str
     cpp: str
     python: str
     packages: bool
@@ -66,6 +68,7 @@ def choose(box: Box, hardware: Mapping[str, HardwareEntry], articles: Sequence[s
     lacking: dict[int, list[str]] = {
         1: [
             *([] if box["nvcc"] else ["nvcc"]),
+            *([] if box["cublas"] or not box["nvcc"] else ["cuBLAS beside nvcc"]),
             *([] if box["cpp"] else ["g++"]),
             *([] if box["luggage"] or box["packages"] else ["luggage (python -m tests.gpu.luggage)"]),
             *([] if entry else [f"an entry for {gpu['name']} in profiles/catalog/hardware.yml"]),
@@ -120,6 +123,8 @@ def look(models_dir: Path, luggage: Path) -> Box:
         "kind": "recorded",
         "gpus": gpus,
         "nvcc": shutil.which("nvcc") or next((str(path) for path in Path("/usr/local").glob("cuda*/bin/nvcc")), ""),
+        # llama.cpp's CUDA back end is linked with it, and an installation of CUDA's compiler alone lacks it.
+        "cublas": next((str(path) for place in _CUBLAS for path in sorted(Path("/usr").glob(place))), ""),
         "cpp": shutil.which("g++") or "",
         "python": platform.python_version(),
         # Nothing is asked of a network for a box that will not use it.

@@ -22,7 +22,8 @@ RTX4090: Any = {**H100, "name": "NVIDIA GeForce RTX 4090", "memory_mib": 24564, 
 
 def box(*gpus: Any, **given: Any) -> Box:
     bare: Any = {
-        "kind": "made", "gpus": list(gpus), "nvcc": "", "cpp": "/usr/bin/g++", "python": "3.12.3", "packages": False,
+        "kind": "made", "gpus": list(gpus), "nvcc": "", "cublas": "/usr/include/cublas_v2.h", "cpp": "/usr/bin/g++",
+        "python": "3.12.3", "packages": False,
         "hub": False, "vllm": "", "luggage": "", "models": [], "cores": 16,
     }  # fmt: skip
     return {**bare, **given}  # type: ignore[typeddict-item]
@@ -48,6 +49,7 @@ ONLINE = {"packages": True, "hub": True}
         (box(H100), (0,), "level 1 not run: no nvcc, no luggage"),
         (box(H100, **LENT), (0, 1), "level 2 not run: no the Hub"),
         (box(H100, nvcc="/usr/bin/nvcc"), (0,), "level 1 not run: no luggage"),
+        (box(H100, **LENT, cublas=""), (0,), "level 1 not run: no cuBLAS beside nvcc"),
         (box(H100, **LENT, models=[TARGET_FOLDER], vllm="0.32.0"), (0, 2), "level 2: weights on this box, vLLM 0.32.0"),
         (box(H100, **LENT, **ONLINE), (0, 2), "level 1 not run: level 2 proves the same"),
         (box(RTX4090, **ONLINE), (0, 2, 3), "level 3: the Hub"),
