@@ -38,6 +38,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
 }
 #: Run elsewhere: by a test of the lane, with the values of its own server, box or account in place of the help's.
 ELSEWHERE = {
+    "evidence": "tests/unit/report/test_evidence.py",  # needs a report from a GPU
     "bench": "tests/e2e/test_wheel.py",
     "compare-schedule": "tests/unit/analysis/test_batch_k_schedule.py",
     "destroy": "tests/vast/test_whole_way.py",
