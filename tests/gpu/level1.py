@@ -15,8 +15,9 @@ from typing import TypedDict
 
 import yaml
 
+from drafthouse.core.errors import one_problem
 from drafthouse.core.places import ROOT, own_models
-from drafthouse.report.archive import Kept, find, read_kept
+from drafthouse.report.archive import Kept, folders, read_kept
 from drafthouse.report.evidence import measured_of
 from drafthouse.report.share import Known
 from tests.gpu.models import SYNTHETIC
@@ -125,8 +126,15 @@ def run(name: str, program: Path, more: Sequence[str] = ()) -> Kept:
         "local",
         "--stop-after",
     ]
-    subprocess.run([*command, "--", "-e", f"drafthouse_engine_program={program}", *more], cwd=ROOT, check=True)
-    return read_kept(find(ROOT / "reports", name))
+    before = set(folders(ROOT / "reports", name))
+    status = subprocess.run(
+        [*command, "--", "-e", f"drafthouse_engine_program={program}", *more], cwd=ROOT, check=False
+    ).returncode
+    # A run whose verdict is `invalid` fails, and has a report that says why.
+    if not (new := [folder for folder in folders(ROOT / "reports", name) if folder not in before]):
+        found, needed = f"status {status} and no report", "a run of site.yml with a report"
+        raise one_problem("program-failed", found, needed, "read the lines above", name)
+    return read_kept(new[0])
 
 
 def figures(kept: Kept, cost: float | None = None) -> Run:

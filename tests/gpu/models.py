@@ -23,6 +23,8 @@ SYNTHETIC = (
 )
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant: "
 _ENDS = "<|endoftext|>"
+#: The tokens that it answers with: visible ASCII, whose numbers are those of the bytes. Of none else is the logit not 0.
+_SAID = (33, 126)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def draft(path: Path, shape: Shape, kind: str, seed: int = 26) -> Path:
     def add(name: str, rows: int, columns: int) -> None:
         values = random.standard_normal((rows, columns), dtype=np.float32) / np.float32(columns**0.5)
         if name == "output.weight":
-            values[shape.vocabulary - 1] = 0  # the end of the text is never the likeliest token
+            # Only letters that are read again as the one token that they were: the client counts an answer's tokens.
+            values[[token for token in range(shape.vocabulary) if not _SAID[0] <= token <= _SAID[1]]] = 0
         # As llama.cpp's own converter leaves them: embeddings and the output stay finer.
         matrix = gguf.GGMLQuantizationType.F16 if name in ("token_embd.weight", "output.weight") else wanted
         writer.add_tensor(name, gguf.quants.quantize(values, matrix), raw_dtype=matrix)

@@ -89,6 +89,8 @@ def test_small_models_are_made_of_both_types(tmp_path: Path) -> None:
             tensor for tensor in reader.tensors if tensor.name == f"blk.{models.SMALL.dear - 1}.ffn_down.weight"
         )
         assert not zero.data.any()
+        said = next(tensor for tensor in reader.tensors if tensor.name == "output.weight").data.any(axis=1)
+        assert [token for token, is_said in enumerate(said) if is_said] == list(range(33, 127))
         assert reader.fields["drafthouse.synthetic"].contents().startswith("identity blocks")
 
 
