@@ -23,7 +23,7 @@ SYNTHETIC = (
 )
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant: "
 _ENDS = "<|endoftext|>"
-#: The tokens that it answers with: visible ASCII, whose numbers are those of the bytes. Of none else is the logit not 0.
+#: The tokens that it answers with: visible ASCII, by the numbers of the bytes. The logit of all others is 0.
 _SAID = (33, 126)
 
 
