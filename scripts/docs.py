@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.published_schema import PUBLISHED
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.report.evidence import LANE, Proven, all_proven
 from drafthouse.report.schema import schema_page
 from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL
 
@@ -199,10 +200,12 @@ def proof_page() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     refused = []
+    evidence = all_proven(ROOT / "evidence")
     for name in sorted(house.profiles):
         resolved = resolved_profile(name, site_of_inventory("workstation"))
         proof = house.engines[resolved["engine"]["id"]].get("proof")
-        proven, missing = _proof(resolved, proof, checked)
+        served = [one for one in evidence if one.facts["profile"] == name]
+        proven, missing = _served(served) if served else _proof(resolved, proof, checked)
         engine, method = resolved["engine"], resolved["method"]
         cells = [
             f"`{name}`",
@@ -229,13 +232,40 @@ def proof_page() -> str:
         "",
         "NVIDIA's own package, `nvidia-ml-py`, reads clocks, throttling and energy of GPUs. The tests put a library in"
         " the driver's place (`tests/fakes/nvml.c`). It drops clocks, throttles, has no energy counter, fails calls and"
-        " loses a GPU. No real GPU has been read.",
+        " loses a GPU." + ("" if evidence else " No real GPU has been read."),
         "",
+        *_lane_lines(evidence),
         "Refused by the resolver, because that version lacks a feature:",
         "",
         *refused,
     ]
     return "\n".join(lines) + "\n"
+
+
+def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
+    """Return what runs on GPUs have shown of a profile, and what they have not."""
+    links = [
+        f"{one.facts['verdict']} on {one.where}, {one.facts['engine_version']}"
+        f" ([evidence](../evidence/{one.folder.name}/report.json))"
+        for one in evidence
+    ]
+    return f"served: {'; '.join(links)}", "other cards"
+
+
+def _lane_lines(evidence: Sequence[Proven]) -> list[str]:
+    """Return on which GPUs `make test-gpu` has run its own levels."""
+    ran = [one for one in evidence if one.facts["profile"] == LANE]
+    lines = [
+        f"- levels {', '.join(map(str, one.facts['levels']))} on {one.where}, driver {one.facts['driver']}"
+        f" ([evidence](../evidence/{one.folder.name}/evidence.json))"
+        for one in ran
+    ]
+    said = (
+        "`make test-gpu` ([levels](gpu-lane.md)) has run on:"
+        if ran
+        else ("`make test-gpu` ([levels](gpu-lane.md)) has run on no GPU yet.")
+    )
+    return [said, "", *([*lines, ""] if lines else [])]
 
 
 _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weights"

@@ -69,6 +69,7 @@ GROUPS = {
     "Develop": {
         "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
         "stoppable": Verb("run a playbook; Ctrl-C stops what it has started"),
+        "evidence": Verb("check evidence of a run on a GPU, and add it to its profile"),
         "completion": Verb("print the shell completion for bash or zsh", needs_clone=False),
     },
 }

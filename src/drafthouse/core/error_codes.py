@@ -64,6 +64,7 @@ MEANINGS: Final[dict[str, str]] = {
     "engine-died": "The engine's process ended on its own.",
     "engine-not-bundled": "The engine cannot be put into an offline bundle: it is compiled on the box.",
     "engine-not-ready": "The engine did not become ready in time.",
+    "evidence-refused": "A folder of evidence holds something that its rules refuse (docs/gpu-lane.md).",
     "export-arguments": "The command or the variables of an exported file are not those of the arm.",
     "export-evidence": "An exported file names another report or verdict than the kept one.",
     "export-gpu": "An exported file asks for another GPU than the profile's, or the tool has no name for it.",

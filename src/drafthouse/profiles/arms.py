@@ -123,13 +123,18 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         **_visible(parts),
     }
     return {
-        "command": list(launch["command"]),
+        "command": [program] if (program := own_program(parts.site)) else list(launch["command"]),
         "flags": [*flags, *speculation],
         "speculation_flags": speculation,
         "config": _config(parts, arm),
         "environment": environment,
         "container": _container(parts, arm),
     }
+
+
+def own_program(site: Site) -> str | None:
+    """Return the site's own server of the engine: only a process runs one, an image has its own."""
+    return site.get("engine_program") if site["runtime"] == "process" else None
 
 
 def takes_key(launch: Launch) -> bool:

@@ -182,6 +182,7 @@ class Site(TypedDict):
     watchdog: NotRequired[WatchdogSettings]
     monitoring: NotRequired[MonitoringWishes]
     engine_image: NotRequired[str]
+    engine_program: NotRequired[str]
     gpus: NotRequired[list[str]]
     price_per_hour: NotRequired[float]
     currency: NotRequired[str]

@@ -36,7 +36,10 @@ class Model(CatalogModel):
 
 
 class ResolvedEngine(TypedDict):
-    """The engine in the version that runs; ``home`` is the folder of its environment."""
+    """The engine in the version that runs; ``home`` is the folder of its environment.
+
+    ``program``: the site's own server in place of one that is installed; ``home`` is then its folder.
+    """
 
     id: str
     name: str
@@ -55,6 +58,7 @@ class ResolvedEngine(TypedDict):
     metrics: Metrics
     key_environment: str | None
     has_key: bool
+    program: NotRequired[str]
 
 
 class ResolvedMethod(TypedDict):

@@ -18,7 +18,7 @@ from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
-from .arms import ARMS, STOCK, Parts, build_arm, takes_key
+from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
 from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
@@ -37,6 +37,7 @@ from .overrides import changed
 from .profile_schema import PROFILE
 from .published import published_of
 from .rental_spec import rental_of
+from .resolved_engine import resolved_engine
 from .site_schema import SITE
 from .sizes import Sizes
 from .supply import remote_code, supply_notes, weight_items
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
     from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
     from .catalog_types import CatalogModel
     from .profile_types import Profile, Site, Unchecked
-    from .resolved_types import (
-        Elsewhere,
-        Fit,
-        Gateway,
-        Hardware,
-        Pair,
-        ResolvedProfile,
-        ScoresBy,
-    )
+from .resolved_types import (
+    Elsewhere,
+    Fit,
+    Gateway,
+    Hardware,
+    Pair,
+    ResolvedProfile,
+    ScoresBy,
+)
 
 
 def resolve(
@@ -221,6 +222,10 @@ class _Join:
         warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
         if self.version == NIGHTLY:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
+        if program := own_program(self.site):
+            warnings.append(
+                f"engine: {program}, the site's own; whether it is {self.engine['name']} {self.version} is not known"
+            )
         if not takes_key(self.engine["launch"]):
             warnings.append(
                 f"{self.engine['name']} has no authentication: keep it on loopback, with a gateway in front"
@@ -254,12 +259,6 @@ class _Join:
             "draft_path": self.parts.model_path(self.draft),
             "method": {"id": method["id"], "kind": draft_kind(method, self.draft), "vocab_difference": difference},
         }
-
-    def _engine_home(self) -> str:
-        """Return the folder of the engine's environment; a method that adds to it has one of its own."""
-        kind = "-cpu" if self.hardware["kind"] == "cpu" else ""
-        extra = f"-{self.method['id']}" if "source_packages" in self.method else ""
-        return f"{self.site['home']}/engines/{self.engine['id']}-{self.version}{kind}{extra}"
 
     def _parts(self) -> Parts:
         return Parts(
@@ -312,25 +311,7 @@ class _Join:
             "published": published_of(self.house.published, self.target, self.draft, self.method["id"], parts.tokens),
             "site": self.site,
             "hardware": self.hardware,
-            "engine": {
-                "id": engine["id"],
-                "name": engine["name"],
-                "version": self.version,
-                "version_reason": chosen.reason,
-                "plugin": chosen.plugin,
-                "runtime": self.site["runtime"],
-                "runtimes": chosen.runtimes,
-                "home": self._engine_home(),
-                "install": chosen.install,
-                "image": parts.image,
-                "template": engine["template"],
-                "offline_template": engine.get("offline_template"),
-                "health": engine["health"],
-                "ready_timeout_s": engine["ready_timeout_s"],
-                "metrics": engine["metrics"],
-                "key_environment": engine["launch"].get("key_environment"),
-                "has_key": takes_key(engine["launch"]),
-            },
+            "engine": resolved_engine(self.parts, chosen, self.method),
             # Not below "engine", all of which decides whether a kept result is this profile's.
             "config_template": config["template"] if (config := engine["launch"].get("config")) else None,
             # Its name is there.
@@ -375,7 +356,7 @@ class _Join:
     def _hashes(self) -> dict[str, list[str]]:
         """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
         install = self.chosen.install
-        if not install:
+        if not install or own_program(self.site):
             return {}
         named = [*install["python_packages"], *install.get("no_deps_packages", [])]
         named += [*install.get("build_packages", []), *install.get("source_packages", [])]

@@ -28,6 +28,8 @@ SITE = Map(
         # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
         "monitoring": monitoring.SITE,
         "engine_image": Value(str, form=IMAGE),
+        # A server of the engine that was built on the box, for the process runtime; nothing is installed in its place.
+        "engine_program": Value(str, form=FOLDER),
         # The GPUs that are ours, as nvidia-smi -L lists them: indices or UUIDs. Without it CUDA_VISIBLE_DEVICES of the
         # box, otherwise all of them.
         "gpus": List(Value(str, form=GPU)),

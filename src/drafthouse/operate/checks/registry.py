@@ -116,6 +116,14 @@ CHECKS = (
     Check("runtime", "glibc", "C library", before=runtime.glibc, applies=in_process, code="unsupported-system"),
     Check(
         "runtime",
+        "engine-program",
+        "engine's own program",
+        before=runtime.engine_program,
+        applies=in_process,
+        code="program-missing",
+    ),
+    Check(
+        "runtime",
         "engine-environment",
         "engine's environment",
         after=runtime.engine_environment,

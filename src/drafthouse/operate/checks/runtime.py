@@ -180,9 +180,21 @@ def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
     )
 
 
+def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Return whether the site's own server is there, where it names one."""
+    program = resolved["engine"].get("program")
+    if not program or program in facts["box"].get("present", ()):
+        return None
+    return fail(
+        f"no {program}", "the program that drafthouse_engine_program names", "build it on the box, or correct the path"
+    )
+
+
 def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether the engine's environment is whole, starts, and holds what is pinned."""
     engine, environment = resolved["engine"], facts["environment"]
+    if "program" in engine:
+        return ok(engine["program"], "the site's own program")
     needed = f"{engine['name']} {engine['version']} in {engine['home']}"
     if not environment["made"]:
         return fail("none, or an incomplete one", needed, _HOST_DO)

@@ -48,6 +48,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     rows = {
         "Hardware": _named(resolved.get("hardware")),
         "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
+        "Engine's program": str(engine.get("program") or ""),
         "Target": _named(resolved.get("target")),
         "Draft": _named(resolved.get("draft")) or _NO_DRAFT[method.get("kind") == "builtin"],
         "Image": _image(resolved),

@@ -141,6 +141,7 @@ class ActionModule(Action):
             f"{site['home']}/watchdog/serve.sh",
             resolved["engine"]["home"],
             resolved["key_file"],
+            *([resolved["engine"]["program"]] if "program" in resolved["engine"] else []),
         ]
         arguments = {
             "paths": [site["home"], site["models_dir"]],

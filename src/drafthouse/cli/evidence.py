@@ -1,0 +1,133 @@
+"""Check a folder of evidence from a GPU, and write it into the profile's `verified`.
+
+Examples:
+  drafthouse evidence check evidence/2026-11-27-nvidia-h100-80gb-hbm3-h100-llama33-eagle3
+  drafthouse evidence make reports/h100-llama33-eagle3/20261127-101112-gpu1
+  drafthouse evidence add evidence/2026-11-27-nvidia-h100-80gb-hbm3-h100-llama33-eagle3
+
+`make` writes the folder from a kept report; make test-gpu writes it by itself. `add` refuses a folder whose profile or
+engine version has changed since, whose engine held no GPU memory, or that holds made-up answers, prompts or secrets.
+docs/gpu-lane.md says what a folder holds, CONTRIBUTING.md how it comes here by a pull request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.errors import one_problem
+from ..core.exit_codes import DONE
+from ..core.files import replace_file
+from ..core.places import ROOT, WORK
+from ..profiles.catalog import House, load_house
+from ..profiles.workspace import resolved_profile, site_of_inventory
+from ..report.archive import find, read_kept
+from ..report.evidence import (
+    LANE,
+    Evidence,
+    Proven,
+    check_profile,
+    measured_of,
+    profile_hash,
+    read,
+    with_verified,
+    write,
+)
+from .main import version
+from .parser import Parser, parser_of
+from .share import known_words
+
+
+def options() -> Parser:
+    """Return the parser."""
+    parser = parser_of(__doc__, "evidence")
+    parser.add_argument("action", choices=("check", "add", "make"), help="check a folder, add it, or make one")
+    parser.add_argument("folder", type=Path, help="the folder of evidence; for make a kept report, as for compare")
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    parser.add_argument("--to", type=Path, default=WORK / "evidence", metavar="DIR", help="where make writes")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check, add or make."""
+    given = options().parse_args(argv)
+    house = load_house(ROOT)
+    if given.action == "make":
+        proven = of_report(find(given.reports, str(given.folder), "REPORT"), given.to, house)
+        print(f"wrote {proven.folder}; next: drafthouse evidence add {proven.folder}")
+        return DONE
+    proven = read(given.folder.resolve())
+    _check(proven, house)
+    print(f"{proven.folder.name}: {_said(proven)}")
+    if given.action == "add":
+        _add(proven)
+    return DONE
+
+
+def of_report(report: Path, to: Path, house: House) -> Proven:
+    """Write the evidence of a kept report below ``to``. Raises DrafthouseError where it would be refused."""
+    kept = read_kept(report)
+    name = kept.report["profile"]
+    machine = kept.results["speculative"].get("machine")
+    gpus = (machine["before"].get("gpus") or []) if machine else []
+    if not gpus or name not in house.profiles:
+        found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
+        needed, do = "a run of one of the profiles on an NVIDIA GPU", "measure a profile on a GPU"
+        raise one_problem("evidence-refused", found, needed, do, str(report))
+    measured = measured_of(kept, known_words(), version())
+    row = measured["row"]
+    facts: Evidence = {
+        "schema": "drafthouse.evidence/1",
+        "day": row["measured"] or "",
+        "gpu": row["gpus"][0]["name"],
+        "driver": row["driver"] or "",
+        "profile": name,
+        "profile_sha256": profile_hash(house.profiles[name]),
+        "engine": row["engine"]["name"],
+        "engine_version": row["engine"]["version"],
+        "verdict": row["verdict"]["word"],
+        "levels": [],
+        "drafthouse": version(),
+        "files": {},
+    }
+    return write(to / folder_name(facts["day"], facts["gpu"], name), facts, {"report.json": measured})
+
+
+def folder_name(day: str, gpu: str, profile: str) -> str:
+    """Return the name of an evidence folder: small letters, digits and hyphens."""
+    return "-".join([day, *re.findall(r"[a-z0-9]+", f"{gpu} {profile}".lower())])
+
+
+def _check(proven: Proven, house: House) -> None:
+    """Raise DrafthouseError where a folder is not of a profile as it is today."""
+    name = proven.facts["profile"]
+    if name == LANE:
+        return
+    if name not in house.profiles:
+        needed, do = "one of profiles/", "commit the profile with its evidence"
+        raise one_problem("evidence-refused", f"the profile {name}", needed, do, str(proven.folder))
+    resolved = resolved_profile(name, site_of_inventory("workstation"))
+    check_profile(proven, house.profiles[name], resolved["engine"]["version"])
+
+
+def _said(proven: Proven) -> str:
+    facts = proven.facts
+    if facts["profile"] == LANE:
+        return f"levels {', '.join(map(str, facts['levels']))} on {proven.where}, no profile"
+    return f"{facts['profile']} {facts['verdict']} on {proven.where}, {facts['engine']} {facts['engine_version']}"
+
+
+def _add(proven: Proven) -> None:
+    """Write the profile's ``verified``; docs/proof.md reads the folder itself."""
+    if proven.folder.parent != ROOT / "evidence":
+        needed, do = f"a folder in {ROOT / 'evidence'}", "move it there"
+        raise one_problem("evidence-refused", str(proven.folder), needed, do)
+    if proven.facts["profile"] != LANE:
+        path = ROOT / "profiles" / f"{proven.facts['profile']}.yml"
+        before = path.read_text("utf-8")
+        after = with_verified(before, proven.where)
+        if after != before:
+            replace_file(path, after, mode=0o644)
+        print(f"{'wrote' if after != before else 'unchanged'}: {path.relative_to(ROOT)}")
+    print("next: make docs, which writes docs/proof.md; then commit both")

@@ -1,0 +1,48 @@
+"""The engine of a resolved profile: which version, where it is installed, and how it is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .arms import Parts, own_program, takes_key
+
+if TYPE_CHECKING:
+    from ..engines.entry_types import CatalogMethod
+    from .engine_version import Chosen
+    from .resolved_types import ResolvedEngine
+
+
+def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> ResolvedEngine:
+    """Return the engine as it runs: installed for the profile, or the site's own program."""
+    engine, program = parts.engine, own_program(parts.site)
+    found: ResolvedEngine = {
+        "id": engine["id"],
+        "name": engine["name"],
+        "version": parts.version,
+        "version_reason": chosen.reason,
+        "plugin": chosen.plugin,
+        "runtime": parts.site["runtime"],
+        "runtimes": chosen.runtimes,
+        "home": _home(parts, method),
+        "install": chosen.install,
+        "image": parts.image,
+        "template": engine["template"],
+        "offline_template": engine.get("offline_template"),
+        "health": engine["health"],
+        "ready_timeout_s": engine["ready_timeout_s"],
+        "metrics": engine["metrics"],
+        "key_environment": engine["launch"].get("key_environment"),
+        "has_key": takes_key(engine["launch"]),
+    }
+    if program:
+        found["install"], found["program"] = None, program
+    return found
+
+
+def _home(parts: Parts, method: CatalogMethod) -> str:
+    """Return the folder of the engine's environment; a method that adds to it has one of its own."""
+    if program := own_program(parts.site):
+        return program.rpartition("/")[0] or "/"
+    kind = "-cpu" if parts.hardware["kind"] == "cpu" else ""
+    extra = f"-{method['id']}" if "source_packages" in method else ""
+    return f"{parts.site['home']}/engines/{parts.engine['id']}-{parts.version}{kind}{extra}"

@@ -1,0 +1,278 @@
+"""What a GPU run leaves in the repository: a small folder of numbers, read back only where all of it holds.
+
+    evidence/<day>-<gpu>-<profile>/
+        evidence.json   what was run and where, and the SHA-256 of every other file
+        report.json     the report's shared row (`share.py`), with the memory that was predicted and held
+        fixtures/*.json answers of nvidia-smi and NVML, each marked `recorded`, without serial numbers and UUIDs
+
+A report holds prompts' hashes, paths and hosts; none of it comes here. Whoever writes a profile's ``verified`` or
+docs/proof.md reads it from here, so what could be made up by mistake is refused: fixtures that are `made`, a run whose
+engine held no memory of a GPU, a profile that has changed since, an `invalid` verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypedDict, cast
+
+from ..analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from ..bench.gpu_text import over_groups
+from ..core.documents import Json, read_json
+from ..core.errors import DrafthouseError, Problem
+from ..core.files import replace_file
+from ..core.redact import redactor
+from ..core.schema import Findings
+from ..profiles.profile_types import Profile
+from .archive import Kept
+from .report_types import ARMS, Arm
+from .share import Known, Row, row_of
+
+SCHEMA: Final = "drafthouse.evidence/1"
+#: The profile of a run that had no model of its own: levels 0 and 1 of `make test-gpu`.
+LANE: Final = "gpu-lane"
+MOST_BYTES = 200_000
+_WORDS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
+_FILE = re.compile(r"report\.json|level[01]\.json|fixtures/[a-z0-9-]{1,40}\.json")
+_NAME = re.compile(r"20\d\d-\d\d-\d\d-[a-z0-9-]+")
+# What the driver writes of one card or one machine alone.
+_UUID = re.compile(r"(?:GPU|MIG)-(?!0{8}-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_HASH = re.compile(r'"(?:sha256:)?[0-9a-f]{64}(?=")')
+#: Keys under which a report or an answer holds what somebody wrote.
+_WRITTEN = frozenset(
+    ("prompt", "prompts", "messages", "content", "text", "answer", "answers", "completion", "host", "hostname", "path")
+)
+#: So much of the weights' size must have been held on the GPUs while an arm answered.
+_HELD_SHARE = 0.9
+
+
+class Measured(TypedDict):
+    """The report of an evidence folder. Bytes, over all GPUs: of the weights, predicted, and held at most."""
+
+    row: Row
+    weights: dict[Arm, int]
+    predicted: dict[Arm, int]
+    held: dict[Arm, int]
+
+
+class Evidence(TypedDict):
+    """evidence.json: ``day`` as YYYY-MM-DD, ``profile_sha256`` of the profile without ``verified``."""
+
+    schema: Literal["drafthouse.evidence/1"]
+    day: str
+    gpu: str
+    driver: str
+    profile: str
+    profile_sha256: str | None
+    engine: str | None
+    engine_version: str | None
+    verdict: str | None
+    levels: list[int]
+    drafthouse: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Proven:
+    """An evidence folder in which everything holds, and its report where a profile was measured."""
+
+    folder: Path
+    facts: Evidence
+    measured: Measured | None
+
+    @property
+    def where(self) -> str:
+        """Return what a profile's ``verified`` says of it."""
+        return f"{self.facts['gpu']}, {self.facts['day']}"
+
+
+def profile_hash(profile: Profile) -> str:
+    """Return the SHA-256 of what a profile says, without what is known of runs of it."""
+    said = {key: value for key, value in profile.items() if key != "verified"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+
+
+def measured_of(kept: Kept, known: Known, version: str) -> Measured:
+    """Return what an evidence folder keeps of a report."""
+    arms = kept.resolved["arms"]
+    held: dict[Arm, int] = {}
+    for arm in ARMS:
+        gpus = over_groups(kept.results[arm].get("gpus") or [])
+        held[arm] = int(sum(gpu["memory_used_max_bytes"] or 0 for gpu in gpus))
+    fits = {arm: arms[arm]["fit"] for arm in ARMS}
+    return {
+        "row": row_of(kept, known, version),
+        "weights": {arm: fit["weights"] + fit["draft"] for arm, fit in fits.items()},
+        "predicted": {
+            arm: fit["weights"] + fit["draft"] + fit["overhead"] + fit["kv_needed"] for arm, fit in fits.items()
+        },
+        "held": held,
+    }
+
+
+def write(folder: Path, facts: Evidence, files: Mapping[str, Json | Measured]) -> Proven:
+    """Write an evidence folder and return it as it is read back. Raises DrafthouseError where it would be refused."""
+    texts = {name: json.dumps(data, indent=1, sort_keys=True) + "\n" for name, data in files.items()}
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / name, text, mode=0o644)
+    whole = {**facts, "files": hashes}
+    replace_file(folder / "evidence.json", json.dumps(whole, indent=1, sort_keys=True) + "\n", mode=0o644)
+    return read(folder)
+
+
+def read(folder: Path) -> Proven:
+    """Return an evidence folder. DrafthouseError has everything for which it is refused; profiles are not asked."""
+    findings = Findings(str(folder))
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
+    _check_files(findings, folder, files)
+    _stop(findings)
+    data = read_json(folder / "evidence.json", "what make test-gpu writes", "run make test-gpu again")
+    facts = _facts(findings, data)
+    _stop(findings)
+    for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
+        _refuse(findings, name, "a file that is not listed, or not there", "the files that were written")
+    for name, path in files.items():
+        text = path.read_text("utf-8")
+        if name in facts["files"] and hashlib.sha256(text.encode()).hexdigest() != facts["files"][name]:
+            _refuse(findings, name, "another content than was written", "the file as it was written")
+        _check_text(findings, name, text)
+    measured = None
+    if "report.json" in facts["files"] and not findings.problems:
+        measured = cast("Measured", json.loads((folder / "report.json").read_text("utf-8")))
+        _check_measured(findings, facts, measured)
+    elif facts["profile"] != LANE and not findings.problems:
+        _refuse(findings, "report.json", "no report", f"the report of {facts['profile']}")
+    _stop(findings)
+    return Proven(folder, facts, measured)
+
+
+def check_profile(proven: Proven, profile: Profile, version: str) -> None:
+    """Raise DrafthouseError where the profile has changed since, or runs another engine ``version`` today."""
+    facts, findings = proven.facts, Findings(str(proven.folder))
+    again = "measure it again"
+    if facts["profile_sha256"] != profile_hash(profile):
+        found = f"{facts['profile']} has other settings today"
+        _refuse(findings, "profile_sha256", found, "the profile as it was measured", again)
+    if facts["engine_version"] != version:
+        found = f"engine version {facts['engine_version']}"
+        _refuse(findings, "engine_version", found, f"{version}, which the profile runs", again)
+    _stop(findings)
+
+
+def all_proven(folder: Path) -> list[Proven]:
+    """Return every evidence folder below ``folder``, the oldest first. Raises DrafthouseError."""
+    return [read(path.parent) for path in sorted(folder.glob("*/evidence.json"))]
+
+
+def with_verified(text: str, where: str) -> str:
+    """Return a profile's file with ``where`` among its ``verified``, the rest as it is. Raises DrafthouseError."""
+    found = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
+    if not found and re.search(r"(?m)^verified:", text):
+        problem = ("a `verified` of several lines", "`verified: [...]` in one line", "write it so")
+        raise DrafthouseError(Problem("wrong-format", *problem))
+    entry = json.dumps(where)
+    if not found:
+        return f"{text.rstrip()}\nverified: [{entry}]\n"
+    if entry in found[1]:
+        return text
+    inside = f"{found[1].strip()}, {entry}" if found[1].strip() else entry
+    return f"{text[: found.start()]}verified: [{inside}]{text[found.end() :]}"
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _refuse(findings: Findings, place: str, found: str, needed: str, do: str = "run make test-gpu again") -> None:
+    findings.add("evidence-refused", place, found, needed, do)
+
+
+def _stop(findings: Findings) -> None:
+    if findings.problems:
+        raise DrafthouseError(findings.problems)
+
+
+def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) -> None:
+    """Check names and sizes, before anything is read."""
+    if not _NAME.fullmatch(folder.name):
+        _refuse(findings, "", folder.name, "a folder named YYYY-MM-DD-GPU-PROFILE, in small letters")
+    if "evidence.json" not in files:
+        _refuse(findings, "", "no evidence.json", "a folder that make test-gpu wrote")
+    for name, path in files.items():
+        if path.is_symlink() or (name != "evidence.json" and not _FILE.fullmatch(name)):
+            _refuse(findings, name, "a file of another name, or a link", "what make test-gpu writes")
+    size = sum(path.lstat().st_size for path in files.values())
+    if size > MOST_BYTES:
+        _refuse(findings, "", f"{size} bytes", f"{MOST_BYTES} at most")
+
+
+def _facts(findings: Findings, data: object) -> Evidence:
+    """Return evidence.json; what is wrong with it goes to ``findings``."""
+    facts = cast("Evidence", data if isinstance(data, dict) else {})
+    texts = [facts.get(key) for key in ("day", "gpu", "driver", "profile", "drafthouse")]
+    files = facts.get("files")
+    right = facts.get("schema") == SCHEMA and all(isinstance(text, str) and text for text in texts)
+    if not (right and isinstance(files, dict) and all(isinstance(one, str) for one in files.values())):
+        _refuse(findings, "evidence.json", "another structure", f"{SCHEMA}, as make test-gpu writes it")
+    return facts
+
+
+def _check_text(findings: Findings, name: str, text: str) -> None:
+    """Check that nothing in a file is a secret, somebody's text, or one machine's own number; fixtures are recorded."""
+    # A hash has the form of a key; fixtures have none.
+    plain = text if name.startswith("fixtures/") else _HASH.sub('"', text)
+    if redactor()(plain) != plain:
+        _refuse(findings, name, "something that looks like a secret", "numbers alone", "remove it")
+    if _UUID.search(text):
+        _refuse(findings, name, "the UUID of a GPU", "UUIDs masked, as make test-gpu masks them")
+    try:
+        data = json.loads(text)
+    except ValueError:
+        _refuse(findings, name, "no JSON", "the file as it was written")
+        return
+    if written := sorted(set(_keys(data)) & _WRITTEN):
+        _refuse(findings, name, f"the keys {', '.join(written)}", "a report without what people wrote")
+    if name.startswith("fixtures/") and (not isinstance(data, dict) or data.get("kind") != "recorded"):
+        found = str(data.get("kind") if isinstance(data, dict) else None)
+        _refuse(findings, name, f"kind {found}", "recorded: answers of a real driver")
+
+
+def _keys(data: object) -> Iterator[str]:
+    """Yield the keys of all that holds more than a number."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if isinstance(value, str | list | dict):
+                yield str(key)
+            yield from _keys(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _keys(value)
+
+
+def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> None:
+    """Check that the report fits what evidence.json says, and that GPUs did the work."""
+    try:
+        row = measured["row"]
+        word, version = row["verdict"]["word"], row["engine"]["version"]
+        names = {card["name"] for card in row["gpus"]}
+        held = {arm: (int(measured["held"][arm]), int(measured["weights"][arm])) for arm in ARMS}
+    except (KeyError, TypeError, ValueError) as error:
+        _refuse(findings, "report.json", f"no {error}", "the report as make test-gpu writes it")
+        return
+    if word not in _WORDS or word != facts["verdict"]:
+        needed = f"{facts['verdict']}, as evidence.json says; one of {', '.join(_WORDS)}"
+        _refuse(findings, "report.json", f"the verdict {word}", needed)
+    if version != facts["engine_version"]:
+        found = f"engine version {version}"
+        _refuse(findings, "report.json", found, f"{facts['engine_version']}, as evidence.json says")
+    if facts["gpu"] not in names:
+        _refuse(findings, "report.json", f"the GPUs {', '.join(sorted(names)) or 'none'}", facts["gpu"])
+    for arm, (most, weights) in held.items():
+        if most <= 0 or most < _HELD_SHARE * weights:
+            found = f"{arm}: {most} bytes of GPU memory while it was measured"
+            _refuse(findings, "report.json", found, f"its weights on the GPU, {weights} bytes")
