@@ -36,10 +36,7 @@ class Model(CatalogModel):
 
 
 class ResolvedEngine(TypedDict):
-    """The engine in the version that runs; ``home`` is the folder of its environment.
-
-    ``program``: the site's own server in place of one that is installed; ``home`` is then its folder.
-    """
+    """The engine in the version that runs; ``home`` is its environment's folder, or that of the site's ``program``."""
 
     id: str
     name: str
@@ -213,10 +210,7 @@ class PlannedBudget(TypedDict):
 
 
 class PlannedStep(TypedDict):
-    """A step: the suites of a round on the arms that are served together; ``file`` is below the result's folder.
-
-    ``without``: the kinds of these suites that are not asked in it.
-    """
+    """A step: suites (``without`` some kinds) on arms served together; ``file`` is below the result's folder."""
 
     round: int
     suites: list[str]

@@ -72,11 +72,7 @@ _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.Sub
 
 def read(asked: Asked, given: Given) -> DoctorFacts:
     """Return the facts for ``asked``; a part of which something could not be read is among the ``unread``."""
-    facts: DoctorFacts = {
-        "unread": {},
-        "clock": _clock(),
-        "outside": {"doors": [], "why": "no other machine was asked to connect"},
-    }
+    facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "no machine was asked to"}}
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
             continue
