@@ -165,6 +165,20 @@ class Gateway(TypedDict):
     hold_s: NotRequired[float]
 
 
+class Fleet(TypedDict):
+    """The fleet that the box is a replica of; ``front`` is empty where it is the first host. Times in seconds."""
+
+    front: str
+    port: int
+    name: str
+    served_name: str
+    policy: str
+    router: str
+    router_policy: str
+    probe_s: float
+    drain_s: float
+
+
 class Monitoring(TypedDict):
     """What is watched, and with what (`monitoring_settings.monitoring_of`)."""
 
@@ -363,6 +377,7 @@ class ResolvedProfile(TypedDict):
     key_file: str
     open_paths: ResolvedOpenPaths
     gateway: Gateway | None
+    fleet: Fleet | None
     monitoring: Monitoring | None
     expectation: ExpectedSpeed
     experiment: PlannedExperiment
