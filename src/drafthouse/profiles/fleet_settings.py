@@ -1,9 +1,9 @@
-"""What an inventory says of its fleet: `drafthouse_fleet`. Every host is one replica; one of them has the front, too."""
+"""What an inventory says of its fleet: `drafthouse_fleet`. Each host is one replica; one of them has the front, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import Problem
 from ..core.schema import Map, Value
@@ -11,7 +11,6 @@ from .gateway_settings import gateway_of, name_problems
 
 if TYPE_CHECKING:
     from .profile_types import Site
-    from .resolved_types import Fleet
 
 PORT = 8444
 CADDY, VLLM_ROUTER = ROUTERS = ("caddy", "vllm-router")
@@ -45,6 +44,20 @@ SITE = Map(
         "drain_s": Value(float, low=0, high=86_400),
     }
 )
+
+
+class Fleet(TypedDict):
+    """The fleet that the box is a replica of; ``front`` is empty where it is the first host. Times in seconds."""
+
+    front: str
+    port: int
+    name: str
+    served_name: str
+    policy: str
+    router: str
+    router_policy: str
+    probe_s: float
+    drain_s: float
 
 
 def fleet_of(site: Site) -> Fleet | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
+    from .fleet_settings import Fleet
     from .known_issue_schema import MatchedIssue
     from .profile_types import PromptCounts, Runtime, Site
     from .published_schema import PublishedFigure
@@ -163,20 +164,6 @@ class Gateway(TypedDict):
     port: int
     name: str
     hold_s: NotRequired[float]
-
-
-class Fleet(TypedDict):
-    """The fleet that the box is a replica of; ``front`` is empty where it is the first host. Times in seconds."""
-
-    front: str
-    port: int
-    name: str
-    served_name: str
-    policy: str
-    router: str
-    router_policy: str
-    probe_s: float
-    drain_s: float
 
 
 class Monitoring(TypedDict):

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from ...bench.foreign_traffic import Traffic, parse_traffic
+from ...core.documents import read_json
 from ...core.errors import one_problem
 from ...core.files import replace_file, text_in
 from ...core.http import opener
-from ...core.documents import read_json
 from ...serving.releases import current
 from ..gateway import door_folder
 

@@ -17,10 +17,6 @@ class ActionModule(Action):
 
     def answer(self, variables: TaskVars) -> Answer:
         """Gather what was found of each host."""
-        fleet = {
-            str(host): found_of(
-                *(variables["hostvars"][host].get(name) for name in ("__fleet_resolved", "__fleet_state"))
-            )
-            for host in self._task.args["hosts"]
-        }
+        known = {str(host): variables["hostvars"][host] for host in self._task.args["hosts"]}
+        fleet = {host: found_of(own.get("__fleet_resolved"), own.get("__fleet_state")) for host, own in known.items()}
         return {"changed": False, "fleet": fleet, "drafthouse_verdict": f"\n{status_text(fleet)}"}

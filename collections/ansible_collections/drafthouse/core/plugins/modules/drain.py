@@ -16,8 +16,10 @@ attributes:
 options:
   home: {description: Our folder on the box., type: path, required: true}
   state: {description: What is to be., type: str, choices: [drained, undrained], required: true}
-  wait_s: {description: Seconds that running requests have to end. After that the task fails, and the box stays drained.,
-    type: float, default: 600}
+  wait_s:
+    description: Seconds that running requests have to end. After that the task fails, and the box stays drained.
+    type: float
+    default: 600
   why: {description: The reason that the fleet's status shows., type: str, default: drained by hand}
 author: Drafthouse
 """
@@ -33,12 +35,12 @@ running: {description: Requests that still run; null where the engine does not t
 seconds: {description: How long it waited., returned: success, type: float}
 """
 
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.addons.fleet.replica import DRAINED, drain, mark, order_of, undrain
+from ..module_utils.addons.fleet.replica import DRAINED, Drained, drain, mark, order_of, undrain
 from ..module_utils.core.errors import failing
 
 
@@ -53,20 +55,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    given = module.params
+    home = Path(given["home"])
+    wanted = given["state"] == "drained"
+    done = Drained(changed=False, running=None, seconds=0.0)
     with failing(module):
-        result = _result(Path(module.params["home"]), module.params, module.check_mode)
-    module.exit_json(**result)
-
-
-def _result(home: Path, given: dict[str, Any], check: bool) -> dict[str, Any]:
-    drained = given["state"] == "drained"
-    if check:
-        order_of(home)
-        return {"changed": mark(home, DRAINED).exists() != drained, "running": None, "seconds": 0.0}
-    if not drained:
-        return {"changed": undrain(home), "running": None, "seconds": 0.0}
-    done = drain(home, given["wait_s"], given["why"])
-    return {"changed": done.changed, "running": done.running, "seconds": done.seconds}
+        if module.check_mode:
+            order_of(home)
+            done = replace(done, changed=mark(home, DRAINED).exists() != wanted)
+        elif wanted:
+            done = drain(home, given["wait_s"], given["why"])
+        else:
+            done = replace(done, changed=undrain(home))
+    module.exit_json(**asdict(done))
 
 
 if __name__ == "__main__":
