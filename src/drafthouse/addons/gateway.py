@@ -61,8 +61,8 @@ class Settings:
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
     door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
 
-    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that listens
-    there on loopback chooses, and each replica has a port for it, from the second one behind that on.
+    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
+    listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
     """
 
     home: str
@@ -248,7 +248,7 @@ def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -
     return shlex.join([*ssh, shlex.join(words)] if ssh else words)
 
 
-def reached_text(reached: Reached, inventory_name: str) -> str:
+def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
     """Return what is said at the end of a run: the address, a line of curl and a Python snippet that work."""
     url, trust = reached.url, reached.trust
     certificate = (
@@ -261,7 +261,7 @@ def reached_text(reached: Reached, inventory_name: str) -> str:
     return "\n".join(
         [
             "",
-            f"gateway of {inventory_name}: {url}/v1",
+            f"{called} of {inventory_name}: {url}/v1",
             certificate,
             "",
             "# bash: the key goes through a pipe, so that no process list shows it",
