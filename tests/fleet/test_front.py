@@ -146,8 +146,7 @@ def test_from_a_third_host_nothing_is_open_but_the_gateways(lab: Lab) -> None:
 
 
 def test_stop_ends_the_front_too(lab: Lab) -> None:
+    """The last test of the file: nothing serves behind it."""
     done = lab.play("playbooks/stop.yml")
     assert done.status == 0, done.output[-4000:]
     assert open_ports(lab.stranger, lab.boxes[0]) == []
-    # The last test of the file: another engine's lab is made anew.
-    lab.play(f"{lab.folder}/boxes.yml site.yml", "--tags", "fleet")
