@@ -80,7 +80,7 @@ def fleet_of(site: Site) -> Fleet | None:
 
 
 def ports_of(fleet: Fleet) -> set[int]:
-    """Return the front's ports; with a router that one's two and those of the replicas, all on loopback, stand behind."""
+    """Return the front's ports; with a router, its two and those of the replicas stand behind, all on loopback."""
     return set(range(fleet["port"], fleet["port"] + (3 + _MOST_BEHIND_A_ROUTER if fleet["router"] != CADDY else 1)))
 
 
