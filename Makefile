@@ -75,6 +75,10 @@ doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(c
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## show the logs of every box (INVENTORY=name FOLLOW=1 LINES=100 HOST=name ONLY=speculative)
 history: venv ; @scripts/drafthouse history $(box) $(plays) ## show what the box served, when, and why it ended (INVENTORY=name, default local)
 tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
+fleet: venv ; @scripts/drafthouse fleet up $(box) $(plays) ## set up the boxes of inventory/fleet, measure each, and put one address in front (INVENTORY=name)
+fleet-status: venv ; @scripts/drafthouse fleet status $(box) $(plays) ## show which replicas take requests, and what they serve (INVENTORY=name)
+fleet-drain: venv ; @scripts/drafthouse fleet drain $(box) $(if $(filter command,$(firstword $(origin HOST))),"$(HOST)") $(call told,TIMEOUT,timeout) $(plays) ## take a replica out of traffic and wait for its requests (HOST=name TIMEOUT=600)
+fleet-undrain: venv ; @scripts/drafthouse fleet undrain $(box) $(if $(filter command,$(firstword $(origin HOST))),"$(HOST)") $(plays) ## put a drained replica back (HOST=name)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve the previous release again (INVENTORY=name; TO=a release listed by make history)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## change the engine version if the new one is no worse (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the changed flags)
 stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server (INVENTORY=name, default local)
@@ -98,6 +102,7 @@ test-health: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile t
 test-engines: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines && pytest -m "not soak and alone" tests/real_engines ## the real vLLM for CPU, older versions, llama.cpp: parsers, configuration checks, faults, A/B runs
 test-weights: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/weights && pytest -m "not soak and alone" tests/weights ## downloads from a test hub with injected faults, kills, full disks, a slow link (parts need root)
 test-hosts: venv-dev ; @pytest -m "not soak" --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/hosts ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
+test-fleet: venv-dev ; @pytest -m "not soak" tests/fleet ## two boxes behind one front: kills, drains and what is open (needs root)
 test-vast: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast ## renting against a server that implements vast.ai's protocol and starts real containers (needs root, Docker)
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json ; @npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'nothing from npm: the tests of axe-core and of Grafana'\''s types are skipped by name'
 test-pages: venv-dev tests/pages/node_modules/.package-lock.json ; @pytest tests/pages ## the report in a real browser, checked by axe (chromium, npm; skips what is missing, by name)

@@ -30,6 +30,10 @@ class Variables(TypedDict, total=False):
     doctor_parts: list[str]
     doctor_from: str | None
     doctor_stops: bool
+    replica: str
+    fleet_state: str
+    drain_s: float
+    drain_why: str
 
 
 def inventory_path(name: str) -> Path:
@@ -91,10 +95,10 @@ def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: 
     return subprocess.run(line, cwd=ROOT, check=False).returncode
 
 
-def on_inventory(doc: str | None, verb: str) -> Parser:
+def on_inventory(doc: str | None, verb: str, default: str = "local") -> Parser:
     """Return the parser of a verb that plays on an inventory."""
     parser = parser_of(doc, verb, takes_words=True)
-    parser.add_argument("--inventory", default="local", help="inventory name, or a path (default: local)")
+    parser.add_argument("--inventory", default=default, help="inventory name, or a path (default: %(default)s)")
     return parser
 
 

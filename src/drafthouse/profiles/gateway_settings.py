@@ -20,8 +20,8 @@ _DNS_NAME = re.compile(rf"({_LABEL}\.)+{_LABEL}")
 
 
 def gateway_of(site: Site) -> Gateway | None:
-    """Return the port and the name of a site's gateway, None where it has none."""
-    if not site.get("gateway"):
+    """Return the port and the name of a site's gateway, None where it has none; a fleet's boxes all have one."""
+    if not site.get("gateway") and site.get("fleet") is None:
         return None
     name = str(site.get("gateway_name") or "")
     return {"port": int(site.get("gateway_port") or (PORT_WITH_A_NAME if name else PORT)), "name": name}

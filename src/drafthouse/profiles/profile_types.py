@@ -165,6 +165,20 @@ class MonitoringWishes(TypedDict):
     alertmanager: NotRequired[str]
 
 
+class FleetWishes(TypedDict):
+    """What a site says of its fleet; times in seconds."""
+
+    front: NotRequired[str]
+    port: NotRequired[int]
+    name: NotRequired[str]
+    served_name: NotRequired[str]
+    policy: NotRequired[str]
+    router: NotRequired[str]
+    router_policy: NotRequired[str]
+    probe_s: NotRequired[float]
+    drain_s: NotRequired[float]
+
+
 class Site(TypedDict):
     """What the inventory says: its `drafthouse_*`."""
 
@@ -179,6 +193,8 @@ class Site(TypedDict):
     gateway: NotRequired[bool]
     gateway_port: NotRequired[int]
     gateway_name: NotRequired[str]
+    fleet: NotRequired[FleetWishes]
+    address: NotRequired[str]
     watchdog: NotRequired[WatchdogSettings]
     monitoring: NotRequired[MonitoringWishes]
     engine_image: NotRequired[str]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
+    from .fleet_settings import Fleet
     from .known_issue_schema import MatchedIssue
     from .profile_types import PromptCounts, Runtime, Site
     from .published_schema import PublishedFigure
@@ -363,6 +364,7 @@ class ResolvedProfile(TypedDict):
     key_file: str
     open_paths: ResolvedOpenPaths
     gateway: Gateway | None
+    fleet: Fleet | None
     monitoring: Monitoring | None
     expectation: ExpectedSpeed
     experiment: PlannedExperiment

@@ -16,6 +16,7 @@ from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, known
 from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
+from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Parts, build_arm, takes_key
@@ -116,11 +117,15 @@ class _Join:
         self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
         self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
         self.target = self._model(target)
+        if name := (self.site.get("fleet") or {}).get("served_name"):
+            self.target["served_name"] = name
         self.draft = self._model(draft) if draft else None
         # Side by side the arms take the next port too.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
         ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
+        self.findings.problems += fleet.site_problems(self.site, ports)
+        ports |= {front["port"], front["port"] + 1} if (front := fleet.fleet_of(self.site)) else set()
         self.findings.problems += monitoring.site_problems(self.site, ports)
         self.chosen = choose_engine(
             self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
@@ -355,6 +360,7 @@ class _Join:
             "key_file": parts.key_file,
             "open_paths": open_paths(engine, self.version),
             "gateway": self._gateway(),
+            "fleet": fleet.fleet_of(self.site),
             "monitoring": monitoring.monitoring_of(
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),

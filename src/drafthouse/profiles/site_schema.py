@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.schema import List, Map, Value
+from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
 from . import watchdog_settings as watchdog
 from .forms import FOLDER, GPU, HOST, IMAGE
@@ -23,6 +24,10 @@ SITE = Map(
         "gateway": Value(bool),
         "gateway_port": Value(int, low=1, high=65535),
         "gateway_name": Value(str),
+        # Several boxes of this inventory behind one address (docs/fleet.md).
+        "fleet": fleet.SITE,
+        # Where the other boxes of the fleet reach this one; without it where Ansible does.
+        "address": Value(str, form=HOST),
         # Whether speculation still pays on real traffic, and what to do where it does not.
         "watchdog": watchdog.SETTINGS,
         # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).

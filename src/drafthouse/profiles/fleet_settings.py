@@ -1,0 +1,120 @@
+"""What an inventory says of its fleet: `drafthouse_fleet`. Each host is one replica; one of them has the front, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
+
+from ..core.errors import Problem
+from ..core.schema import Map, Value
+from .gateway_settings import gateway_of, name_problems
+
+if TYPE_CHECKING:
+    from .profile_types import Site
+
+PORT = 8444
+CADDY, VLLM_ROUTER = ROUTERS = ("caddy", "vllm-router")
+#: Seconds between two real completions that a box asks of its own engine; how long a drain waits at most.
+PROBE_S, DRAIN_S = 15.0, 600.0
+SITE = Map(
+    {
+        # The host of the inventory that clients reach; empty: the first one.
+        "front": Value(str),
+        "port": Value(int, low=1, high=65535),
+        # A DNS name that leads to the front: certificates are then asked for and renewed.
+        "name": Value(str),
+        # The model's name in requests, the same on all replicas; empty: the profile's own.
+        "served_name": Value(str),
+        # How Caddy chooses. The others that it has keep a client at a replica by address, and see no load.
+        "policy": Value(str, choices=("least_conn", "round_robin", "random")),
+        "router": Value(str, choices=ROUTERS),
+        # How vllm-router chooses.
+        "router_policy": Value(
+            str,
+            choices=(
+                "consistent_hash",
+                "cache_aware",
+                "sticky_least_loaded",
+                "power_of_two",
+                "round_robin",
+                "random",
+            ),
+        ),
+        "probe_s": Value(float, low=1, high=3600),
+        "drain_s": Value(float, low=0, high=86_400),
+    }
+)
+
+
+class Fleet(TypedDict):
+    """The fleet that the box is a replica of; ``front`` is empty where it is the first host. Times in seconds."""
+
+    front: str
+    port: int
+    name: str
+    served_name: str
+    policy: str
+    router: str
+    router_policy: str
+    probe_s: float
+    drain_s: float
+
+
+def fleet_of(site: Site) -> Fleet | None:
+    """Return everything about a site's fleet, None where the site has none."""
+    wished = site.get("fleet")
+    if wished is None:
+        return None
+    return {
+        "front": wished.get("front", ""),
+        "port": wished.get("port", PORT),
+        "name": wished.get("name", ""),
+        "served_name": wished.get("served_name", ""),
+        "policy": wished.get("policy", "least_conn"),
+        "router": wished.get("router", CADDY),
+        "router_policy": wished.get("router_policy", "consistent_hash"),
+        "probe_s": float(wished.get("probe_s", PROBE_S)),
+        "drain_s": float(wished.get("drain_s", DRAIN_S)),
+    }
+
+
+def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
+    """Return what is wrong with a site's fleet; ``ports`` are those of engine and gateway."""
+    fleet = fleet_of(site)
+    if fleet is None:
+        return []
+    problems = name_problems(fleet["name"], "site.fleet.name")
+    gateway = gateway_of(site)
+    if gateway and gateway["name"]:
+        problems.append(
+            Problem(
+                "conflicting-keys",
+                f"drafthouse_gateway_name {gateway['name']}, in a fleet",
+                "gateways with certificates of their own, which the front pins",
+                "leave it out: clients come to the front, whose name is drafthouse_fleet.name",
+                "site.gateway_name",
+            )
+        )
+    # Two in a row: the router, on loopback, is at the next one.
+    taken = {fleet["port"], fleet["port"] + 1} & set(ports)
+    if taken:
+        problems.append(
+            Problem(
+                "port-used-twice",
+                f"port {min(taken)}, which is the engine's or the gateway's",
+                "two ports in a row of the front's own",
+                f"set port: of drafthouse_fleet ({PORT} unless said otherwise)",
+                "site.fleet.port",
+            )
+        )
+    if fleet["router"] == CADDY and "router_policy" in (site.get("fleet") or {}):
+        problems.append(
+            Problem(
+                "conflicting-keys",
+                f"router_policy {fleet['router_policy']}, and Caddy chooses the replica",
+                "the policy of the router that is there",
+                "set router: vllm-router, or policy: instead",
+                "site.fleet.router_policy",
+            )
+        )
+    return problems
