@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Have promtool check the monitoring's rules: of every profile, without and with a gateway, of every engine, of fleets.
 
-A line for each different rendering of templates/monitoring/rules.yml.j2 and fleet_rules.yml.j2. promtool is the machine's own, or that of
-Debian's package prometheus, unpacked into .cache.
+A line for each different rendering of templates/monitoring/rules.yml.j2 and fleet_rules.yml.j2. promtool is the
+machine's own, or that of Debian's package prometheus, unpacked into .cache.
 """
 
 from __future__ import annotations
