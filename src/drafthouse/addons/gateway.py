@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
+from ..profiles.forms import HOST
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
 from ..profiles.render import render_file
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import File, Folder
 
+#: Where a fleet's front asks for a replica: as /ready, but for no answer at all where the box takes no requests.
+PICK = "/pick"
 NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
@@ -34,6 +37,21 @@ _SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
 
 
 @dataclass(frozen=True)
+class Replica:
+    """A box behind a fleet's front: its gateway's address and port, and the certificate that it must show (PEM)."""
+
+    name: str
+    address: str
+    port: int
+    certificate: str
+
+    @property
+    def dial(self) -> str:
+        """Where it is reached, as Caddy writes it."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a gateway is made of. ``home`` is our folder on the box; ``binary`` the program in it or in the image.
 
@@ -41,7 +59,10 @@ class Settings:
     ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
     ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
-    door.
+    door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
+
+    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that listens
+    there on loopback chooses, and each replica has a port for it, from the second one behind that on.
     """
 
     home: str
@@ -59,6 +80,10 @@ class Settings:
     binary: str = "caddy"
     digest: str = ""
     hold_s: int = 0
+    replica: bool = False
+    replicas: tuple[Replica, ...] = ()
+    policy: str = "least_conn"
+    router_port: int = 0
 
     @property
     def folder(self) -> str:
@@ -75,8 +100,11 @@ def problems(settings: Settings) -> list[Problem]:
             found.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
 
     check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
+    for one in settings.replicas:
+        fine = bool(HOST.fits(one.address)) and 1 <= one.port <= 65535
+        check(fine, one.name, one.dial, "an address and a port", "set drafthouse_address to where the front reaches it")
     check(
-        bool(_UPSTREAM.fullmatch(settings.upstream)),
+        bool(settings.replicas or _UPSTREAM.fullmatch(settings.upstream)),
         "gateway_upstream",
         settings.upstream,
         "an address of the box's own loopback with a port: what is sent on has no TLS",
@@ -126,6 +154,8 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "door_open": _word(f"unix/{door_folder(settings.home)}/open"),
         "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
         "door_folder": door_folder(settings.home),
+        "pick": PICK,
+        "pool": _word(f"{folder}/replicas.pem"),
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {
             401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
@@ -136,11 +166,15 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         },
         "other_error": error_body("{http.error.status_text}", "server_error", None),
     }
-    rendered = [render_file(templates, "gateway/Caddyfile.j2", f"{folder}/Caddyfile", "0644", data)]
+    template = "gateway/Caddyfile.fleet.j2" if settings.replicas else "gateway/Caddyfile.j2"
+    rendered = [render_file(templates, template, f"{folder}/Caddyfile", "0644", data)]
+    if settings.replicas:
+        pool = "".join(sorted({one.certificate.strip() + "\n" for one in settings.replicas}))
+        rendered.append({"path": f"{folder}/replicas.pem", "mode": "0644", "content": pool})
     # A changed script is a changed program, which supervisord starts again: so it names all that it reads.
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
-    inside = ("data", "logs", "data/door") if settings.hold_s else ("data", "logs")
+    inside = ("data", "logs", "data/door") if settings.hold_s or settings.replica else ("data", "logs")
     folders: list[Folder] = [{"path": folder, "mode": "0755"}]
     folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in inside]
     return [*folders, *rendered]

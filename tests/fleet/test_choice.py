@@ -1,0 +1,243 @@
+"""A fleet's front with the real Caddy before two boxes' gateways: who gets what, and what a death or a drain costs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafthouse.addons.fleet.replica import DRAINED, SICK, mark
+from drafthouse.addons.gateway import Replica, Settings, files, problems
+from drafthouse.core.errors import DrafthouseError
+from tests.fakes import in_process
+from tests.support.gateway import KEY, TEMPLATES, Gateway, make_certificate, real_caddy, settings_for, started
+from tests.support.ports import free_port
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass
+class Answer:
+    """What a client saw: ``whole`` if the stream ended with [DONE]."""
+
+    status: int
+    text: str
+
+    @property
+    def whole(self) -> bool:
+        return self.status == 200 and self.text.rstrip().endswith("data: [DONE]")
+
+
+@dataclass
+class Box:
+    """A box of the fleet: its gateway, and an engine that can be killed."""
+
+    gateway: Gateway
+    port: int
+    engine: Any = None
+
+    def start(self) -> None:
+        self.engine, _ = in_process.started("tests.fakes.clock_server", {"tokens": 120}, self.port)
+
+    def kill(self) -> None:
+        os.kill(self.engine.pid, signal.SIGKILL)
+        self.engine.communicate(timeout=120)
+
+    def asked(self) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/record", timeout=60) as answer:
+            return len(json.load(answer)["requests"])
+
+    @contextmanager
+    def marked(self, name: str) -> Iterator[None]:
+        file = mark(Path(self.gateway.settings.home), name)
+        file.write_text("a test\n")
+        try:
+            yield
+        finally:
+            file.unlink()
+
+
+@dataclass
+class Fleet:
+    """Two boxes behind a front."""
+
+    boxes: list[Box]
+    front: Gateway
+
+    def ask(self, key: str = KEY, said: str = "yes?", path: str = CHAT) -> Answer:
+        trust = ssl.create_default_context(cafile=self.front.certificate)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.front.settings.port, timeout=120, context=trust)
+        body = {"model": "clock", "stream": True, "messages": [{"role": "user", "content": said}]}
+        try:
+            connection.request("POST", path, json.dumps(body), {"Authorization": f"Bearer {key}"})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.read().decode())
+        except (OSError, http.client.HTTPException) as error:
+            return Answer(200, f"broken off: {error}")
+        finally:
+            connection.close()
+
+    def ask_many(self, number: int) -> tuple[list[threading.Thread], list[Answer]]:
+        answers: list[Answer] = []
+        threads = [threading.Thread(target=lambda: answers.append(self.ask()), daemon=True) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        return threads, answers
+
+    def settled(self) -> None:
+        """Wait until both boxes take requests again: no earlier test's failure keeps one out."""
+        end = time.monotonic() + 120
+        while True:
+            before = [box.asked() for box in self.boxes]
+            threads, answers = self.ask_many(4)
+            for thread in threads:
+                thread.join(120)
+            if all(after > one for after, one in zip([box.asked() for box in self.boxes], before, strict=True)):
+                assert all(answer.whole for answer in answers), answers
+                return
+            assert time.monotonic() < end, self.front.log.read_text()
+
+
+def front_settings(home: Path, replicas: list[Replica], **more: Any) -> Settings:
+    make_certificate(home)
+    key_file = str(home / "secrets" / "api_key")
+    return Settings(
+        home=str(home), port=free_port(), upstream="", key_file=key_file, binary=real_caddy(), max_body_mb=1,
+        replicas=tuple(replicas), **more,
+    )  # fmt: skip
+
+
+def replica_of(name: str, box: Gateway) -> Replica:
+    return Replica(name, "127.0.0.1", box.settings.port, Path(box.certificate).read_text())
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        boxes = []
+        for name in ("a", "b"):
+            home, port = tmp_path_factory.mktemp(name), free_port()
+            settings = replace(settings_for(home, f"127.0.0.1:{port}", real_caddy()), replica=True, health="/v1/models")
+            box = Box(stack.enter_context(started(settings)), port)
+            box.start()
+            stack.callback(box.kill)
+            boxes.append(box)
+        home = tmp_path_factory.mktemp("front")
+        (home / "secrets").mkdir(mode=0o700)
+        (home / "secrets" / "api_key").write_text(KEY)
+        replicas = [replica_of(name, box.gateway) for name, box in zip("ab", boxes, strict=True)]
+        yield Fleet(boxes, stack.enter_context(started(front_settings(home, replicas))))
+
+
+@pytest.fixture(autouse=True)
+def _settled(fleet: Fleet) -> None:
+    fleet.settled()
+
+
+def test_what_comes_at_once_is_split(fleet: Fleet) -> None:
+    before = [box.asked() for box in fleet.boxes]
+    threads, answers = fleet.ask_many(12)
+    for thread in threads:
+        thread.join(120)
+    assert all(answer.whole for answer in answers), answers
+    assert [box.asked() - one for box, one in zip(fleet.boxes, before, strict=True)] == [6, 6]
+
+
+def test_the_key_is_asked_for_and_nothing_else_is_there(fleet: Fleet) -> None:
+    assert fleet.ask("wrong").status == 401
+    assert [fleet.ask(path=path).status for path in ("/metrics", "/pick", "/invocations")] == [404, 404, 404]
+    assert fleet.ask(said="x" * 1_100_000).status == 413
+
+
+def test_a_killed_engine_costs_its_own_streams_and_no_new_request(fleet: Fleet) -> None:
+    threads, answers = fleet.ask_many(8)
+    time.sleep(0.5)  # the first tokens come after 0.2 s, the last ones after 1.8
+    fleet.boxes[0].kill()
+    try:
+        later, more = fleet.ask_many(6)
+        for thread in [*threads, *later]:
+            thread.join(120)
+        assert all(answer.whole for answer in more), more
+        assert sum(answer.whole for answer in answers) == 4, answers
+        assert all(answer.text for answer in answers if not answer.whole)  # they had begun
+    finally:
+        fleet.boxes[0].start()
+
+
+@pytest.mark.parametrize("name", [DRAINED, SICK])
+def test_a_box_that_takes_no_requests_gets_none_and_loses_none(fleet: Fleet, name: str) -> None:
+    threads, answers = fleet.ask_many(8)
+    time.sleep(0.5)
+    with fleet.boxes[1].marked(name):
+        before = fleet.boxes[1].asked()
+        later, more = fleet.ask_many(6)
+        for thread in [*threads, *later]:
+            thread.join(120)
+        assert fleet.boxes[1].asked() == before
+    assert all(answer.whole for answer in [*answers, *more]), [*answers, *more]
+
+
+def test_without_any_replica_it_says_so_and_waits_for_one_a_while(fleet: Fleet) -> None:
+    with ExitStack() as stack:
+        for box in fleet.boxes:
+            stack.enter_context(box.marked(DRAINED))
+        late = threading.Timer(3, stack.close)
+        late.start()
+        assert fleet.ask().whole
+        late.join()
+    with ExitStack() as stack:
+        for box in fleet.boxes:
+            stack.enter_context(box.marked(DRAINED))
+        answer = fleet.ask()
+        assert answer.status in (502, 503)
+        assert "error" in json.loads(answer.text)
+
+
+def test_another_certificate_is_no_replica(fleet: Fleet, tmp_path: Path) -> None:
+    """A stranger at a box's address gets neither key nor prompt."""
+    home = tmp_path / "stranger"
+    home.mkdir()
+    make_certificate(home)
+    (home / "secrets").mkdir(mode=0o700)
+    (home / "secrets" / "api_key").write_text(KEY)
+    stranger = Path(home, "gateway", "tls", "certificate.pem").read_text()
+    told = Replica("a", "127.0.0.1", fleet.boxes[0].gateway.settings.port, stranger)
+    one = tmp_path / "front"
+    one.mkdir()
+    (one / "secrets").mkdir(mode=0o700)
+    (one / "secrets" / "api_key").write_text(KEY)
+    before = fleet.boxes[0].asked()
+    with started(front_settings(one, [told])) as front:
+        answer = Fleet(fleet.boxes, front).ask()
+    assert answer.status in (502, 503)
+    assert fleet.boxes[0].asked() == before
+
+
+def test_neither_key_nor_prompt_is_in_a_log(fleet: Fleet) -> None:
+    fleet.ask(said="a prompt that nobody reads")
+    for gateway in (fleet.front, *(box.gateway for box in fleet.boxes)):
+        text = gateway.log.read_text()
+        assert KEY not in text
+        assert not re.search("nobody reads", text)
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong = Replica("a", "10.0.0.1 {", 8443, "")
+    (tmp_path / "secrets").mkdir()
+    settings = front_settings(tmp_path, [wrong])
+    assert [problem.where for problem in problems(settings)] == ["a"]
+    with pytest.raises(DrafthouseError):
+        files(TEMPLATES, settings)
