@@ -101,7 +101,12 @@ def _accepted(kept: Kept) -> float | None:
     return None if length is None else length - 1.0
 
 
-def _drafting(kept: Kept) -> tuple[str | None, str | None, int | None]:
-    method, draft = kept.resolved.get("method"), kept.resolved.get("draft")
-    tokens = method.get("num_speculative_tokens") if method else None
-    return (method["id"] if method else None, draft["id"] if draft else None, tokens)
+def _drafting(kept: Kept) -> tuple[object, ...]:
+    """Return how a report's speculative arm drafts: with other settings another acceptance is no sign of a sick box."""
+    method, draft, arms = kept.resolved.get("method"), kept.resolved.get("draft"), kept.resolved.get("arms")
+    arm = arms.get("speculative") if arms else None
+    return (
+        (method["id"], method.get("num_speculative_tokens")) if method else None,
+        draft["id"] if draft else None,
+        arm.get("speculation_flags") if arm else None,
+    )
