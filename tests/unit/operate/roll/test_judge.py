@@ -1,4 +1,4 @@
-"""The new release on one box: beside the box's own last report, and beside its peers'; with reports of known numbers."""
+"""The new release on one box, beside the box's own last report and its peers': reports of known numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Changed = Callable[..., Kept]
 
 @pytest.fixture
 def report(tmp_path: Path) -> Changed:
-    """Keep a report: of a box, ``slower`` than it should be, with so many accepted tokens a draft, a K and a version."""
+    """Keep a report of a box: how much ``slower`` it is, the accepted tokens of a draft, the most of one, a version."""
     made: list[int] = []
 
     def make(
@@ -67,7 +67,7 @@ def test_as_good_as_before_and_as_its_peers(report: Changed) -> None:
 def test_worse_than_before_by_how_much(report: Changed) -> None:
     found = judged(report(version="2", slower=1.2), report(), report("box2", slower=1.2))
     assert found.word is Word.WORSE
-    assert any("TPOT is 20 % longer" in said for said in found.why), found.why
+    assert any("TPOT is 20.0 % longer" in said for said in found.why), found.why
 
 
 def test_as_before_and_yet_behind_its_peers_was_so_before(report: Changed) -> None:
@@ -89,12 +89,16 @@ def test_fewer_tokens_of_a_draft_than_its_peers(report: Changed) -> None:
     found = judged(report(version="2", accepted=7.2), report(), report("box2"), report("box3"))
     assert found.word is Word.WORSE
     (said,) = found.why
-    assert "of a draft 7.2 tokens are accepted, and 14.4 by its peers' median (50 % fewer)" in said
+    assert "of a draft 7.20 tokens are accepted, and 14.4 by its peers' median (50.0 % fewer)" in said
 
 
-def test_another_k_is_no_peer_in_that(report: Changed) -> None:
+def test_who_drafts_otherwise_is_no_peer_in_that(report: Changed) -> None:
+    """A canary of another K, or of another setting of its lookup: whether it is faster tells."""
     found = judged(report(version="2", accepted=7.2, tokens=8), report(), report("box2"), report("box3"))
     assert found.word is Word.FINE
+    new = report(version="2", accepted=7.2)
+    new.resolved["arms"]["speculative"]["speculation_flags"] = [["--spec-type", "ngram-mod"]]
+    assert judged(new, report(), report("box2"), report("box3")).word is Word.FINE
 
 
 def test_peers_of_other_prompts_are_named_and_left_out(report: Changed) -> None:
