@@ -81,6 +81,7 @@ fleet-drain: venv ; @scripts/drafthouse fleet drain $(box) $(if $(filter command
 fleet-undrain: venv ; @scripts/drafthouse fleet undrain $(box) $(if $(filter command,$(firstword $(origin HOST))),"$(HOST)") $(plays) ## put a drained replica back (HOST=name)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve the previous release again (INVENTORY=name; TO=a release listed by make history)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## change the engine version if the new one is no worse (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the changed flags)
+fleet-upgrade: venv ; @scripts/drafthouse fleet-upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,CANARY,canary) $(call on,SHORT,short) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## change the boxes of a fleet one at a time; a worse one stops it (PROFILE=name ENGINE_VERSION=0.33.0, or the profile as it is; CANARY=box, LIST=1)
 stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server (INVENTORY=name, default local)
 teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was installed on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
 weights: venv ; @scripts/drafthouse weights $(site) $(plays) ## download and verify the weights of a profile on the box where it would run (PROFILE=name)
