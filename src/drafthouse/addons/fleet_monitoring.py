@@ -8,11 +8,12 @@ and when (`profiles/exposure.py`). `/ready` is asked by the front's blackbox exp
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import Problem
+from ..profiles.monitoring_settings import dialect_of
 from ..profiles.render import render_file
 from .grafana import dashboard
 from .monitoring_ready import FLEET
@@ -20,7 +21,8 @@ from .prometheus_rules import SERIES, Limits, Pace, duration, recorded
 
 if TYPE_CHECKING:
     from ..core.documents import Json
-    from ..profiles.resolved_types import File
+    from ..profiles.resolved_types import File, ResolvedProfile
+    from .fleet.front import Entry
 
 BOARD, UID = "monitoring/fleet_dashboard.json", "drafthouse-fleet"
 
@@ -45,6 +47,27 @@ class Fleet(TypedDict):
 
     replicas: list[Replica]
     trust: str
+
+
+def fleet_of(kept: Mapping[str, Entry], profiles: Mapping[str, ResolvedProfile]) -> Fleet:
+    """Return the fleet of what a front has and of the profiles that its replicas serve."""
+    replicas: list[Replica] = []
+    for name, resolved in profiles.items():
+        entry, method, draft = kept[name], resolved["method"], resolved["draft"]
+        host = f"[{entry['address']}]" if ":" in entry["address"] else entry["address"]
+        words = [method["id"], *([draft["id"]] if draft else []), f"{method['num_speculative_tokens']} tokens"]
+        replicas.append(
+            {
+                "name": name,
+                "address": f"{host}:{entry['port']}",
+                "profile": resolved["profile"],
+                "dialect": dialect_of(resolved["engine"]["metrics"], resolved["arms"]),
+                "model": resolved["target"]["id"],
+                "drafting": ", ".join(words),
+            }
+        )
+    certificates = dict.fromkeys(kept[name]["certificate"].strip() for name in profiles)
+    return {"replicas": replicas, "trust": "".join(f"{one}\n" for one in certificates)}
 
 
 def problems(fleet: Fleet) -> list[Problem]:

@@ -60,9 +60,10 @@ class Settings:
     ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
     door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
+    ``metrics``: the path of the engine's counters, which it then gives to those who have the key, as /metrics.
 
-    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that listens
-    there on loopback chooses, and each replica has a port for it, from the second one behind that on.
+    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
+    listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
     """
 
     home: str
@@ -81,6 +82,7 @@ class Settings:
     digest: str = ""
     hold_s: int = 0
     replica: bool = False
+    metrics: str = ""
     replicas: tuple[Replica, ...] = ()
     policy: str = "least_conn"
     router_port: int = 0
@@ -111,6 +113,8 @@ def problems(settings: Settings) -> list[Problem]:
         "write 127.0.0.1:8000",
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
+    shown = not settings.metrics or bool(_PATH.fullmatch(settings.metrics))
+    check(shown, "gateway_metrics", settings.metrics, "a path, such as /metrics, or nothing")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
     door = f"{door_folder(settings.home)}/pass.sock"
     fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
@@ -248,7 +252,7 @@ def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -
     return shlex.join([*ssh, shlex.join(words)] if ssh else words)
 
 
-def reached_text(reached: Reached, inventory_name: str) -> str:
+def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
     """Return what is said at the end of a run: the address, a line of curl and a Python snippet that work."""
     url, trust = reached.url, reached.trust
     certificate = (
@@ -261,7 +265,7 @@ def reached_text(reached: Reached, inventory_name: str) -> str:
     return "\n".join(
         [
             "",
-            f"gateway of {inventory_name}: {url}/v1",
+            f"{called} of {inventory_name}: {url}/v1",
             certificate,
             "",
             "# bash: the key goes through a pipe, so that no process list shows it",

@@ -70,10 +70,14 @@ def wait_for_gateway(
     certificate: str,
     key: str,
     timeout_s: float,
+    front: bool = False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when the gateway lets those with the key in, and nobody else, and nowhere else. Raises DrafthouseError."""
+    """Return when the gateway lets those with the key in, and nobody else, and nowhere else. Raises DrafthouseError.
+
+    A fleet's ``front`` may find that no replica takes requests yet, and is asked again.
+    """
     end = clock() + timeout_s
     why = "it was not asked"
     while True:
@@ -81,7 +85,7 @@ def wait_for_gateway(
         if not state.running:
             raise DrafthouseError(_died(runtime, program, state.why, port))
         try:
-            _look(port, name, trust_of(certificate), key)
+            _look(port, name, trust_of(certificate), key, front)
             return
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
@@ -90,7 +94,7 @@ def wait_for_gateway(
         sleep(_ASK_EVERY_S)
 
 
-def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
+def _look(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -> None:
     """Raise OSError while nobody answers, DrafthouseError where an answer is not as it must be."""
     for path, given, wanted, what in (
         ("/v1/models", "", (401,), "401 to a request without the key"),
@@ -100,6 +104,8 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str) -> None:
         status = asked(port, name, trust, path, given)
         if status in wanted:
             continue
+        if front and status in (502, 503):
+            raise ConnectionError(f"{status}: no replica takes requests (drafthouse fleet status shows why)")
         if status == 502:
             do = "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags gateway"
             raise one_problem(

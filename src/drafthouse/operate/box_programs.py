@@ -13,6 +13,7 @@ from pathlib import Path
 _PROGRAMS = {
     "watchdog": "watch whether speculation still pays, until somebody ends it",
     "restore": "serve what should serve, at once",
+    "probe": "ask the engine of a fleet's replica for a completion now and then, until somebody ends it",
     "guard": "serve what should serve, once the run that works on the box is heard of no more",
 }
 
@@ -29,6 +30,10 @@ def main(words: Sequence[str] | None = None) -> int:
         from ..addons.watchdog.run import watch  # noqa: PLC0415
 
         watch(given.home)
+    elif given.program == "probe":
+        from ..addons.fleet.prober import probe_for_ever  # noqa: PLC0415
+
+        probe_for_ever(given.home)
     elif given.program == "restore":
         from ..serving.restore import at_start  # noqa: PLC0415
 

@@ -23,6 +23,9 @@ _FILES = (
     "gateway/supervisor/supervisord.log",
     "monitoring/logs/*.log",
     "monitoring/supervisor/supervisord.log",
+    "fleet/gateway/logs/*.log",
+    "fleet/gateway/supervisor/supervisord.log",
+    "replica/logs/*.log",
     "watchdog/logs/*.log",
     "watchdog/supervisor/supervisord.log",
 )
@@ -56,6 +59,7 @@ for file in {patterns}; do
   [ -f "$file" ] || continue
   name=$(basename "$file" .log)
   case "$file" in
+    */fleet/gateway/*) name="fleet-$name" ;;
     */gateway/supervisor/*) name="gateway-$name" ;;
     */monitoring/supervisor/*) name="monitoring-$name" ;;
     */watchdog/supervisor/*) name="watchdog-$name" ;;

@@ -19,7 +19,7 @@ from ..core.errors import DrafthouseError
 from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
 from ..host.driver.facts import read_driver, said
-from ..profiles.container import GATEWAY_LABEL, LABEL, MONITORING_LABEL, PREFIX
+from ..profiles.container import FRONT_LABEL, GATEWAY_LABEL, LABEL, MONITORING_LABEL, PREFIX
 from ..serving.containers import has_engine, ours
 from ..serving.runtimes import ContainerRuntime
 from ..weights.hub_habits import token_file
@@ -29,13 +29,16 @@ LINES, BYTES = 500, 512 * 1024
 _DOCKER_S = 30.0
 #: Our units, as systemctl takes them.
 UNITS = "drafthouse-*.service"
-#: The labels of our containers: engines, gateway, monitoring.
-LABELS = (LABEL, GATEWAY_LABEL, MONITORING_LABEL)
+#: The labels of our containers: engines, gateway, monitoring, a fleet's front.
+LABELS = (LABEL, GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL)
 _LOGS = (
     "logs/*.log",
     "gateway/logs/*.log",
     "supervisor/supervisord.log",
     "gateway/supervisor/supervisord.log",
+    "fleet/gateway/logs/*.log",
+    "fleet/gateway/supervisor/supervisord.log",
+    "replica/logs/*.log",
     "watchdog/logs/*.log",
     "watchdog/supervisor/supervisord.log",
     "monitoring/logs/*.log",
@@ -50,6 +53,8 @@ _FILES = (
     "gateway/serve.sh",
     "gateway/supervisor/supervisord.conf",
     "gateway/tls/certificate.pem",
+    "fleet/gateway/Caddyfile",
+    "replica/order.json",
     "watchdog/order.json",
     "watchdog/state.json",
     "watchdog/serve.sh",
@@ -62,7 +67,7 @@ _FILES = (
     "run/*.json",
 )
 _OF_THE_SYSTEM = ("/etc/os-release", "/etc/docker/daemon.json", "/proc/driver/nvidia/version", "/proc/meminfo")
-_KEYS = ("secrets/*", "gateway/tls/key.pem")
+_KEYS = ("secrets/*", "gateway/tls/key.pem", "fleet/gateway/tls/key.pem")
 _KEYS_OF_USERS = (
     ".cache/huggingface/token",
     ".cache/huggingface/stored_tokens",

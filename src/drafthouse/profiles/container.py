@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: made of (its files and its container, as a hash), and its name with the port at which it is published.
 PREFIX, LABEL, DEFINITION, PLACE = "drafthouse-", "drafthouse.arm", "drafthouse.definition", "drafthouse_at"
 #: Gateway and monitoring have one label each, whose value is the port, or the hash of what they read.
-GATEWAY_LABEL, MONITORING_LABEL = "drafthouse.gateway", "drafthouse.monitoring"
+GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL = "drafthouse.gateway", "drafthouse.monitoring", "drafthouse.fleet"
 #: What every container of ours is: back by itself with the box, and its log no larger than this.
 RESTART = "unless-stopped"
 LOG_DRIVER, LOG_OPTIONS = "json-file", {"max-size": "20m", "max-file": "3"}

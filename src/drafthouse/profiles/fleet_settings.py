@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import Problem
 from ..core.schema import Map, Value
-from .gateway_settings import gateway_of, name_problems
+from .gateway_settings import PORT_WITH_A_NAME, gateway_of, name_problems
 
 if TYPE_CHECKING:
     from .profile_types import Site
@@ -67,7 +67,7 @@ def fleet_of(site: Site) -> Fleet | None:
         return None
     return {
         "front": wished.get("front", ""),
-        "port": wished.get("port", PORT),
+        "port": wished.get("port", PORT_WITH_A_NAME if wished.get("name") else PORT),
         "name": wished.get("name", ""),
         "served_name": wished.get("served_name", ""),
         "policy": wished.get("policy", "least_conn"),

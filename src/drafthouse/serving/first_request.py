@@ -26,12 +26,14 @@ class Answered:
     seconds: float
 
 
-def ask_once(base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, do: str = "") -> Answered:
+def ask_once(
+    base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, do: str = "", tokens: int = _TOKENS
+) -> Answered:
     """Ask the server for a few tokens. Raises DrafthouseError where none come in time; ``do`` is its advice."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Say yes."}],
-        "max_tokens": _TOKENS,
+        "max_tokens": tokens,
         "temperature": 0,
     }
     request = urllib.request.Request(  # noqa: S310 (http to the box's own server)
@@ -42,16 +44,16 @@ def ask_once(base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, 
     begun = time.monotonic()
     try:
         with opener().open(request, timeout=timeout_s) as answer:
-            tokens = int((json.load(answer).get("usage") or {}).get("completion_tokens") or 0)
-        found = "" if tokens else "an answer without tokens"
+            answered = int((json.load(answer).get("usage") or {}).get("completion_tokens") or 0)
+        found = "" if answered else "an answer without tokens"
     except urllib.error.HTTPError as error:
         said = _said(error)
-        tokens, found = 0, f"status {error.code}" + (f": {said}" if said else "")
+        answered, found = 0, f"status {error.code}" + (f": {said}" if said else "")
     except (OSError, http.client.HTTPException) as error:
         late = isinstance(error, TimeoutError) or "timed out" in str(error)
-        tokens, found = 0, f"nothing within {timeout_s:.0f} s" if late else f"no answer: {error}"
+        answered, found = 0, f"nothing within {timeout_s:.0f} s" if late else f"no answer: {error}"
     except (ValueError, AttributeError, TypeError) as error:
-        tokens, found = 0, f"an answer that does not parse: {error}"
+        answered, found = 0, f"an answer that does not parse: {error}"
     if found:
         raise one_problem(
             "request-failed",
@@ -59,7 +61,7 @@ def ask_once(base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, 
             f"tokens from {base_url}/v1/chat/completions",
             do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
         )
-    return Answered(tokens, time.monotonic() - begun)
+    return Answered(answered, time.monotonic() - begun)
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -8,7 +8,6 @@ it is healthy and none of two files is there. ``drained`` is a person's or an up
 from __future__ import annotations
 
 import http.client
-import json
 import time
 import urllib.error
 import urllib.request
@@ -178,8 +177,3 @@ def _state(home: Path, order: Order) -> tuple[str, str]:
             return READY, ""
     except (OSError, http.client.HTTPException) as error:
         return AWAY, f"the engine does not answer: {error}"
-
-
-def order_text(order: Order) -> str:
-    """Return an order as its file has it."""
-    return json.dumps(order, indent=1) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..module_utils.addons.gateway import Reached, reached_text
+from ..module_utils.addons.gateway import NAME, Reached, reached_text
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of
@@ -12,12 +12,13 @@ from ..plugin_utils.action import Action
 from ..plugin_utils.key_command import key_command_of
 from ..plugin_utils.words import Answer, TaskVars
 
-_SAID = ("outside_address", "outside_port", "model")
+_SAID = ("outside_address", "outside_port", "model", "called")
 
 
 class ActionModule(Action):
-    """`drafthouse.core.gateway_ready`: the module's arguments, and ``outside_address``, ``outside_port``, ``model``.
+    """`drafthouse.core.gateway_ready`: the module's arguments, and what is said of it.
 
+    That is ``outside_address``, ``outside_port``, ``model``, and how it is ``called``.
     What it returns as ``drafthouse_verdict`` is printed at the end of the run.
     """
 
@@ -28,9 +29,10 @@ class ActionModule(Action):
         if answer.get("failed") or self._task.check_mode:
             return answer
         host = str(variables.get("inventory_hostname", ""))
+        called = str(self._task.args.get("called", NAME))
         trust, changed = "", False
         if answer["certificate"]:
-            trust, changed = self._keep(host, answer["certificate"])
+            trust, changed = self._keep(host if called == NAME else f"{called}-{host}", answer["certificate"])
         reached = Reached(
             host=str(self._task.args["outside_address"]),
             port=int(self._task.args["outside_port"]),
@@ -39,7 +41,7 @@ class ActionModule(Action):
             trust=trust,
             fingerprint=answer["fingerprint"],
         )
-        return {**answer, "changed": changed, "drafthouse_verdict": reached_text(reached, host)}
+        return {**answer, "changed": changed, "drafthouse_verdict": reached_text(reached, host, called)}
 
     def _keep(self, host: str, pem: str) -> tuple[str, bool]:
         """Keep a certificate, which is public, on the controller; return its path, and whether it is another one."""

@@ -17,7 +17,7 @@ extends_documentation_fragment:
   - result_format_callback
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ansible import constants
 from ansible.plugins.callback.default import CallbackModule as Default
@@ -34,6 +34,20 @@ class CallbackModule(Default):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "drafthouse.core.terminal"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsaid: Any = None
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Keep the play's line for its first task that is shown: one whose tasks are all skipped is none."""
+        self._play = self._unsaid = play
+
+    def _print_task_banner(self, task: Any) -> None:
+        play, self._unsaid = self._unsaid, None
+        if play is not None:
+            super().v2_playbook_on_play_start(play)
+        super()._print_task_banner(task)
 
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         """Print the line of a failed task; only what is no refusal of ours is followed by more."""

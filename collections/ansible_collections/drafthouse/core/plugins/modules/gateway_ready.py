@@ -19,6 +19,11 @@ options:
   name: {description: Its DNS name; empty where the certificate was made on the box., type: str, default: ""}
   certificate: {description: That certificate. Empty trusts public authorities., type: str, default: ""}
   key_file: {description: File with the API key., type: path, required: true}
+  program: {description: What its runtime calls it., type: str, default: gateway}
+  front:
+    description: Whether it is a fleet's front. One without a replica that takes requests is waited for.
+    type: bool
+    default: false
   timeout_s: {description: Seconds until this gives up., type: int, default: 60}
 author: Drafthouse
 """
@@ -56,6 +61,8 @@ def main() -> None:
             "name": {"type": "str", "default": ""},
             "certificate": {"type": "str", "default": ""},
             "key_file": {"type": "path", "required": True, "no_log": False},
+            "program": {"type": "str", "default": "gateway"},
+            "front": {"type": "bool", "default": False},
             "timeout_s": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
@@ -66,12 +73,13 @@ def main() -> None:
     with failing(module):
         wait_for_gateway(
             runtime_of(given["runtime"], given["home"]),
-            "gateway",
+            given["program"],
             port=given["port"],
             name=given["name"],
             certificate=given["certificate"],
             key=read_key(given["key_file"]),
             timeout_s=given["timeout_s"],
+            front=given["front"],
         )
     pem = Path(given["certificate"]).read_text("utf-8") if given["certificate"] else ""
     module.exit_json(changed=False, certificate=pem, fingerprint=fingerprint(pem) if pem else "")

@@ -1,0 +1,43 @@
+"""Gather the replicas of a fleet's front: those of this run that are well, and what it has of the others."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from ..module_utils.addons.fleet.front import KEPT, entry_of, kept_replicas, replicas_for
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
+
+
+class ActionModule(Action):
+    """`drafthouse.core.fleet_replicas`: ``home`` is our folder on the front, ``front`` its name in the inventory.
+
+    Returns ``replicas`` as the role gateway takes them, and writes them down on the front.
+    """
+
+    _VALID_ARGS = frozenset({"home", "front"})
+
+    def answer(self, variables: TaskVars) -> Answer:
+        """Join what this run found with what is kept."""
+        home, front = str(self._task.args["home"]), str(self._task.args["front"])
+        path = f"{home}/fleet/{KEPT}"
+        read = self._execute_module(module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables)
+        kept = kept_replicas(base64.b64decode(read.get("content") or "").decode("utf-8", "replace"))
+        played = {
+            str(host): entry_of(variables["hostvars"][host].get("drafthouse_replica"), own=host == front)
+            for host in variables["ansible_play_hosts_all"]
+        }
+        entries = replicas_for(variables["groups"]["all"], played, kept)
+        wanted = [
+            {"path": f"{home}/fleet", "mode": "0755"},
+            {"path": path, "mode": "0644", "content": json.dumps(entries, indent=1) + "\n"},
+        ]
+        answer = self._execute_module(
+            module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables
+        )
+        replicas = [
+            {"name": name, **{key: entry[key] for key in ("address", "port", "certificate")}}
+            for name, entry in entries.items()
+        ]
+        return {**answer, "replicas": replicas}
