@@ -57,6 +57,7 @@ def locks() -> list[Lock]:
         Lock("requirements-dev.in", 11, _CONTROLLERS),
         Lock("roles/box_env/files/uv.in", 10, _CONTROLLERS, resolved=False),
         Lock("roles/box_env/files/requirements.in", 10),
+        Lock("roles/program/files/vllm-router.in", 10),
         Lock("profiles/catalog/packages.in", 10, resolved=False),
         *(Lock(str(path), 11, resolved=False) for path in complete),
     ]

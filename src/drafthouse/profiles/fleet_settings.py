@@ -16,6 +16,7 @@ PORT = 8444
 CADDY, VLLM_ROUTER = ROUTERS = ("caddy", "vllm-router")
 #: Seconds between two real completions that a box asks of its own engine; how long a drain waits at most.
 PROBE_S, DRAIN_S = 15.0, 600.0
+_MOST_BEHIND_A_ROUTER = 64
 SITE = Map(
     {
         # The host of the inventory that clients reach; empty: the first one.
@@ -78,6 +79,11 @@ def fleet_of(site: Site) -> Fleet | None:
     }
 
 
+def ports_of(fleet: Fleet) -> set[int]:
+    """Return the front's ports; with a router that one's two and those of the replicas, all on loopback, stand behind."""
+    return set(range(fleet["port"], fleet["port"] + (3 + _MOST_BEHIND_A_ROUTER if fleet["router"] != CADDY else 1)))
+
+
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
     """Return what is wrong with a site's fleet; ``ports`` are those of engine and gateway."""
     fleet = fleet_of(site)
@@ -95,14 +101,13 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.gateway_name",
             )
         )
-    # Two in a row: the router, on loopback, is at the next one.
-    taken = {fleet["port"], fleet["port"] + 1} & set(ports)
+    taken = ports_of(fleet) & set(ports)
     if taken:
         problems.append(
             Problem(
                 "port-used-twice",
                 f"port {min(taken)}, which is the engine's or the gateway's",
-                "two ports in a row of the front's own",
+                "a port of the front's own; with a router the 66 ports behind it, too",
                 f"set port: of drafthouse_fleet ({PORT} unless said otherwise)",
                 "site.fleet.port",
             )

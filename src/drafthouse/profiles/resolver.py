@@ -125,7 +125,7 @@ class _Join:
         self.findings.problems += site_problems(self.site, ports)
         ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
         self.findings.problems += fleet.site_problems(self.site, ports)
-        ports |= {front["port"], front["port"] + 1} if (front := fleet.fleet_of(self.site)) else set()
+        ports |= fleet.ports_of(front) if (front := fleet.fleet_of(self.site)) else set()
         self.findings.problems += monitoring.site_problems(self.site, ports)
         self.chosen = choose_engine(
             self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...core.errors import one_problem
+from ...profiles.render import render_file
 
+if TYPE_CHECKING:
+    from ...profiles.resolved_types import File, Folder
+
+#: The front's Caddy has looked at the size before.
+_MAX_BODY = 1_000_000_000
 KEPT = "replicas.json"
 
 
@@ -42,8 +49,10 @@ def kept_replicas(text: str) -> dict[str, Entry]:
         kept: dict[str, Entry] = json.loads(text)
     except ValueError:
         return {}
+    if not isinstance(kept, dict):
+        return {}
     whole = Entry.__required_keys__
-    return {name: one for name, one in kept.items() if whole <= set(one)} if isinstance(kept, dict) else {}
+    return {name: one for name, one in kept.items() if isinstance(one, dict) and whole <= set(one)}
 
 
 def replicas_for(
@@ -71,3 +80,20 @@ def replicas_for(
             "site.fleet.served_name",
         )
     return found
+
+
+def router_entries(templates: Path, folder: str, port: int, replicas: int, policy: str) -> list[Folder | File]:
+    """Return the folders and files of vllm-router beside a front, as `lay_out` takes them.
+
+    It listens at ``port`` and, for its own metrics, at the next one. The front's Caddy has a port for each replica from
+    the one behind that on (templates/gateway/Caddyfile.fleet.j2): the router knows no certificates of ours.
+    """
+    data = {
+        "folder": folder,
+        "port": port,
+        "workers": [f"http://127.0.0.1:{port + 2 + at}" for at in range(replicas)],
+        "policy": policy,
+        "max_body_bytes": _MAX_BODY,
+    }
+    folders: list[Folder] = [{"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")]
+    return [*folders, render_file(templates, "fleet/router.sh.j2", f"{folder}/serve.sh", "0755", data)]

@@ -138,7 +138,7 @@ class ActionModule(Action):
         ours = [
             script_of(site["home"]),
             monitoring.script_of(site["home"]),
-            *(f"{site['home']}/{name}/serve.sh" for name in ("watchdog", "replica", "fleet/gateway")),
+            *(f"{site['home']}/{name}/serve.sh" for name in ("watchdog", "replica", "fleet/gateway", "fleet/router")),
             resolved["engine"]["home"],
             resolved["key_file"],
         ]
