@@ -1,4 +1,4 @@
-"""The front's Prometheus and two replicas: real llama.cpp behind real gateways. One drafts worse, and one is drained."""
+"""The front's Prometheus and two replicas, real llama.cpp behind real gateways: one drafts worse, one is drained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACE = Pace(interval_s=1, window_s=60, hold_s=10)
 LIMITS = Limits(apart_drafts=5)
 SPEAK_S = 300
 COPY = "Copy this text exactly: " + "The river ran under the old bridge, past the mill and the meadow. " * 4
-# The same method with as many tokens of a draft. The sick one looks up a single token, whose follower is mostly another.
+# The same method with as many tokens of a draft; the sick one looks up a single token.
 WELL, SICK = ("--spec-ngram-map-k-size-n", "3"), ("--spec-ngram-map-k-size-n", "1")
 
 
@@ -84,9 +84,8 @@ def url(fleet: dict[str, Replica], tmp_path_factory: pytest.TempPathFactory) -> 
         pace=PACE, limits=LIMITS, fleet=fleet_of(entries, dict.fromkeys(fleet, resolved)),
     )  # fmt: skip
     lay_out(monitoring.files(TEMPLATES, settings)["entries"])
-    assert not [
-        path for path in (home / "monitoring").rglob("*") if path.is_file() and KEY in path.read_text("latin-1")
-    ]
+    laid = [path for path in (home / "monitoring").rglob("*") if path.is_file()]
+    assert not [path for path in laid if KEY in path.read_text("latin-1")]
     running = []
     try:
         for name in ("blackbox", "prometheus"):

@@ -64,6 +64,7 @@ class Boxes:
     def __init__(self, given: argparse.Namespace, changed: Sequence[str], others: Sequence[str]) -> None:
         self.what = f"{given.profile} with {given.version}" if given.version else f"{given.profile} as it is now"
         self._given, self._changed, self._others = given, changed, others
+        self.touched = False  # whether this roll has changed a box
         self._measured: set[str] = set()
         self._seen: dict[str, Seen] = {}
         self._shelf: Shelf = {}
@@ -145,8 +146,10 @@ class Boxes:
     def change(self, box: str) -> bool:
         """Serve the new release on a box, and measure it."""
         again: Variables = {"remeasure": True} if self._given.again else {}
-        well = self._played("site.yml", box, {**self._release, **again})
+        # The front keeps what it has: the box is drained, and comes back at the same address.
+        well = self._played("site.yml", box, {**self._release, **again}, "--skip-tags", "fleet")
         self._measured |= {box} if well else set()
+        self.touched = True
         return well
 
     def back(self, box: str) -> bool:
@@ -164,8 +167,13 @@ class Boxes:
             variables["profile"] = self._given.profile
         return self._played("playbooks/fleet_drain.yml", box, variables)
 
-    def _played(self, playbook: str, box: str, variables: Variables) -> bool:
-        return play([playbook], self._given.inventory, variables, self._words(box)) == 0
+    def tell_front(self) -> bool:
+        """Have the front and its monitoring know what its replicas are by now."""
+        words = [*self._words(*self._changed), "--tags", "fleet"]
+        return play(["site.yml"], self._given.inventory, self._release, words) == 0
+
+    def _played(self, playbook: str, box: str, variables: Variables, *more: str) -> bool:
+        return play([playbook], self._given.inventory, variables, [*self._words(box), *more]) == 0
 
     def _words(self, *hosts: str) -> list[str]:
         """Return what a person adds to every playbook, and behind it the boxes that it is about."""

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
-from ..core.exit_codes import DONE
+from ..core.exit_codes import DONE, FAILED, worst
 from ..core.places import WORK
 from ..operate.roll.judge import BEHIND
 from ..operate.roll.run import roll, status_of
@@ -107,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DrafthouseError as error:
         print(f"\n{error}", file=sys.stderr)
         return status_of(error)
+    if fleet.touched and not fleet.tell_front():
+        status = worst([status, FAILED])
     if given.version and status == DONE:
         print(f"to stay with it, write into profiles/{given.profile}.yml\n  engine_version: {given.version}")
     return status

@@ -1,0 +1,273 @@
+"""Hosts of a fleet on this machine: network namespaces on a bridge, each with a home of its own. Needs root.
+
+Ansible reaches them by nsenter. They share this machine's files, so the engine and the weights are installed once, from
+outside; what serves is started inside, where only the bridge leads to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drafthouse.profiles.workspace import ROOT
+from tests.e2e.conftest import BIN, Ended, play
+from tests.support.gateway import real_caddy
+from tests.support.programs import missing
+
+PORT, GATEWAY_PORT, FRONT_PORT = 8000, 8443, 8444
+MODEL = "fleet"
+#: What site.yml does between the host and the fleet, without the measurement.
+_BOOK = """\
+- name: Boxes
+  hosts: all
+  gather_facts: false
+  tags: [always]
+  vars:
+    _resolved: "{{ drafthouse_profile | combine(drafthouse_run, {'box': drafthouse_box}) }}"
+    _fleet_front: box1
+  tasks:
+    - name: Gather box facts and resolve the profile
+      drafthouse.core.resolve:
+    - name: Copy the programs that outlive a run to the box
+      ansible.builtin.include_role: {name: box_env, tasks_from: programs}
+      vars: {box_env_home: "{{ drafthouse_profile.site.home }}"}
+    - name: Configure the fleet's key
+      ansible.builtin.include_tasks: {file: ROOT/playbooks/tasks/fleet_key.yml, apply: {tags: [always]}}
+      vars: {_fleet_key_file: "{{ hostvars.box1.drafthouse_profile.key_file }}", _fleet_rented: false}
+    - name: Start the arm
+      ansible.builtin.include_role: {name: serve, apply: {tags: [always]}}
+      vars:
+        serve_resolved: "{{ _resolved | combine({'rented': none}) }}"
+        serve_arms: {speculative: 8000}
+    - name: Configure the gateway
+      ansible.builtin.include_tasks: {file: ROOT/playbooks/tasks/gateway.yml, apply: {tags: [always]}}
+      vars: {_gateway_state: started}
+    - name: Configure the replica
+      ansible.builtin.include_tasks: {file: ROOT/playbooks/tasks/replica.yml, apply: {tags: [always]}}
+      vars: {_replica_state: started}
+"""
+
+
+@dataclass
+class Node:
+    """A network namespace, and its address on the bridge."""
+
+    name: str
+    address: str
+    pid: int
+
+    def run(self, *argv: str) -> str:
+        """Run a command inside; return what it prints. Raises CalledProcessError."""
+        words = ["ip", "netns", "exec", self.name, *argv]
+        return subprocess.run(words, capture_output=True, text=True, timeout=300, check=True).stdout
+
+
+@contextmanager
+def nodes(number: int) -> Iterator[list[Node]]:
+    """Make so many hosts on one bridge; skips by name where that cannot be had."""
+    if os.geteuid() != 0 or missing("ip"):
+        pytest.skip("network namespaces need root and ip (apt-get install iproute2)")
+    mark = f"dhf{os.getpid() % 100_000}"
+    net = f"10.{77 + os.getpid() % 100}.7"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], capture_output=True, timeout=60, check=True)
+
+    with ExitStack() as stack:
+        try:
+            ip("link", "add", mark, "type", "bridge")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no bridge can be made here: {error.stderr.decode().strip()}")
+        stack.callback(ip, "link", "del", mark)
+        ip("addr", "add", f"{net}.254/24", "dev", mark)
+        ip("link", "set", mark, "up")
+        made = []
+        for at in range(1, number + 1):
+            name, link = f"{mark}-{at}", f"{mark}v{at}"
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "del", name)
+            ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", link, "master", mark, "up")
+            node = Node(name, f"{net}.{at}", 0)
+            for words in (["addr", "add", f"{node.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
+                node.run("ip", *words)
+            node.run("ip", "link", "set", "lo", "up")
+            holder = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "infinity"])
+            stack.callback(holder.wait, 60)
+            stack.callback(holder.kill)
+            node.pid = holder.pid
+            made.append(node)
+        yield made
+
+
+@dataclass
+class Stream:
+    """A streamed answer as a client saw it."""
+
+    status: int = 0
+    begun: float | None = None
+    text: str = ""
+    error: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it came to its end: a stream without [DONE] is a failure."""
+        return self.status == 200 and self.text.rstrip().endswith("data: [DONE]")
+
+
+@dataclass
+class Lab:
+    """A fleet that serves: ``boxes`` and a ``stranger`` beside them."""
+
+    boxes: list[Node]
+    stranger: Node
+    folder: Path
+    inventory: Path
+    played: list[Ended] = field(default_factory=list)
+
+    def home(self, box: Node) -> Path:
+        return self.folder / f"box{self.boxes.index(box) + 1}"
+
+    @property
+    def key(self) -> str:
+        return (self.home(self.boxes[0]) / "secrets" / "api_key").read_text().strip()
+
+    def play(self, playbook: str, *words: str, **variables: Any) -> Ended:
+        return play(playbook, *words, inventory=str(self.inventory), **variables)
+
+    def command(self, *words: str) -> str:
+        """Run `drafthouse fleet ...` as a person does; return what it printed."""
+        line = [str(ROOT / "scripts" / "drafthouse"), "fleet", *words, "--inventory", str(self.inventory)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def ask(self, tokens: int = 48, key: str = "", stream: Stream | None = None) -> Stream:
+        """Ask the front for a stream; never raises for what the network does."""
+        stream = stream or Stream()
+        trust = ssl.create_default_context(cafile=str(self.folder / "state" / "gateway" / "fleet-box1.pem"))
+        said = [{"role": "user", "content": "Count slowly from one to one hundred, one number a line."}]
+        body = {"model": MODEL, "stream": True, "max_tokens": tokens, "temperature": 0, "messages": said}
+        request = urllib.request.Request(
+            f"https://{self.boxes[0].address}:{FRONT_PORT}/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=300, context=trust) as answer:
+                stream.status = answer.status
+                for line in answer:
+                    stream.begun = stream.begun or time.monotonic()
+                    stream.text += line.decode()
+        except urllib.error.HTTPError as error:
+            stream.status, stream.error = error.code, error.read().decode("utf-8", "replace")
+        except (OSError, ValueError) as error:
+            stream.error = f"{type(error).__name__}: {error}"
+        except Exception as error:
+            stream.error = f"{type(error).__name__}: {error}"
+        return stream
+
+    def ask_many(self, number: int, tokens: int = 48) -> tuple[list[threading.Thread], list[Stream]]:
+        """Ask so many things at once."""
+        streams = [Stream() for _ in range(number)]
+        threads = [
+            threading.Thread(target=self.ask, kwargs={"tokens": tokens, "stream": one}, daemon=True) for one in streams
+        ]
+        for thread in threads:
+            thread.start()
+        return threads, streams
+
+    def made(self, box: Node) -> float:
+        """Return the tokens that a box's engine has made since its start, by its own counter."""
+        script = "import sys; from pathlib import Path; from drafthouse.addons.fleet.replica import *; "
+        script += "print(traffic_of(order_of(Path(sys.argv[1])))['output_tokens'])"
+        return float(box.run("env", f"PYTHONPATH={ROOT}/src", str(BIN / "python"), "-c", script, str(self.home(box))))
+
+    def ready(self, box: Node) -> int:
+        """Return what a box's own gateway says at /ready."""
+        words = ["curl", "--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}"]
+        return int(box.run(*words, f"https://127.0.0.1:{GATEWAY_PORT}/ready"))
+
+    def engine_pid(self, box: Node) -> int:
+        """Return the process of a box's engine, as its supervisor knows it."""
+        from drafthouse.serving.supervisor import Supervisor
+
+        return int(Supervisor(self.home(box) / "supervisor").programs()["speculative"]["pid"])
+
+    def log(self, box: Node) -> str:
+        return (self.home(box) / "gateway" / "logs" / "gateway.log").read_text()
+
+
+def until(true: Callable[[], bool], seconds: float = 240) -> None:
+    """Wait until something is true. Raises AssertionError."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.2)
+
+
+@contextmanager
+def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
+    """Two boxes that serve a profile behind a front, and a third host; what was started is stopped at the end."""
+    kept = ROOT / ".cache" / "fleet" / profile
+    kept.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        one, two, three = stack.enter_context(nodes(3))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhf-")))
+        site = {
+            "profile": profile,
+            "overrides": overrides,
+            "drafthouse_manage_host": False,
+            "drafthouse_runtime": "process",
+            "drafthouse_host": "127.0.0.1",
+            "drafthouse_port": PORT,
+            "drafthouse_models_dir": str(kept / "models"),
+            "drafthouse_fleet": {"served_name": MODEL, "probe_s": 3},
+            "gateway_binary": real_caddy(),
+            "ansible_python_interpreter": str(BIN / "python"),
+        }
+        # The box's own environment and the engine are installed from outside: a host here has no way to an index.
+        once = play(
+            "site.yml",
+            "--tags",
+            "host,weights",
+            **{**site, "drafthouse_home": str(kept / "home")},
+            ansible_connection="local",
+        )
+        assert once.status == 0, once.output[-4000:]
+        hosts = {}
+        for at, node in enumerate((one, two), 1):
+            home = folder / f"box{at}"
+            home.mkdir()
+            for name in ("uv", "venv", "engines"):
+                (home / name).symlink_to(kept / "home" / name)
+            hosts[f"box{at}"] = {
+                "ansible_host": node.address, "ansible_nsenter_pid": node.pid, "drafthouse_home": str(home),
+            }  # fmt: skip
+        inventory, book = folder / "hosts.yml", folder / "boxes.yml"
+        everywhere = {**site, "ansible_connection": "community.docker.nsenter"}
+        inventory.write_text(yaml.safe_dump({"all": {"vars": everywhere, "hosts": hosts}}))
+        book.write_text(_BOOK.replace("ROOT", str(ROOT)))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("DRAFTHOUSE_STATE", str(folder / "state"))
+        (folder / "state").mkdir()
+        lab = Lab([one, two], three, folder, inventory)
+        stack.callback(lab.play, "playbooks/stop.yml")
+        lab.played.append(lab.play(f"{book} site.yml", "--tags", "fleet"))
+        assert lab.played[0].status == 0, lab.played[0].output[-4000:]
+        yield lab
