@@ -1,4 +1,4 @@
-"""`drafthouse fleet upgrade` on two boxes with a real engine behind one front: a change that is well, one that is not."""
+"""`drafthouse fleet upgrade` on two boxes with a real engine behind one front: a good change, and a worse one."""
 
 from __future__ import annotations
 
