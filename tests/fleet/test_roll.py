@@ -26,7 +26,7 @@ OVERRIDES: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": {"parallel": 
 # Whether a change is well is not asked of the noise of this machine.
 ROOMY = ("--regression", "60", "--behind", "60")
 # Of long drafts after any single token most is thrown away, and a CPU computes all of them.
-WORSE = {"speculation": {"method": "ngram-simple", "num_speculative_tokens": 48, "options": {"ngram_size": 1}}}
+WORSE = {"speculation": {"method": "ngram-simple", "num_speculative_tokens": 24, "options": {"ngram_size": 1}}}
 WELL = {"serve": {"parallel": 2, "context": 3072}}
 
 

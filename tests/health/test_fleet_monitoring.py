@@ -24,14 +24,16 @@ from tests.support.engines import LlamaServer, ask, engine_home, llama_server, p
 from tests.support.gateway import KEY, Gateway, real_caddy, settings_for, started
 from tests.support.ports import free_port
 from tests.support.prometheus import TEMPLATES, answered, awaited, real, series
+from tests.support.tales import TALES
 
 # An engine that is slow here counts at the end of a request: rates are over a minute.
 PACE = Pace(interval_s=1, window_s=60, hold_s=10)
-LIMITS = Limits(apart_drafts=5)
+LIMITS = Limits(apart_drafts=3)
 SPEAK_S = 300
-COPY = "Copy this text exactly: " + "The river ran under the old bridge, past the mill and the meadow. " * 4
-# The same method with as many tokens of a draft; the sick one looks up a single token.
-WELL, SICK = ("--spec-ngram-map-k-size-n", "3"), ("--spec-ngram-map-k-size-n", "1")
+STORIES = [json.loads(line)["messages"][0]["content"] for line in Path(TALES["suites"][0]).read_text().splitlines()[:3]]
+# The same method with as many tokens of a draft. The sick one drafts after any single token that it has seen before: of
+# three of these stories it has 29 of 430 accepted, the other 14 of 54.
+WELL, SICK = ("--spec-ngram-simple-size-n", "3"), ("--spec-ngram-simple-size-n", "1")
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Replica:
 @contextlib.contextmanager
 def replica(folder: Path, lookup: tuple[str, str]) -> Iterator[Replica]:
     flags = ["--model", str(packaged_weights("smollm2-135m-q4")), "--metrics", "--ctx-size", "2048", "-t", "1"]
-    flags += ["--spec-type", "ngram-map-k", *lookup]
+    flags += ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "8", *lookup]
     folder.mkdir()
     settings = settings_for(folder, "127.0.0.1:1", real_caddy())
     with llama_server(engine_home("llamacpp"), *flags, "--api-key-file", settings.key_file) as engine:
@@ -106,7 +108,8 @@ def traffic(fleet: dict[str, Replica]) -> Iterator[None]:
 
     def speak(engine: LlamaServer) -> None:
         while not ended.is_set():
-            engine.greedy(COPY, 32, KEY)
+            for story in STORIES:
+                engine.greedy(story, 32, KEY)
 
     asking = [threading.Thread(target=speak, args=[one.engine]) for one in fleet.values()]
     for one in asking:
@@ -117,6 +120,12 @@ def traffic(fleet: dict[str, Replica]) -> Iterator[None]:
         ended.set()
         for one in asking:
             one.join()
+
+
+def accepted_of_a_draft(engine: LlamaServer) -> float:
+    counters = [f"llamacpp:spec_decode_num_{of}_total" for of in ("accepted_tokens", "drafts")]
+    accepted, drafts = (engine.counter(name, KEY) for name in counters)
+    return accepted / drafts
 
 
 def firing(url: str, name: str) -> list[dict[str, Any]]:
@@ -160,9 +169,9 @@ def test_the_replica_that_drafts_worse_than_its_peer_is_told(url: str, fleet: di
         (alert,) = awaited(lambda: firing(url, "AcceptanceApart"), SPEAK_S, "alert of the sick replica")
     assert alert["labels"]["replica"] == "b"
     assert "the replica b has only" in alert["annotations"]["summary"]
-    # It drafts worse, and so do its engine's own counters say it.
-    rates = {name: one.engine.counter("llamacpp:spec_decode_accepted_tokens_total", KEY) for name, one in fleet.items()}
-    print(json.dumps(rates), alert["value"])
+    # By its engine's own counters, too.
+    a, b = (accepted_of_a_draft(one.engine) for one in fleet.values())
+    assert b < 0.75 * a
     shown = {one["metric"]["replica"] for one in series(url, "drafthouse_fleet:output_tokens:rate")}
     assert shown == {"a", "b"}
     recorded = {
