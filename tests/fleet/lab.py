@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,10 @@ class Node:
 
 @contextmanager
 def nodes(number: int) -> Iterator[list[Node]]:
-    """Make so many hosts on one bridge; skips by name where that cannot be had."""
+    """Make so many hosts on one bridge, and a way there from here; skips by name where that cannot be had.
+
+    The bridge has a namespace of its own: Docker's rules, where it runs, would drop what crosses one of this machine.
+    """
     if os.geteuid() != 0 or missing("ip"):
         pytest.skip("network namespaces need root and ip (apt-get install iproute2)")
     mark = f"dhf{os.getpid() % 100_000}"
@@ -88,30 +91,35 @@ def nodes(number: int) -> Iterator[list[Node]]:
     def ip(*words: str) -> None:
         subprocess.run(["ip", *words], capture_output=True, timeout=60, check=True)
 
-    with ExitStack() as stack:
+    def host(name: str) -> Node:
         try:
-            ip("link", "add", mark, "type", "bridge")
+            ip("netns", "add", name)
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"no bridge can be made here: {error.stderr.decode().strip()}")
-        stack.callback(ip, "link", "del", mark)
-        ip("addr", "add", f"{net}.254/24", "dev", mark)
-        ip("link", "set", mark, "up")
+            pytest.skip(f"no network namespace can be made here: {error.stderr.decode().strip()}")
+        stack.callback(ip, "netns", "del", name)
+        holder = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "infinity"])
+        stack.callback(holder.wait, 60)
+        stack.callback(holder.kill)
+        return Node(name, "", holder.pid)
+
+    with ExitStack() as stack:
+        switch = host(f"{mark}-0")
+        switch.run("ip", "link", "add", "hub", "type", "bridge")
+        switch.run("ip", "link", "set", "hub", "up")
         made = []
         for at in range(1, number + 1):
-            name, link = f"{mark}-{at}", f"{mark}v{at}"
-            ip("netns", "add", name)
-            stack.callback(ip, "netns", "del", name)
-            ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", link, "master", mark, "up")
-            node = Node(name, f"{net}.{at}", 0)
-            for words in (["addr", "add", f"{node.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
-                node.run("ip", *words)
-            node.run("ip", "link", "set", "lo", "up")
-            holder = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "infinity"])
-            stack.callback(holder.wait, 60)
-            stack.callback(holder.kill)
-            node.pid = holder.pid
+            node = replace(host(f"{mark}-{at}"), address=f"{net}.{at}")
+            switch.run("ip", "link", "add", f"to{at}", "type", "veth", "peer", "name", "eth0", "netns", node.name)
+            switch.run("ip", "link", "set", f"to{at}", "master", "hub", "up")
+            node.run("ip", "addr", "add", f"{node.address}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                node.run("ip", "link", "set", device, "up")
             made.append(node)
+        ip("link", "add", mark, "type", "veth", "peer", "name", "here", "netns", switch.name)
+        stack.callback(ip, "link", "del", mark)
+        switch.run("ip", "link", "set", "here", "master", "hub", "up")
+        ip("addr", "add", f"{net}.254/24", "dev", mark)
+        ip("link", "set", mark, "up")
         yield made
 
 
@@ -162,7 +170,7 @@ class Lab:
         stream = stream or Stream()
         trust = ssl.create_default_context(cafile=str(self.folder / "state" / "gateway" / "fleet-box1.pem"))
         said = [{"role": "user", "content": "Count slowly from one to one hundred, one number a line."}]
-        body = {"model": MODEL, "stream": True, "max_tokens": tokens, "temperature": 0, "messages": said}
+        body = {"model": MODEL, "stream": True, "max_tokens": tokens, "ignore_eos": True, "messages": said}
         request = urllib.request.Request(
             f"https://{self.boxes[0].address}:{FRONT_PORT}/v1/chat/completions",
             json.dumps(body).encode(),
@@ -178,7 +186,7 @@ class Lab:
             stream.status, stream.error = error.code, error.read().decode("utf-8", "replace")
         except (OSError, ValueError) as error:
             stream.error = f"{type(error).__name__}: {error}"
-        except Exception as error:
+        except Exception as error:  # http.client's own: the answer broke off
             stream.error = f"{type(error).__name__}: {error}"
         return stream
 

@@ -144,7 +144,7 @@ def test_the_counters_are_behind_the_key(fleet: dict[str, Replica]) -> None:
         gateway.certificate,
         "--write-out",
         "\n%{http_code}",
-        f"{gateway.url}/metrics",
+        f"{gateway.url}/fleet/metrics",
     ]
 
     def said(*more: str) -> tuple[str, str]:
@@ -160,8 +160,9 @@ def test_the_counters_are_behind_the_key(fleet: dict[str, Replica]) -> None:
     # Nothing else of the engine's: neither another path nor another method.
     assert said("--header", f"Authorization: Bearer {KEY}", "--request", "POST")[0] == "404"
     assert ask(f"{fleet['a'].engine.base}/slots", key=KEY)[0] == 200
-    words[-1] = f"{gateway.url}/slots"
-    assert said("--header", f"Authorization: Bearer {KEY}")[0] == "404"
+    for other in ("/slots", "/metrics"):
+        words[-1] = f"{gateway.url}{other}"
+        assert said("--header", f"Authorization: Bearer {KEY}")[0] == "404"
 
 
 def test_the_replica_that_drafts_worse_than_its_peer_is_told(url: str, fleet: dict[str, Replica]) -> None:

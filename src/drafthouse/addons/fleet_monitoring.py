@@ -1,7 +1,7 @@
 """What the Prometheus of a fleet's front asks of every replica, and what it records and tells. Pure; the controller's.
 
 The replicas are asked themselves, never through the front, behind which one of them would answer by chance. What is
-open to the front is a replica's own gateway: TLS, and the key before `/metrics`, since counters tell how much is asked
+open to the front is a replica's own gateway: TLS, and the key before its counters, since counters tell how much is asked
 and when (`profiles/exposure.py`). `/ready` is asked by the front's blackbox exporter.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..core.errors import Problem
 from ..profiles.monitoring_settings import dialect_of
 from ..profiles.render import render_file
+from .gateway import METRICS
 from .grafana import dashboard
 from .monitoring_ready import FLEET
 from .prometheus_rules import SERIES, Limits, Pace, duration, recorded
@@ -102,7 +103,7 @@ def scraped(fleet: Fleet, trust_file: str, key_file: str, blackbox: str) -> list
         {
             "job_name": f"fleet_{dialect}",
             "scheme": "https",
-            "metrics_path": "/metrics",
+            "metrics_path": METRICS,
             "authorization": {"credentials_file": key_file},
             "follow_redirects": False,
             **_trusting(fleet, trust_file),

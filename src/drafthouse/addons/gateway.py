@@ -24,6 +24,8 @@ from ..profiles.render import render_file
 if TYPE_CHECKING:
     from ..profiles.resolved_types import File, Folder
 
+#: Where a replica's gateway gives its engine's counters to those who have the key; /metrics itself is nobody's.
+METRICS = "/fleet/metrics"
 #: Where a fleet's front asks for a replica: as /ready, but for no answer at all where the box takes no requests.
 PICK = "/pick"
 NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
@@ -60,7 +62,7 @@ class Settings:
     ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
     door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
-    ``metrics``: the path of the engine's counters, which it then gives to those who have the key, as /metrics.
+    ``metrics``: the path of the engine's counters, which it then gives to those who have the key, at `METRICS`.
 
     With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
     listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
@@ -159,6 +161,7 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
         "door_folder": door_folder(settings.home),
         "pick": PICK,
+        "counters": METRICS,
         "pool": _word(f"{folder}/replicas.pem"),
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {

@@ -56,7 +56,7 @@ def test_every_replica_is_asked_itself_over_tls_with_the_key(settings: Settings)
     assert [target["targets"] for target in asked] == [["box1:8443"], ["box2:8443"], ["box3:8443"]]
     for name in ("fleet_vllm", "fleet_llamacpp"):
         job = jobs[name]
-        assert (job["scheme"], job["metrics_path"], job["follow_redirects"]) == ("https", "/metrics", False)
+        assert (job["scheme"], job["metrics_path"], job["follow_redirects"]) == ("https", "/fleet/metrics", False)
         assert job["tls_config"] == {"ca_file": f"{settings.folder}/fleet.pem"}
         assert job["authorization"] == {"credentials_file": settings.key_file}
     ready = [target["targets"] for target in jobs["fleet_ready"]["static_configs"]]

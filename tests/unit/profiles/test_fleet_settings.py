@@ -14,7 +14,7 @@ PROFILE = "rtx6000-qwen-eagle3"
 
 def resolved(**fleet: Any) -> Any:
     site: Any = site_of_inventory("workstation")
-    more = {name: fleet.pop(name) for name in ("gateway_name", "gateway_port", "address") if name in fleet}
+    more: Any = {name: fleet.pop(name) for name in ("gateway_name", "gateway_port", "address") if name in fleet}
     return resolved_profile(PROFILE, {**site, **more, "fleet": fleet})
 
 

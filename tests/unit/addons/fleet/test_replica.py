@@ -137,7 +137,9 @@ def test_an_engine_that_does_not_count_is_given_all_the_time(home: Path, engine:
 
 
 def test_an_engine_that_is_gone_runs_nothing(home: Path) -> None:
-    assert running_in({**order(home), "base_url": "http://127.0.0.1:1"}) == 0
+    gone = order(home)
+    gone["base_url"] = "http://127.0.0.1:1"
+    assert running_in(gone) == 0
 
 
 def test_a_box_without_an_order_is_no_replica(tmp_path: Path) -> None:
