@@ -1,8 +1,8 @@
 """What the Prometheus of a fleet's front asks of every replica, and what it records and tells. Pure; the controller's.
 
 The replicas are asked themselves, never through the front, behind which one of them would answer by chance. What is
-open to the front is a replica's own gateway: TLS, and the key before its counters, since counters tell how much is asked
-and when (`profiles/exposure.py`). `/ready` is asked by the front's blackbox exporter.
+open to the front is a replica's own gateway: TLS, and the key before the counters, which tell how much is asked and
+when (`profiles/exposure.py`). `/ready` is asked by the front's blackbox exporter.
 """
 
 from __future__ import annotations
