@@ -6,7 +6,7 @@ Examples:
   drafthouse fleet drain box2 --timeout 300
   drafthouse fleet undrain box2
 
-drafthouse fleet upgrade PROFILE VERSION changes the boxes one at a time (drafthouse fleet-upgrade --help).
+To change the boxes one at a time there is drafthouse fleet-upgrade, or fleet upgrade.
 
 up runs site.yml on every host of the inventory and then sets up the front. drain has a replica take no more requests
 and waits until those that run have ended; the others take its share. Nothing is stopped. Words after -- are passed to

@@ -13,6 +13,7 @@ from typing import TypedDict
 
 from ..addons.fleet.replica import IS_DRAINED, READY
 from ..core.errors import one_problem
+from ..core.files import object_in
 from ..core.plain_text import printable
 from ..operate.roll.judge import Judged, judge
 from ..operate.roll.reports import Reports, Shelf, read, reports_of, shelf_of
@@ -100,10 +101,7 @@ class Boxes:
             variables: Variables = {**release, "roll_file": str(file)}
             line = command(["playbooks/fleet_roll.yml"], self._given.inventory, variables, self._words(*hosts))
             done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-            try:
-                seen: dict[str, Seen] = json.loads(file.read_text("utf-8"))
-            except (OSError, ValueError):
-                seen = {}
+            seen: dict[str, Seen] = object_in(file)
         if missing := [host for host in hosts if host not in seen]:
             said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
             found = f"nothing is known of {', '.join(missing)}: {printable(said[-1]) if said else 'no output'}"
