@@ -237,7 +237,7 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
     with ExitStack() as stack:
         one, two, three = stack.enter_context(nodes(3))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhf-")))
-        site = {
+        site: dict[str, Any] = {
             "profile": profile,
             "overrides": overrides,
             "drafthouse_manage_host": False,

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import ssl
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -19,11 +21,17 @@ from typing import Any
 
 import pytest
 
+from drafthouse.addons.fleet.front import router_entries
 from drafthouse.addons.fleet.replica import DRAINED, SICK, mark
 from drafthouse.addons.gateway import Replica, Settings, files, problems
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.files import lay_out
+from drafthouse.core.requirement_lines import read_lock
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
+from drafthouse.profiles.workspace import ROOT
 from tests.fakes import in_process
-from tests.support.gateway import KEY, TEMPLATES, Gateway, make_certificate, real_caddy, settings_for, started
+from tests.support.gateway import KEY, TEMPLATES, Gateway, give_key, make_certificate, real_caddy, settings_for, started
 from tests.support.ports import free_port
 
 CHAT = "/v1/chat/completions"
@@ -77,12 +85,13 @@ class Fleet:
     boxes: list[Box]
     front: Gateway
 
-    def ask(self, key: str = KEY, said: str = "yes?", path: str = CHAT) -> Answer:
+    def ask(self, key: str = KEY, said: str = "yes?", path: str = CHAT, session: str = "") -> Answer:
         trust = ssl.create_default_context(cafile=self.front.certificate)
         connection = http.client.HTTPSConnection("127.0.0.1", self.front.settings.port, timeout=120, context=trust)
         body = {"model": "clock", "stream": True, "messages": [{"role": "user", "content": said}]}
         try:
-            connection.request("POST", path, json.dumps(body), {"Authorization": f"Bearer {key}"})
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "x-session-id": session}
+            connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             return Answer(answer.status, answer.read().decode())
         except (OSError, http.client.HTTPException) as error:
@@ -136,8 +145,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             stack.callback(box.kill)
             boxes.append(box)
         home = tmp_path_factory.mktemp("front")
-        (home / "secrets").mkdir(mode=0o700)
-        (home / "secrets" / "api_key").write_text(KEY)
+        give_key(home, KEY)
         replicas = [replica_of(name, box.gateway) for name, box in zip("ab", boxes, strict=True)]
         yield Fleet(boxes, stack.enter_context(started(front_settings(home, replicas))))
 
@@ -206,19 +214,73 @@ def test_without_any_replica_it_says_so_and_waits_for_one_a_while(fleet: Fleet) 
         assert "error" in json.loads(answer.text)
 
 
+@pytest.fixture(scope="module")
+def routed(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """The same boxes behind a front with vllm-router, from its lock."""
+    folder = tmp_path_factory.mktemp("routed")
+    give_key(folder, KEY)
+    environment = ROOT / ".cache" / "fleet" / "vllm-router"
+    lock = read_lock((ROOT / "roles/program/files/vllm-router.txt").read_text("utf-8"))
+    uv = Path(sys.executable).with_name("uv")
+    ensure_env(EnvRecipe(str(environment), [], lock), str(uv) if uv.exists() else None)
+    router = folder / "fleet" / "router"
+    port = free_port(4)
+    lay_out(
+        [
+            {"path": str(folder / "fleet"), "mode": "0755"},
+            *router_entries(TEMPLATES, str(router), port, 2, "consistent_hash"),
+        ]
+    )
+    (router / "venv").symlink_to(environment)
+    replicas = [replica_of(name, box.gateway) for name, box in zip("ab", fleet.boxes, strict=True)]
+    with started(front_settings(folder, replicas, router_port=port)) as front:
+        process = subprocess.Popen([router / "serve.sh"])
+        try:
+            one = Fleet(fleet.boxes, front)
+            end = time.monotonic() + 120
+            while not one.ask().whole:
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.5)
+            yield one
+        finally:
+            process.terminate()
+            process.wait(120)
+
+
+def test_behind_vllm_router_a_session_stays_with_its_replica(routed: Fleet, tmp_path: Path) -> None:
+    for session in ("one", "two", "three"):
+        before = [box.asked() for box in routed.boxes]
+        assert all(routed.ask(session=session, said="a secret of mine").whole for _ in range(3))
+        assert 0 in [box.asked() - one for box, one in zip(routed.boxes, before, strict=True)]
+    assert routed.ask("wrong").status == 401
+    home = Path(routed.front.settings.home)
+    found = [file for file in home.rglob("*") if file.is_file() and "venv" not in file.parts]
+    assert not [file for file in found if b"a secret of mine" in file.read_bytes()]
+
+
+def test_behind_vllm_router_a_drained_box_gets_no_request(routed: Fleet) -> None:
+    for drained, other in (routed.boxes, reversed(routed.boxes)):
+        with drained.marked(DRAINED):
+            time.sleep(6)  # it asks every two seconds
+            before = drained.asked()
+            assert all(routed.ask(session=session).whole for session in ("one", "two", "three"))
+            assert drained.asked() == before
+        assert other.asked()
+        time.sleep(6)
+
+
 def test_another_certificate_is_no_replica(fleet: Fleet, tmp_path: Path) -> None:
     """A stranger at a box's address gets neither key nor prompt."""
     home = tmp_path / "stranger"
     home.mkdir()
     make_certificate(home)
-    (home / "secrets").mkdir(mode=0o700)
-    (home / "secrets" / "api_key").write_text(KEY)
+    give_key(home, KEY)
     stranger = Path(home, "gateway", "tls", "certificate.pem").read_text()
     told = Replica("a", "127.0.0.1", fleet.boxes[0].gateway.settings.port, stranger)
     one = tmp_path / "front"
     one.mkdir()
-    (one / "secrets").mkdir(mode=0o700)
-    (one / "secrets" / "api_key").write_text(KEY)
+    give_key(one, KEY)
     before = fleet.boxes[0].asked()
     with started(front_settings(one, [told])) as front:
         answer = Fleet(fleet.boxes, front).ask()
