@@ -52,6 +52,7 @@ class Fleet(Protocol):
 def roll(fleet: Fleet, tell: Tell, *, short: bool = False) -> int:
     """Roll out; return the exit status. Raises DrafthouseError where it cannot begin or go on."""
     unserved: dict[str, Judged] = {}
+    drained: set[str] = set()
     changed = ""
     while True:
         seen = fleet.look()
@@ -66,6 +67,10 @@ def roll(fleet: Fleet, tell: Tell, *, short: bool = False) -> int:
             raise DrafthouseError(_refusal(fleet, move.box, boxes, judged))
         if move.step in (Step.SHORT, Step.TWO_DRAINED):
             raise DrafthouseError(_short(move))
+        if move.step is Step.CHANGE and move.box not in drained:
+            # Left by a roll that was killed, maybe while it waited: its requests may still run.
+            _drain(fleet, move.box, tell)
+        drained.add(move.box)
         _take(fleet, move, tell, unserved)
         changed = move.box if move.step is Step.CHANGE else ""
 
@@ -86,11 +91,7 @@ def _take(fleet: Fleet, move: Move, tell: Tell, unserved: dict[str, Judged]) -> 
                 "measure the fleet as it is: drafthouse fleet up",
                 box,
             )
-        tell(f"\n{box}: taking it out of traffic")
-        if not fleet.drain(box):
-            fleet.put_back(box)
-            do = "wait for the requests that run, or give them more time: drain_s of drafthouse_fleet"
-            raise one_problem("drain-timeout", f"{box} is not drained", "a box with no requests", do, box)
+        _drain(fleet, box, tell)
     elif move.step is Step.CHANGE:
         tell(f"\n{box}: serving and measuring {fleet.what}")
         if not fleet.change(box):
@@ -110,6 +111,15 @@ def _take(fleet: Fleet, move: Move, tell: Tell, unserved: dict[str, Judged]) -> 
         if not (fleet.put_back(box) and _takes_requests(fleet, box)):
             do = "drafthouse fleet status says what it lacks; run again once it is ready"
             raise one_problem("replica-out", f"{box} is put back and takes no requests", "a replica that does", do, box)
+
+
+def _drain(fleet: Fleet, box: str, tell: Tell) -> None:
+    """Have a box take no more requests. Raises DrafthouseError where some still run in the end; it takes them again."""
+    tell(f"\n{box}: taking it out of traffic")
+    if not fleet.drain(box):
+        fleet.put_back(box)
+        do = "wait for the requests that run, or give them more time: drain_s of drafthouse_fleet"
+        raise one_problem("drain-timeout", f"{box} is not drained", "a box with no requests", do, box)
 
 
 def _tell_judged(fleet: Fleet, box: str, tell: Tell, unserved: dict[str, Judged]) -> None:

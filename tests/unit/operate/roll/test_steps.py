@@ -43,6 +43,7 @@ class World:
     tested: set[str] = field(default_factory=set)
     steps: list[tuple[str, str]] = field(default_factory=list)
     most_out: int = 0
+    quiet: set[str] = field(default_factory=set)
 
     def look(self) -> list[Box]:
         return list(self.boxes.values())
@@ -58,9 +59,12 @@ class World:
         raise AssertionError("nothing to wait for")
 
     def drain(self, box: str) -> bool:
-        return self._take("drain", box, state=State.OURS)
+        done = self._take("drain", box, state=State.OURS)
+        self.quiet.add(box)
+        return done
 
     def put_back(self, box: str) -> bool:
+        self.quiet.discard(box)
         return self._take("put back", box, state=State.READY)
 
     def back(self, box: str) -> bool:
@@ -68,6 +72,7 @@ class World:
 
     def change(self, box: str) -> bool:
         assert self.boxes[box].state is State.OURS, "changed while it takes requests"
+        assert box in self.quiet, "changed while some still run: the drain was killed while it waited"
         word = self.outcomes[box]
         self.tested.add(box)
         self._take("change", box, serves_new=word is not None, word=word)
