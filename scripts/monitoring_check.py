@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Have promtool check the monitoring's rules: of every profile, without and with a gateway, and of every engine.
+"""Have promtool check the monitoring's rules: of every profile, without and with a gateway, of every engine, of fleets.
 
-A line for each different rendering of templates/monitoring/rules.yml.j2. promtool is the machine's own, or that of
-Debian's package prometheus, unpacked into .cache.
+A line for each different rendering of templates/monitoring/rules.yml.j2 and fleet_rules.yml.j2. promtool is the
+machine's own, or that of Debian's package prometheus, unpacked into .cache.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from __future__ import annotations
 import functools
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from _clone import parser_of, run
 
+from drafthouse.addons import fleet_monitoring
 from drafthouse.addons.monitoring import watched
 from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, rules_file
 from drafthouse.cli.profile_arguments import inventory_of
@@ -24,6 +27,9 @@ from drafthouse.host.debian_programs import PROMTOOL
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
+if TYPE_CHECKING:
+    from drafthouse.profiles.resolved_types import File
+
 TEMPLATES = ROOT / "templates"
 
 
@@ -32,26 +38,32 @@ def main() -> int:
     parser_of(__doc__).parse_args()
     promtool = ensure(PROMTOOL, "", ROOT / ".cache" / "tools" / "promtool").path
     problems = []
-    for what, names in seen().items():
-        file = rules_file(TEMPLATES, "rules.yml", what, Pace(), Limits())
+    for title, file in rendered():
         with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
             Path(folder, file["path"]).write_text(file["content"], "utf-8")
             words = [promtool, "check", "rules", file["path"]]
             done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-        parts = [part for part in ("node", "gpu", "gateway") if getattr(what, part)]
-        title = f"{', '.join([what.dialect or 'no counters', *parts])}; {what.log} ({', '.join(sorted(names))})"
         said = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else ["FAILED"]
         print(f"{title}: {' '.join(said).strip()}")
         if done.returncode:
             found = (done.stderr or done.stdout).strip()
             problems.append(
-                Problem(
-                    "program-failed", found, "rules that Prometheus takes", "correct them", "monitoring/rules.yml.j2"
-                )
+                Problem("program-failed", found, "rules that Prometheus takes", "correct them", "templates/monitoring")
             )
     if problems:
         raise DrafthouseError(problems)
     return DONE
+
+
+def rendered() -> Iterator[tuple[str, File]]:
+    """Yield each rendering under its title: of boxes, and of fleets of one engine, of all and of none with counters."""
+    for what, names in seen().items():
+        parts = [part for part in ("node", "gpu", "gateway") if getattr(what, part)]
+        title = f"{', '.join([what.dialect or 'no counters', *parts])}; {what.log} ({', '.join(sorted(names))})"
+        yield title, rules_file(TEMPLATES, "rules.yml", what, Pace(), Limits())
+    for dialects in ([], *([name] for name in SERIES), list(SERIES)):
+        file = fleet_monitoring.rules_file(TEMPLATES, "fleet_rules.yml", dialects, Pace(), Limits())
+        yield f"a fleet; {', '.join(dialects) or 'no counters'}", file
 
 
 @functools.cache

@@ -45,6 +45,7 @@ ELSEWHERE = {
     "bench": "tests/e2e/test_wheel.py",
     "compare-schedule": "tests/unit/analysis/test_batch_k_schedule.py",
     "destroy": "tests/vast/test_whole_way.py",
+    "fleet-upgrade": "tests/fleet/test_roll.py",
     "model": "tests/weights/test_any_model.py",
     "rent": "tests/vast/cloud.py",
     "rented": "tests/vast/test_lost_box.py",

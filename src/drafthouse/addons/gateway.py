@@ -24,6 +24,8 @@ from ..profiles.render import render_file
 if TYPE_CHECKING:
     from ..profiles.resolved_types import File, Folder
 
+#: Where a replica's gateway gives its engine's counters to those who have the key; /metrics itself is nobody's.
+METRICS = "/fleet/metrics"
 #: Where a fleet's front asks for a replica: as /ready, but for no answer at all where the box takes no requests.
 PICK = "/pick"
 NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
@@ -60,6 +62,7 @@ class Settings:
     ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
     door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
+    ``metrics``: the path of the engine's counters, which it then gives to those who have the key, at `METRICS`.
 
     With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
     listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
@@ -81,6 +84,7 @@ class Settings:
     digest: str = ""
     hold_s: int = 0
     replica: bool = False
+    metrics: str = ""
     replicas: tuple[Replica, ...] = ()
     policy: str = "least_conn"
     router_port: int = 0
@@ -111,6 +115,8 @@ def problems(settings: Settings) -> list[Problem]:
         "write 127.0.0.1:8000",
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
+    shown = not settings.metrics or bool(_PATH.fullmatch(settings.metrics))
+    check(shown, "gateway_metrics", settings.metrics, "a path, such as /metrics, or nothing")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
     door = f"{door_folder(settings.home)}/pass.sock"
     fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
@@ -155,6 +161,7 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
         "door_folder": door_folder(settings.home),
         "pick": PICK,
+        "counters": METRICS,
         "pool": _word(f"{folder}/replicas.pem"),
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {

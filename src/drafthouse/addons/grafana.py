@@ -22,9 +22,9 @@ FILE = "monitoring/dashboard.json"
 COLUMNS = 24  # of Grafana's grid
 
 
-def dashboard(templates: Path, recorded: Collection[str], title: str) -> dict[str, Json]:
+def dashboard(templates: Path, recorded: Collection[str], title: str, file: str = FILE) -> dict[str, Json]:
     """Return the dashboard of a box that records the series named: what is left of it moves together."""
-    board = read_json(templates / FILE, "Grafana's dashboard, as JSON", f"restore templates/{FILE}")
+    board = read_json(templates / file, "Grafana's dashboard, as JSON", f"restore templates/{file}")
     made: list[Any] = []
     row: list[Any] = []
     left = top = bottom = 0

@@ -18,6 +18,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
+from . import fleet_monitoring
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
 from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..core.documents import Json
     from ..profiles.container import Container
     from ..profiles.resolved_types import File, Folder, Monitoring, Ports
+    from .fleet_monitoring import Fleet
 
 NAME = "monitoring"
 UNIT = "drafthouse-monitoring-"  # and the program's name
@@ -72,7 +74,7 @@ class Settings:
 
     ``wished`` is what `monitoring_of` returned; ``keeper`` holds the programs running: systemd or supervisor.
     ``binaries``: program -> path on the box. ``digest`` stands for these and for the key, which systemd hands over at
-    the start: when it changes, the programs are started again.
+    the start: when it changes, the programs are started again. ``fleet``: the replicas behind this box, of a front.
     """
 
     home: str
@@ -85,6 +87,7 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
     images: Mapping[str, str] = field(default_factory=dict)
+    fleet: Fleet | None = None
 
     @property
     def folder(self) -> str:
@@ -120,9 +123,10 @@ def problems(settings: Settings) -> list[Problem]:
         )
         for at, path in (("monitoring_home", settings.home), ("monitoring_key_file", settings.key_file))
         # Where nobody asks for a key there may be none.
-        if (path or at == "monitoring_home" or _needs_key(settings.wished))
+        if (path or at == "monitoring_home" or _needs_key(settings))
         and (not path.startswith("/") or _NOT_IN_A_PATH & set(path))
     ]
+    found += fleet_monitoring.problems(settings.fleet) if settings.fleet else []
     pace = settings.pace
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         found.append(
@@ -160,7 +164,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
                 **data,
                 "script": path,
                 "digest": _hash([entries[-1]["content"]]),
-                "key_file": settings.key_file if name == "prometheus" and _needs_key(wished) else "",
+                "key_file": settings.key_file if name == "prometheus" and _needs_key(settings) else "",
             }
             at = f"/etc/systemd/system/{UNIT}{name}.service"
             units.append(render_file(templates, "monitoring/program.service.j2", at, "0644", unit))
@@ -189,8 +193,14 @@ def _hash(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def _needs_key(wished: Monitoring) -> bool:
-    return bool(wished["key"] and wished["dialect"])
+def _needs_key(settings: Settings) -> bool:
+    return bool((settings.wished["key"] and settings.wished["dialect"]) or settings.fleet)
+
+
+def _key_file(settings: Settings) -> str:
+    """Return where Prometheus reads the key: from a file, so that it stands in no configuration."""
+    handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
+    return handed if settings.keeper == "systemd" else settings.key_file
 
 
 def _written(settings: Settings, name: str, data: Json) -> File:
@@ -205,8 +215,10 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
     written: list[File] = [
         _written(settings, "prometheus.yml", prometheus(settings)),
         rules,
-        _written(settings, "blackbox.yml", blackbox(wished)),
+        _written(settings, "blackbox.yml", blackbox(settings)),
     ]
+    if settings.fleet:
+        written += fleet_monitoring.files(templates, settings.folder, settings.fleet, settings.pace, settings.limits)
     if wished["gpu"]:
         lines = "".join(f"{name}, gauge, {says}\n" for name, says in _DCGM_FIELDS)
         written.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
@@ -221,7 +233,11 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
 
 def prometheus(settings: Settings) -> dict[str, Json]:
     """Return Prometheus's configuration."""
-    wished, interval = settings.wished, duration(settings.pace.interval_s)
+    wished, interval, fleet = settings.wished, duration(settings.pace.interval_s), settings.fleet
+    trust = fleet_monitoring.trust_file(settings.folder)
+    exporter = f"{_LOOPBACK}:{wished['ports']['blackbox']}"
+    replicas = fleet_monitoring.scraped(fleet, trust, _key_file(settings), exporter) if fleet else []
+    more = [f"{settings.folder}/fleet_rules.yml"] if fleet else []
     found: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
@@ -229,8 +245,8 @@ def prometheus(settings: Settings) -> dict[str, Json]:
             "evaluation_interval": interval,
             "external_labels": {"box": settings.box},
         },
-        "rule_files": [f"{settings.folder}/rules.yml"],
-        "scrape_configs": [_scraped(settings, job) for job in jobs(wished)],
+        "rule_files": [f"{settings.folder}/rules.yml", *more],
+        "scrape_configs": [*(_scraped(settings, job) for job in jobs(wished)), *replicas],
     }
     if wished["alertmanager"]:
         found["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
@@ -242,11 +258,9 @@ def _scraped(settings: Settings, job: str) -> Json:
     if job == ENGINE:
         scraped = _target(job, wished["target"], wished["profile"])
         scraped["metrics_path"] = wished["path"]
-        if _needs_key(wished):
-            # The file, so that the key stands in no configuration; and to nobody whom a redirect names.
-            file = f"/run/credentials/{UNIT}prometheus.service/api_key"
-            file = file if settings.keeper == "systemd" else settings.key_file
-            scraped |= {"authorization": {"credentials_file": file}, "follow_redirects": False}
+        if wished["key"]:
+            # To nobody whom a redirect names.
+            scraped |= {"authorization": {"credentials_file": _key_file(settings)}, "follow_redirects": False}
         return scraped
     gateway = wished["gateway"] if job == GATEWAY else None
     if gateway or job == HEALTH:
@@ -261,8 +275,9 @@ def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
     return {"job_name": job, "static_configs": [{"targets": [address], **labels}]}
 
 
-def blackbox(wished: Monitoring) -> Json:
+def blackbox(settings: Settings) -> Json:
     """Return the blackbox exporter's configuration: how each of its modules asks."""
+    wished, fleet = settings.wished, settings.fleet
     modules: dict[str, Json] = {
         HEALTH: {
             "prober": "http",
@@ -276,6 +291,8 @@ def blackbox(wished: Monitoring) -> Json:
         if wished["gateway"]["name"]:
             tls["server_name"] = wished["gateway"]["name"]
         modules[GATEWAY] = {"prober": "tcp", "timeout": "5s", "tcp": {"tls": True, "tls_config": tls}}
+    if fleet:
+        modules |= fleet_monitoring.asked_ready(fleet, fleet_monitoring.trust_file(settings.folder))
     return {"modules": modules}
 
 

@@ -6,6 +6,8 @@ Examples:
   drafthouse fleet drain box2 --timeout 300
   drafthouse fleet undrain box2
 
+To change the boxes one at a time there is drafthouse fleet-upgrade, or fleet upgrade.
+
 up runs site.yml on every host of the inventory and then sets up the front. drain has a replica take no more requests
 and waits until those that run have ended; the others take its share. Nothing is stopped. Words after -- are passed to
 ansible-playbook.
@@ -16,11 +18,12 @@ Exit status: the playbook's (docs/exit-codes.md).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 
 from ..core.errors import one_problem
 from ..core.places import ROOT
-from . import stoppable
+from . import fleet_upgrade, stoppable
 from .parser import Parser
 from .playbooks import Variables, command, on_inventory, play
 
@@ -40,7 +43,10 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Play; return the exit status."""
-    given = options().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["upgrade"]:
+        return fleet_upgrade.main(words[1:])
+    given = options().parse_args(words)
     if given.action in _OF_A_HOST:
         if not given.host:
             raise one_problem(

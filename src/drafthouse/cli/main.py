@@ -50,6 +50,7 @@ GROUPS = {
         "logs": Verb("show the logs of every box of an inventory"),
         "history": Verb("show what was served, when, and why it ended"),
         "tunnel": Verb("forward a box's API to 127.0.0.1 over SSH"),
+        "fleet-upgrade": Verb("change the boxes of a fleet one at a time; a worse one stops it"),
         "fleet": Verb("set up several boxes behind one address, show, drain and undrain them"),
         "rollback": Verb("serve the previous release again"),
         "upgrade": Verb("change the engine version if the new one is no worse"),

@@ -34,6 +34,11 @@ class Variables(TypedDict, total=False):
     fleet_state: str
     drain_s: float
     drain_why: str
+    engine_version: str
+    report_folder: str
+    remeasure: bool
+    rollback_why: str
+    roll_file: str
 
 
 def inventory_path(name: str) -> Path:

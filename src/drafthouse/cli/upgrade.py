@@ -72,7 +72,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
 
     Raises DrafthouseError with what the new version lacks, or where both are the same.
     """
-    site = _site(given)
+    site = site_of(given)
     more = overrides(given.set)
     old = resolved_profile(given.profile, site, {**more, **({"engine_version": given.old} if given.old else {})})
     new = resolved_profile(given.profile, site, {**more, "engine_version": given.version})
@@ -87,7 +87,8 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     return old, new, "\n".join([text, *issue_changes(old, new)])
 
 
-def _site(given: argparse.Namespace) -> Site:
+def site_of(given: argparse.Namespace) -> Site:
+    """Return the site of the inventory that was named, else of the profile's."""
     name = given.inventory or inventory_of(given.profile)
     # Of an inventory elsewhere Ansible knows the site; for the tables any site will do.
     known = (ROOT / "inventory" / name / "group_vars" / "all.yml").is_file()

@@ -41,10 +41,14 @@ class Listener(TypedDict):
 
 
 class ServedNow(Serving):
-    """What should serve: ``drift`` is why something else does, ``identity`` a hash of what is put on a box for it."""
+    """What should serve: ``drift`` is why something else does, ``identity`` a hash of what is put on a box for it.
+
+    ``keys``: under which results of it and of what served before are kept, the newest first.
+    """
 
     drift: str
     identity: str
+    keys: NotRequired[list[str]]
 
 
 class BoxFacts(TypedDict):

@@ -77,7 +77,7 @@ def monitoring_of(
         "profile": profile,
         "target": f"{near(site['host'])}:{site['port']}",
         "health": engine["health"],
-        "dialect": metrics["dialect"] if _has_counters(metrics, arms) else "",
+        "dialect": dialect_of(metrics, arms),
         "path": metrics.get("path", "/metrics"),
         "key": bool(metrics["key"]),
         "node": node,
@@ -93,10 +93,11 @@ def near(listen: str) -> str:
     return f"[{near}]" if ":" in near else near
 
 
-def _has_counters(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> bool:
-    """Tell whether the engine shows counters, which may depend on its version or its configuration file."""
+def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:
+    """Return whose counters an engine shows, '' for none: that may depend on its version or its configuration file."""
     config = arms["speculative"]["config"]
-    return engine_of(metrics["dialect"]).shows_counters(config["data"] if config else {})
+    shown = engine_of(metrics["dialect"]).shows_counters(config["data"] if config else {})
+    return metrics["dialect"] if shown else ""
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:

@@ -183,16 +183,18 @@ class Decision:
     judged: bool = True
 
 
-def decide(found: Mapping[str, Any]) -> Decision:
+def decide(found: Mapping[str, Any], what: str = "version") -> Decision:
     """Return which version to keep after a comparison of old (A) and new (B), made with a threshold.
+
+    ``what`` is the word for it.
 
     The new one, unless it is clearly worse, or something that the old one shows cannot be judged in it: an upgrade
     that nobody can vouch for is none. Without a difference that can be told the new one stays.
     """
     for reasons, told, judged in (
         (found["against"], "the two cannot be compared", False),
-        (found["regressions"], "the new version is worse", True),
-        (found["unjudged"], "what the old version shows cannot be judged in the new one", False),
+        (found["regressions"], f"the new {what} is worse", True),
+        (found["unjudged"], f"what the old {what} shows cannot be judged in the new one", False),
     ):
         if reasons:
             return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons), judged)

@@ -81,6 +81,16 @@ def current(home: str | Path) -> Serving | None:
     return serving(read_history(home))
 
 
+def result_keys(home: str | Path) -> list[str]:
+    """Return the keys of the results of what served on a box, what serves now first; of kept releases alone."""
+    served = [event for event in read_history(home) if event["event"] in (SERVED, ROLLED_BACK)]
+    keys: list[str] = []
+    for release in dict.fromkeys(str(event.get("release")) for event in reversed(served)):
+        with contextlib.suppress(DrafthouseError):
+            keys.append(str(read_release(home, release).resolved.get("key") or ""))
+    return [key for key in dict.fromkeys(keys) if key]
+
+
 # --- releases -----------------------------------------------------------------------------------
 
 

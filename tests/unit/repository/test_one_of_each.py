@@ -37,7 +37,7 @@ READERS = {
         "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py", "engines/llamacpp.py",
         "host/image_python.py", "operate/doctor/paths.py", "operate/doctor/probe.py", "operate/tunnel.py",
         "serving/first_request.py", "bench/external/clients.py", "weights/nearby_copies.py",
-        "scripts/engine_flags.py",
+        "scripts/engine_flags.py", "cli/fleet_plays.py",
     ),
     "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
     "a file of our own, written whole by this version for itself": (

@@ -54,7 +54,7 @@ from ..module_utils.host.box_types import ServedNow
 from ..module_utils.host.env_stamp import read_stamp, starts
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.old_programs import programs
-from ..module_utils.serving.releases import current, read_release
+from ..module_utils.serving.releases import current, read_release, result_keys
 from ..module_utils.serving.restore import drift
 from ..module_utils.weights.hub_habits import client_cache
 
@@ -95,7 +95,8 @@ def main() -> None:
 def _served(home: str | None) -> ServedNow | None:
     """Return what should serve, None where nothing should.
 
-    ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash.
+    ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash. ``keys``: of
+    the results of what served, the newest first.
     """
     now = current(home) if home else None
     if not now or not home:
@@ -104,7 +105,7 @@ def _served(home: str | None) -> ServedNow | None:
         known = str(read_release(home, str(now["release"])).resolved.get("identity") or "")
     except DrafthouseError:
         known = ""  # `drift` says what is wrong with it
-    return {**now, "drift": drift(home), "identity": known}
+    return {**now, "drift": drift(home), "identity": known, "keys": result_keys(home)}
 
 
 if __name__ == "__main__":
