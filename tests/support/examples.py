@@ -40,6 +40,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
 #: Run elsewhere: by a test of the lane, with the values of its own server, box or account in place of the help's.
 ELSEWHERE = {
     "evidence": "tests/unit/report/test_evidence.py",  # needs a report from a GPU
+    "fleet": "tests/fleet/test_front.py",
     "fleet-measure": "tests/fleet/test_measure.py",
     "fleet-report": "tests/fleet/test_measure.py",
     "bench": "tests/e2e/test_wheel.py",

@@ -19,17 +19,21 @@ RUN_BY: dict[str, str] = {
     "ansible-playbook site.yml -i workstation": "tests/hosts/test_site_workstation.py:site.yml",
     "curl -s http://127.0.0.1:8000": "tests/unit/report/test_connection.py:curl",
     "curl -s http://127.0.0.1:9490": "tests/hosts/test_monitoring.py:/api/v1/alerts",
+    "make gpu-luggage": "tests/unit/gpu/test_luggage.py:luggage",
     "make monitoring-check": "tests/unit/addons/test_monitoring_check.py:monitoring_check",
     "make sbom": "tests/unit/cli/test_sbom.py:sbom",
     "make soak": "Makefile:pytest -m soak",
     "make test": ".ci/run:lanes",
+    "make test-gpu": "tests/unit/gpu/test_level0.py:level0",
     "make truth": "tests/unit/analysis/test_truth.py:table",
     "make venv-dev": ".ci/run:make venv-dev",
     "make wheel": "tests/e2e/test_wheel.py:hatchling",
+    "python -m tests.hosts.growth docs": "tests/hosts/test_scale.py:growth",
     "tail -n1 /opt/drafthouse/watchdog/journal.jsonl": "tests/health/test_watchdog.py:journal",
 }
 #: What no test runs, and why: a program of the reader's own.
 NOT_RUN = {
+    "$EDITOR inventory/fleet": "the reader's own boxes",
     "pre-commit install": "the reader's choice; its hooks are those of make lint",
     "pipx install": "pip installs the same wheel in tests/e2e/test_wheel.py",
     "uvx --from": "pip installs the same wheel in tests/e2e/test_wheel.py",

@@ -20,6 +20,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..profiles.forms import HOST
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
 from ..profiles.render import render_file
+from .gateway_door import NAME, door_folder
 
 if TYPE_CHECKING:
     from ..profiles.resolved_types import File, Folder
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 METRICS = "/fleet/metrics"
 #: Where a fleet's front asks for a replica: as /ready, but for no answer at all where the box takes no requests.
 PICK = "/pick"
-NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
@@ -200,11 +200,6 @@ def _word(text: str) -> str:
 def script_of(home: str) -> str:
     """Return the script that starts the gateway: where it lies, there is or was one."""
     return f"{home}/{NAME}/serve.sh"
-
-
-def door_folder(home: str) -> str:
-    """Return the folder of the files with which requests are held."""
-    return f"{home}/{NAME}/data/door"
 
 
 def certificate_file(home: str) -> str:

@@ -111,7 +111,7 @@ def test_logs_of_a_box_without_any_name_the_other_inventories(tmp_path: Path) ->
     words = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "logs", "--inventory", str(hosts)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "nothing has been served there\n" in done.stderr
-    assert "one of: local, vastai, workstation, or a path" in done.stderr
+    assert "one of: fleet, local, vastai, workstation, or a path" in done.stderr
     done = subprocess.run([*words, "--only", "gateway"], capture_output=True, text=True, check=False)
     assert "no log with 'gateway' in its name" in done.stderr
     assert "served" not in done.stderr  # for other names there may be some

@@ -35,7 +35,7 @@ def test_every_inventory_names_a_whole_site_and_a_profile(name: str) -> None:
 
 
 def test_no_such_inventory() -> None:
-    with pytest.raises(DrafthouseError, match="one of: local, vastai, workstation"):
+    with pytest.raises(DrafthouseError, match="one of: fleet, local, vastai, workstation"):
         site_of_inventory("laptop")
 
 

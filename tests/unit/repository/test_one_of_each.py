@@ -45,7 +45,8 @@ READERS = {
         "experiment/loop.py", "operate/bundle_make.py",
         "operate/doctor/collect.py", "operate/offline_bundle.py", "serving/readiness.py", "tuning/runner.py",
         "plugin_utils/following.py", "plugin_utils/kept_results.py", "action/trial.py", "action/monitoring.py",
-        "cloud/deadline_watch.py", "prompts/suite_file.py",
+        "cloud/deadline_watch.py", "prompts/suite_file.py", "addons/fleet/front.py",
+        "bench/sweep/client_pool.py", "bench/sweep/client_process.py",
     ),
     "a model's own file, read as the engines read it": (
         "weights/headers.py", "weights/inspect.py", "weights/tokenizer_files.py",
@@ -59,7 +60,8 @@ READERS = {
     "what our own templates rendered": ("analysis/arm_diff.py",),
     "it is the reader": ("core/documents.py", "core/yaml_documents.py"),
     "files of this repository, or what another script of it said": (
-        "cli/doctor.py", "cli/rented.py", "scripts/_fetch.py", "scripts/docs.py", "scripts/sbom.py",
+        "cli/doctor.py", "cli/rented.py", "report/evidence.py",
+        "scripts/_fetch.py", "scripts/docs.py", "scripts/sbom.py",
     ),
 }  # fmt: skip
 LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}

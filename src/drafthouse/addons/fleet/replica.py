@@ -22,7 +22,7 @@ from ...core.errors import one_problem
 from ...core.files import replace_file, text_in
 from ...core.http import opener
 from ...serving.releases import current
-from ..gateway import door_folder
+from ..gateway_door import door_folder
 
 FOLDER, ORDER = "replica", "order.json"
 DRAINED, SICK = "drained", "sick"

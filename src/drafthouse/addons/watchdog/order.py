@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ...addons.gateway import door_folder
 from ...analysis.batch_k_schedule import offer
 from ...analysis.break_even_results import points_of
 from ...core.box_archive import archive_file
 from ...core.errors import one_problem
 from ...profiles.render import render_file
 from ...profiles.watchdog_settings import AGAIN_S, DRAIN_S, EVERY_S, PATIENCE_S, REPORT, SCHEDULE
+from ..gateway_door import door_folder
 from .decision import Rules
 from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
