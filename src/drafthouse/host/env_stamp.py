@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 from typing import TypedDict, cast
 
-from ..core.files import object_in
+from ..core.files import object_in, text_in
 
 STAMP = ".drafthouse-env.json"
 
@@ -35,3 +36,24 @@ def is_made(home: Path, wanted: str) -> bool:
 def starts(home: Path) -> bool:
     """Tell whether the environment's interpreter is there to be started."""
     return os.access(home / "bin" / "python", os.X_OK)
+
+
+# What an engine's processes on several hosts must have in the same version, by the beginnings of their names.
+_SPOKEN = ("vllm", "torch", "ray", "nvidia-nccl")
+
+
+def versions(home: Path) -> dict[str, str]:
+    """Return the versions of an environment's Python, and of its packages whose processes talk to other hosts.
+
+    Of what is not there nothing is told.
+    """
+    found: dict[str, str] = {}
+    for line in text_in(home / "pyvenv.cfg").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() in ("version", "version_info"):
+            found["Python"] = value.strip()
+    for one in metadata.distributions(path=[str(path) for path in home.glob("lib/python3*/site-packages")]):
+        name = str(one.metadata["Name"] or "")
+        if name in _SPOKEN or name.startswith("nvidia-nccl-"):
+            found[name] = one.version
+    return found

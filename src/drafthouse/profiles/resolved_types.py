@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
     from .known_issue_schema import MatchedIssue
-    from .profile_types import PromptCounts, Runtime, Site
+    from .profile_types import PromptCounts, Runtime, Site, Together
     from .published_schema import PublishedFigure
 
 SourceKind = Literal["path", "package", "derived", "hub"]
@@ -307,6 +307,7 @@ class BuiltArm(TypedDict):
     config: EngineYaml | None
     environment: dict[str, str]
     container: ArmContainer | None
+    together: NotRequired[Together]
 
 
 class ResolvedArm(BuiltArm):
