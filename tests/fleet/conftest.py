@@ -129,7 +129,6 @@ def pair(widened: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         "heads": 12,
         "kv_heads": 4,
     }
-    model.pop("folder")
     (clone / "profiles" / "catalog" / "local").mkdir(exist_ok=True)
     (clone / "profiles" / "catalog" / "local" / f"{_TARGET}.yml").write_text(yaml.safe_dump({_TARGET: model}), "utf-8")
     for name, profile in PROFILES.items():

@@ -203,8 +203,9 @@ def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[P
     head, *others = values
     found = []
     for host in others:
-        for what, value in values[head].items():
-            other = values[host].get(what, "")
+        # In the head's order, and behind it what only the other has.
+        for what in dict.fromkeys([*values[head], *values[host]]):
+            value, other = (values[one].get(what, "") for one in (head, host))
             if other != value:
                 said = f"{what}: {value or 'nothing'} on {head}, {other or 'nothing'} on {host}"
                 do = f"make {host} like {head}, or let them serve apart (drafthouse_hosts_per_replica: 1)"
