@@ -17,12 +17,14 @@ import pytest
 import yaml
 
 from drafthouse.profiles.workspace import ROOT
-from tests.e2e.conftest import BIN, Ended
+from tests.e2e.conftest import BIN, Ended, play
 from tests.fleet.namespaces import SUBNET, Host, hosts
 from tests.support.engines import engine_home, packaged_weights
 
 PORT = 8431
 _COPIED = ("benchmarks", "collections", "inventory", "playbooks", "profiles", "roles", "src", "templates")
+_LANE = ROOT / ".cache"
+_MADE_ONCE = ("engines", "uv", "venv")
 _FILES = ("ansible.cfg", "site.yml")
 _TARGET = "smollm2-135m-12h"
 
@@ -114,7 +116,16 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def pair(widened: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Make two hosts, with the engine already there: each would install the very same one."""
+    """Make two hosts, which reach nobody else: what they would install is linked from the lane's own home."""
+    ready = play(
+        "site.yml",
+        "--tags",
+        "host",
+        profile="cpu-smollm2-vllm-ngram",
+        drafthouse_home=str(_LANE),
+        drafthouse_models_dir=str(_LANE / "models"),
+    )
+    assert ready.status == 0, ready.output[-3000:]
     folder = tmp_path_factory.mktemp("fleet")
     clone = folder / "clone"
     for name in _COPIED:
@@ -137,7 +148,8 @@ def pair(widened: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         made = Pair(found, clone, folder)
         for host in found:
             made.home(host).mkdir(parents=True)
-            (made.home(host) / "engines").symlink_to(ROOT / ".cache" / "engines")
+            for name in _MADE_ONCE:
+                (made.home(host) / name).symlink_to(_LANE / name)
         _write_inventory(made)
         yield made
         made.play("playbooks/stop.yml", profile="two-hosts-tp")

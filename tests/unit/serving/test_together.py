@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.processes
 
 PROGRAM = ROOT / "src" / "drafthouse" / "serving" / "together.py"
-DIGEST = "abc123"
+DIGEST, MEMBERS = "abc123", "127.0.0.1,127.0.0.2"
 # An engine of two processes: the second is what a worker is, and would outlive the first.
 ENGINE = """#!/usr/bin/env bash
 # together: {digest}
@@ -68,9 +68,7 @@ class Hosts:
         script.chmod(0o755)
         return script
 
-    def lead(
-        self, *, digest: str = DIGEST, arm: str = "profile/baseline", members: str = "127.0.0.1,127.0.0.2"
-    ) -> Side:
+    def lead(self, *, digest: str = DIGEST, arm: str = "profile/baseline", members: str = MEMBERS) -> Side:
         script = self.arm("lead", digest)
         own = ["--address", "127.0.0.1", "--port", str(self.port), "--members", members]
         return self._start("lead", *own, "--arm", arm, "--digest", digest, "--", str(script))
