@@ -1,6 +1,7 @@
 """Hosts out of this machine's own namespaces: net, mount, pid, uts and ipc, a /dev/shm each, one bridge between them.
 
-They share the file system. Everything that runs in one ends with it.
+They share the file system, and reach each other and nobody else: the bridge is in a network namespace of its own, where
+no Docker filters what is forwarded. Everything that runs in one ends with it.
 """
 
 from __future__ import annotations
@@ -54,20 +55,21 @@ def hosts(number: int) -> Iterator[list[Host]]:
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     tag = f"dhf{os.getpid() % 100_000}"
-    bridge = f"{tag}b"
+    switch = f"{tag}s"
     anchors: list[subprocess.Popen[bytes]] = []
     try:
         try:
-            _ip("link", "add", bridge, "type", "bridge")
+            _ip("netns", "add", switch)
+            _ip("-netns", switch, "link", "add", "bridge", "type", "bridge")
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no bridge can be made here: {error.stderr.decode().strip()}")
-        _ip("link", "set", bridge, "up")
+        _ip("-netns", switch, "link", "set", "bridge", "up")
         found = []
         for place in range(1, number + 1):
             name, address = f"{tag}n{place}", f"10.77.0.{place}"
             _ip("netns", "add", name)
-            _ip("link", "add", f"{tag}v{place}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", f"{tag}v{place}", "master", bridge, "up")
+            _ip("-netns", switch, "link", "add", f"port{place}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("-netns", switch, "link", "set", f"port{place}", "master", "bridge", "up")
             for words in (["addr", "add", f"{address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
                 _ip("-netns", name, *words)
             _ip("-netns", name, "link", "set", "lo", "up")
@@ -80,9 +82,8 @@ def hosts(number: int) -> Iterator[list[Host]]:
         for anchor in anchors:
             anchor.kill()
             anchor.wait(60)
-        for place in range(1, number + 1):
-            subprocess.run(["ip", "netns", "del", f"{tag}n{place}"], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
+        for name in (*(f"{tag}n{place}" for place in range(1, number + 1)), switch):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 def _inside(pid: int) -> int:
