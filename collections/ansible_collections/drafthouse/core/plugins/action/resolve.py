@@ -141,6 +141,7 @@ class ActionModule(Action):
             script_of(site["home"]),
             monitoring.script_of(site["home"]),
             f"{site['home']}/watchdog/serve.sh",
+            f"{site['home']}/serve/{resolved['profile']}/follower/serve.sh",
             resolved["engine"]["home"],
             resolved["key_file"],
         ]
