@@ -26,12 +26,8 @@ def test_the_versions_of_what_talks_to_other_hosts(tmp_path: Path) -> None:
     assert versions(tmp_path) == {}
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.3\n")
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
-    for name, version in (
-        ("vllm", "0.32.0"),
-        ("torch", "2.9.1+cu130"),
-        ("nvidia-nccl-cu13", "2.28.9"),
-        ("six", "1.17"),
-    ):
+    spoken = {"vllm": "0.32.0", "torch": "2.9.1+cu130", "nvidia-nccl-cu13": "2.28.9"}
+    for name, version in {**spoken, "six": "1.17"}.items():
         folder = packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
