@@ -126,6 +126,9 @@ class Engine:
     #: Since which version it serves one model over several hosts, and `place_flags` says how; '' where it cannot.
     spans_hosts_since: ClassVar[str] = ""
 
+    #: Packages, as patterns of names, that must have the same version on all of those hosts.
+    same_on_hosts: ClassVar[tuple[str, ...]] = ()
+
     #: Where a running server says whether it speculates, where its counters look the same without; '' for nowhere.
     slots: ClassVar[str] = ""
 

@@ -66,6 +66,7 @@ class VLLM(SpecDecodeCounters):
     python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
     # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
     spans_hosts_since = "0.15.1"
+    same_on_hosts = ("vllm", "torch", "ray", "nvidia-nccl-*")
     forms = ("vllm serve", "python -m vllm.entrypoints.openai.api_server", "LLM(...) in Python")
     flags_in_file = True
 

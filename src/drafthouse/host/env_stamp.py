@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
 from typing import TypedDict, cast
@@ -38,15 +40,8 @@ def starts(home: Path) -> bool:
     return os.access(home / "bin" / "python", os.X_OK)
 
 
-# What an engine's processes on several hosts must have in the same version, by the beginnings of their names.
-_SPOKEN = ("vllm", "torch", "ray", "nvidia-nccl")
-
-
-def versions(home: Path) -> dict[str, str]:
-    """Return the versions of an environment's Python, and of its packages whose processes talk to other hosts.
-
-    Of what is not there nothing is told.
-    """
+def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of an environment's Python, and of its packages whose names fit one of these patterns."""
     found: dict[str, str] = {}
     for line in text_in(home / "pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")
@@ -54,6 +49,6 @@ def versions(home: Path) -> dict[str, str]:
             found["Python"] = value.strip()
     for one in metadata.distributions(path=[str(path) for path in home.glob("lib/python3*/site-packages")]):
         name = str(one.metadata["Name"] or "")
-        if name in _SPOKEN or name.startswith("nvidia-nccl-"):
+        if any(fnmatchcase(name, pattern) for pattern in packages):
             found[name] = one.version
     return found

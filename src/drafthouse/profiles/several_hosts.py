@@ -94,16 +94,19 @@ def check(
     hosts = sizes.hosts
     if hosts == 1:
         return
-    since, code, name = engine_of(engine["id"]).spans_hosts_since, "several-hosts-unsupported", engine["name"]
+    since, name = engine_of(engine["id"]).spans_hosts_since, engine["name"]
     needed = f"an engine that serves one model over {hosts} hosts"
     if not since:
         do = "choose a profile of vLLM, or leave drafthouse_hosts_per_replica out: each host then serves by itself"
-        findings.add(code, "engine", f"{name}, for which this is not known here", needed, do)
+        found = f"{name}, for which this is not known here"
+        findings.add("several-hosts-unsupported", "engine", found, needed, do)
     elif number(version) < number(since):
-        findings.add(code, "engine_version", f"{name} {version}", needed, f"choose {since} or newer")
+        do = f"choose {since} or newer"
+        findings.add("several-hosts-unsupported", "engine_version", f"{name} {version}", needed, do)
     elif site["runtime"] != "process":
         needed = "engines that run as processes of the hosts"
-        findings.add(code, "runtimes", "the docker runtime", needed, "set drafthouse_runtime: process")
+        do = "set drafthouse_runtime: process"
+        findings.add("several-hosts-unsupported", "runtimes", "the docker runtime", needed, do)
     if experiment.get("schedule") == "interleaved":
         needed = "arms in turn: a host follows one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")

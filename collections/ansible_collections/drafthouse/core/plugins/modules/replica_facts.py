@@ -11,6 +11,7 @@ description:
 attributes:
   check_mode: {support: full, description: It changes nothing at any time.}
 options:
+  engine: {description: The engine's name in the catalogue., type: str, required: true}
   engine_home: {description: Folder of the engine's environment., type: path, required: true}
   weights: {description: Where each of the weights lies, by its name., type: dict, required: true}
 author: Drafthouse
@@ -18,6 +19,7 @@ author: Drafthouse
 EXAMPLES = r"""
 - name: Gather engine and weights
   drafthouse.core.replica_facts:
+    engine: vllm
     engine_home: /opt/drafthouse/engines/vllm-0.32.0
     weights: {qwen3-32b: /models/qwen3-32b}
 """
@@ -29,6 +31,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.engines.registry import engine_of
 from ..module_utils.host.env_stamp import versions
 from ..module_utils.weights.integrity import manifest_hash
 
@@ -37,12 +40,13 @@ def main() -> None:
     """Answer Ansible."""
     module = AnsibleModule(
         argument_spec={
+            "engine": {"type": "str", "required": True},
             "engine_home": {"type": "path", "required": True},
             "weights": {"type": "dict", "required": True},
         },
         supports_check_mode=True,
     )
-    values = versions(Path(module.params["engine_home"]))
+    values = versions(Path(module.params["engine_home"]), engine_of(module.params["engine"]).same_on_hosts)
     hashes = {name: manifest_hash(Path(path)) for name, path in module.params["weights"].items()}
     values |= {f"weights of {name}": value for name, value in hashes.items() if value}
     module.exit_json(changed=False, values=values)
