@@ -38,24 +38,23 @@ class ActionModule(Action):
         """Return the host's place as a fact."""
         hostvars, mine = variables["hostvars"], str(variables["inventory_hostname"])
         names = [str(name) for name in variables["ansible_play_hosts_all"]]
-        # Whoever could not be looked at is no member: his replica is then incomplete, and says so.
-        there = [name for name in names if "drafthouse_profile" in hostvars[name] and _site(hostvars[name])]
+        # A host that could not be looked at is no member: its replica is then incomplete, and says so.
+        looked = [name for name in names if "drafthouse_profile" in hostvars[name]]
+        there = [name for name in looked if several_hosts.hosts_of(_site(hostvars[name])) > 1]
         members = [several_hosts.Member(name, str(_site(hostvars[name]).get("replica", ""))) for name in there]
         hosts = several_hosts.hosts_of(_site(hostvars[mine]))
-        replica, mates = self._own(several_hosts.replicas(members, hosts), mine)
+        found = several_hosts.replicas(members, hosts)
+        replica, mates = next((name, mates) for name, mates in found.items() if mine in mates)
         values = {name: _of_box(hostvars[name]) for name in mates}
         if wrong := several_hosts.differences(values, replica):
             return failure(DrafthouseError(wrong))
         private = {name: hostvars[name]["drafthouse_box"]["private"] for name in mates}
         spans = several_hosts.spans(
             {replica: mates},
-            {name: found["addresses"] for name, found in private.items()},
-            {name: found["infiniband"] for name, found in private.items()},
+            {name: one["addresses"] for name, one in private.items()},
+            {name: one["infiniband"] for name, one in private.items()},
         )
         return {"changed": False, "ansible_facts": {"drafthouse_span": spans[mine]}}
-
-    def _own(self, found: Mapping[str, list[str]], mine: str) -> tuple[str, list[str]]:
-        return next((name, mates) for name, mates in found.items() if mine in mates)
 
     def _engine(self, variables: TaskVars) -> Answer:
         """Return the files for the host, once all of them have the same engine and weights."""
