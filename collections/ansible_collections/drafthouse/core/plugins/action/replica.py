@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.core.places import CODE
@@ -71,12 +70,12 @@ class ActionModule(Action):
         return failure(DrafthouseError(wrong)) if wrong else {"changed": False, "entries": _entries(resolved, span)}
 
 
-def _site(variables: Mapping[str, Any]) -> Site:
+def _site(variables: TaskVars) -> Site:
     site: Site = variables["drafthouse_profile"]["site"]
     return site
 
 
-def _of_box(variables: Mapping[str, Any]) -> dict[str, str]:
+def _of_box(variables: TaskVars) -> dict[str, str]:
     """Return what of a box, and of what is to be served there, must be the same on all hosts."""
     box: BoxFacts = variables["drafthouse_box"]
     resolved: ResolvedProfile = variables["drafthouse_profile"]
