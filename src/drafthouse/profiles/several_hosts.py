@@ -43,10 +43,10 @@ SETTINGS: dict[str, Shape] = {
         {
             "replica": Value(str, required=True),
             "rank": Value(int, required=True, low=0),
-            "names": List(Value(str)),
-            "addresses": List(Value(str, form=HOST)),
+            "names": List(Value(str), required=True),
+            "addresses": List(Value(str, form=HOST), required=True),
             "interface": Value(str, required=True),
-            "infiniband": List(Value(str)),
+            "infiniband": List(Value(str), required=True),
         }
     ),
 }
