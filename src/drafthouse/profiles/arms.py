@@ -151,7 +151,7 @@ def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
     said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
     text = compact_json([*said, parts.site.get("replica_port"), speculation if arm == "speculative" else None])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site, f"{parts.name}/{arm}", digest)}
+    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site)}
 
 
 def takes_key(launch: Launch) -> bool:

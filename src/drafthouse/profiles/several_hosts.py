@@ -149,19 +149,13 @@ def _words(site: Site, span: Span, part: str) -> list[str]:
     return [f"{site['home']}/venv/bin/python", program(site), part, *own]
 
 
-def lead_command(site: Site, arm: str, digest: str) -> list[str]:
-    """Return the words that a head's command stands behind."""
+def lead_command(site: Site) -> list[str]:
+    """Return the words that a head's command stands behind; the script's own path and ``--`` come between.
+
+    They are the same in both arms, which differ in speculation alone.
+    """
     span = site["span"]
-    return [
-        *_words(site, span, "lead"),
-        "--members",
-        ",".join(span["addresses"]),
-        "--arm",
-        arm,
-        "--digest",
-        digest,
-        "--",
-    ]
+    return [*_words(site, span, "lead"), "--members", ",".join(span["addresses"])]
 
 
 def follow_script(site: Site, arms: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Keeps the engines of one model's hosts together: what the head serves its followers serve, and nobody stays alone.
 
-    together.py lead --address A --port P --members A,B --arm PROFILE/ARM --digest D -- COMMAND...
+    together.py lead --address A --port P --members A,B PROFILE/ARM/serve.sh -- COMMAND...
     together.py follow --head A --port P --address B --scripts FOLDER
 
 An engine that spans hosts may go on for ever when the host that it works for has gone (vLLM issue 32136), and hold its
@@ -37,6 +37,7 @@ STOP_S = 25.0
 _AGAIN_S = 0.5
 _AFTER_A_CRASH_S = 3.0
 _HELLO_BYTES = 4096
+_MARK = "# together: "
 _PR_SET_PDEATHSIG = 1
 
 
@@ -106,7 +107,8 @@ def lead(given: argparse.Namespace) -> int:
     with socket.create_server((given.address, given.port)) as server:
         server.setblocking(False)
         engine, peers, status = Engine(given.command), list[Peer](), None
-        hello = json.dumps({"arm": given.arm, "digest": given.digest}).encode() + b"\n"
+        arm, digest = _served(Path(given.script))
+        hello = json.dumps({"arm": arm, "digest": digest}).encode() + b"\n"
         try:
             for _ in _beats():
                 status = engine.status
@@ -202,12 +204,18 @@ def _follow_one(connection: socket.socket, scripts: Path, head: str) -> None:
     time.sleep(_AFTER_A_CRASH_S)
 
 
+def _served(script: Path) -> tuple[str, str]:
+    """Return which arm a script is, by its two folders, and the hash that stands in it."""
+    marked = [line for line in script.read_text("utf-8").splitlines() if line.startswith(_MARK)]
+    return "/".join(script.resolve().parts[-3:-1]), marked[0].removeprefix(_MARK) if marked else ""
+
+
 def _is_same(script: Path, arm: str, digest: str) -> bool:
     """Tell whether the head's arm is there with the very same settings."""
     if ".." in arm or arm.startswith("/") or not digest.isalnum():
         return False
     try:
-        return f"# together: {digest}\n" in script.read_text("utf-8")
+        return f"{_MARK}{digest}\n" in script.read_text("utf-8")
     except OSError:
         return False
 
@@ -235,8 +243,7 @@ def main(words: Sequence[str] | None = None) -> int:
         part.add_argument("--address", required=True, help="of this host in the private subnet")
         part.add_argument("--port", type=int, required=True, help="of the head's address")
     one.add_argument("--members", required=True, help="addresses of all hosts, with commas")
-    one.add_argument("--arm", required=True)
-    one.add_argument("--digest", required=True)
+    one.add_argument("script", help="what runs this, with the hash of what is the same on all hosts")
     one.add_argument("command", nargs="+")
     two.add_argument("--head", required=True)
     two.add_argument("--scripts", required=True)
