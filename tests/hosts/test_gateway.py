@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.addons.gateway import door_folder
+from drafthouse.addons.gateway_door import door_folder
 from drafthouse.addons.gateway_ready import asked, trust_of
 from drafthouse.addons.watchdog.switch import Door
 from tests.e2e.conftest import Ended, play

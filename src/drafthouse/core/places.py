@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_CODE = Path(__file__).resolve().parents[1]
+#: The library itself.
+CODE = Path(__file__).resolve().parents[1]
 
 #: The wheel carries catalogue, profiles, suites and templates as package data.
-INSTALLED = (_CODE / "data").is_dir()
+INSTALLED = (CODE / "data").is_dir()
 #: The clone (src/drafthouse -> src -> clone), or the wheel's data.
-ROOT = _CODE / "data" if INSTALLED else _CODE.parents[1]
+ROOT = CODE / "data" if INSTALLED else CODE.parents[1]
 #: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
 WORK = Path.cwd() if INSTALLED else ROOT
 

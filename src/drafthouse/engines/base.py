@@ -17,6 +17,7 @@ from ..core.prometheus_text import TOTAL, Sample
 from .pasted import Command, Speculation
 
 if TYPE_CHECKING:
+    from ..core.shell import Flag
     from .entry_types import Settings
 
 Field = TypeVar("Field")
@@ -80,6 +81,24 @@ class LogLine:
     length: float | None = None
 
 
+@dataclass(frozen=True)
+class HostPlace:
+    """A host's place among the ``hosts`` that serve one model: ``rank`` 0 is the ``head``, which alone has the API.
+
+    ``head`` and ``address`` (its own) are of the private subnet, as is ``interface``. ``ports``: two free ones of the
+    head. ``copies``: how many whole models there are over all hosts; 1: a single one, split over them.
+    """
+
+    rank: int
+    hosts: int
+    head: str
+    address: str
+    interface: str
+    infiniband: tuple[str, ...]
+    ports: tuple[int, int]
+    copies: int
+
+
 class Engine:
     """An engine, as it is told from others and read. Subclass it, and name the class in `registry.py`."""
 
@@ -103,6 +122,12 @@ class Engine:
     #: What to say, and what to do, where such an engine shows no sign of drafting at all.
     no_sign: ClassVar[str] = ""
     see_drafts: ClassVar[str] = ""
+
+    #: Since which version it serves one model over several hosts, and `place_flags` says how; '' where it cannot.
+    spans_hosts_since: ClassVar[str] = ""
+
+    #: Packages, as patterns of names, that must have the same version on all of those hosts.
+    same_on_hosts: ClassVar[tuple[str, ...]] = ()
 
     #: Where a running server says whether it speculates, where its counters look the same without; '' for nowhere.
     slots: ClassVar[str] = ""
@@ -137,6 +162,16 @@ class Engine:
     def speculates(self, text: str) -> bool | None:
         """Return what the answer at `slots` tells, None where it tells nothing."""
         return None
+
+    # --- one model over several hosts -----------------------------------------------------------------------
+
+    def place_flags(self, place: HostPlace) -> list[Flag]:
+        """Return the flags by which a host takes its place; only of an engine that spans hosts."""
+        return []
+
+    def place_environment(self, place: HostPlace) -> dict[str, str]:
+        """Return the variables by which it finds the others."""
+        return {}
 
     # --- its configuration file ---------------------------------------------------------------------------
 

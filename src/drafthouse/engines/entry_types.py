@@ -383,6 +383,7 @@ class EngineEntry(TypedDict):
     share_option: NotRequired[str]
     share_default: NotRequired[float]
     devices_option: NotRequired[str]
+    copies_option: NotRequired[str]
     speculation: SpeculationForm
     methods: dict[str, Method]
 

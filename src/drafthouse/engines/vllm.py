@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.errors import DrafthouseError, Problem, one_problem
-from .base import LogLine, SpecDecodeCounters, spec_decode_series
+from .base import HostPlace, LogLine, SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Given, Speculation, apply_keys, json_value, whole_number
 
 if TYPE_CHECKING:
+    from ..core.shell import Flag
     from .entry_types import Settings
 
 _LOOKUP_WORDS = ("[ngram]", "ngram")
@@ -63,8 +64,46 @@ class VLLM(SpecDecodeCounters):
         (r"rocm/vllm(?:-dev)?", ()),
     )
     python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
+    # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
+    spans_hosts_since = "0.15.1"
+    same_on_hosts = ("vllm", "torch", "ray", "nvidia-nccl-*")
     forms = ("vllm serve", "python -m vllm.entrypoints.openai.api_server", "LLM(...) in Python")
     flags_in_file = True
+
+    def place_flags(self, place: HostPlace) -> list[Flag]:
+        """Return its own flags for several hosts: a split model by ``--nnodes``, copies by ``--data-parallel-*``."""
+        split, copies = place.ports
+        follows: list[Flag] = [["--headless"]] if place.rank else []
+        if place.copies == 1:
+            return [
+                ["--distributed-executor-backend", "mp"],
+                ["--nnodes", str(place.hosts)],
+                ["--node-rank", str(place.rank)],
+                ["--master-addr", place.head],
+                ["--master-port", str(split)],
+                *follows,
+            ]
+        local = place.copies // place.hosts
+        # A head that is told its first rank would take itself for one of several servers behind a balancer.
+        first: list[Flag] = [["--data-parallel-start-rank", str(place.rank * local)]] if place.rank else []
+        return [
+            ["--data-parallel-size-local", str(local)],
+            ["--data-parallel-address", place.head],
+            ["--data-parallel-rpc-port", str(copies)],
+            *first,
+            *follows,
+        ]
+
+    def place_environment(self, place: HostPlace) -> dict[str, str]:
+        """Return which address and interface it uses, and which InfiniBand adapters where there are any."""
+        # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
+        adapters = {"NCCL_IB_HCA": f"={','.join(place.infiniband)}"} if place.infiniband else {}
+        return {
+            "VLLM_HOST_IP": place.address,
+            "NCCL_SOCKET_IFNAME": place.interface,
+            "GLOO_SOCKET_IFNAME": place.interface,
+            **adapters,
+        }
 
     def log_lines(self, text: str) -> list[LogLine]:
         """Return its lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.

@@ -16,6 +16,8 @@ class VLLMWithArctic(VLLM):
 
     name = "vllm-arctic"
     like = VLLM.name
+    # The plugin over several hosts was run by nobody here.
+    spans_hosts_since = ""
 
     def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
         """Tell whether a command switches the plugin on, or drafts with its method."""

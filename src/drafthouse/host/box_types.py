@@ -40,6 +40,13 @@ class Listener(TypedDict):
     ours: bool
 
 
+class PrivateNetwork(TypedDict):
+    """A host's addresses inside the private subnet, with their interfaces, and its InfiniBand adapters in use."""
+
+    addresses: dict[str, str]
+    infiniband: list[str]
+
+
 class ServedNow(Serving):
     """What should serve: ``drift`` is why something else does, ``identity`` a hash of what is put on a box for it.
 
@@ -91,3 +98,4 @@ class BoxFacts(TypedDict):
     digests: NotRequired[dict[str, str]]
     cached: NotRequired[dict[str, int]]
     served: NotRequired[ServedNow | None]
+    private: NotRequired[PrivateNetwork]

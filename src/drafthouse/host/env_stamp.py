@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from typing import TypedDict, cast
 
-from ..core.files import object_in
+from ..core.files import object_in, text_in
 
 STAMP = ".drafthouse-env.json"
 
@@ -35,3 +38,17 @@ def is_made(home: Path, wanted: str) -> bool:
 def starts(home: Path) -> bool:
     """Tell whether the environment's interpreter is there to be started."""
     return os.access(home / "bin" / "python", os.X_OK)
+
+
+def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of an environment's Python, and of its packages whose names fit one of these patterns."""
+    found: dict[str, str] = {}
+    for line in text_in(home / "pyvenv.cfg").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() in ("version", "version_info"):
+            found["Python"] = value.strip()
+    for one in metadata.distributions(path=[str(path) for path in home.glob("lib/python3*/site-packages")]):
+        name = str(one.metadata["Name"] or "")
+        if any(fnmatchcase(name, pattern) for pattern in packages):
+            found[name] = one.version
+    return found

@@ -6,13 +6,17 @@ in both; `stock` leaves it out, and is the engine as an article or its own defau
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import known, spelled
+from ..engines.registry import engine_of
+from .several_hosts import lead_command, place_of
 
 if TYPE_CHECKING:
+    from ..engines.base import HostPlace
     from ..engines.entry_types import (
         CatalogEngine,
         CatalogMethod,
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
         Options,
     )
     from .catalog_types import CatalogModel, ModelEntry
-    from .profile_types import Site
+    from .profile_types import Site, Together
     from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
 
 ARMS = ("baseline", "speculative")
@@ -68,6 +72,11 @@ class Parts:
     def key_file(self) -> str:
         """Where the API key lies on the box."""
         return f"{self.site['home']}/secrets/api_key"
+
+    @property
+    def place(self) -> HostPlace | None:
+        """The host's place where several serve one model."""
+        return place_of(self.site, int(self.serve.get(self.engine.get("copies_option") or "") or 1))
 
     @property
     def opened(self) -> bool:
@@ -121,8 +130,9 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         **_switches(parts, arm),
         **(required.get("environment", {}) if required and arm != STOCK else {}),
         **_visible(parts),
+        **(engine_of(parts.engine["id"]).place_environment(parts.place) if parts.place else {}),
     }
-    return {
+    built: BuiltArm = {
         "command": [program] if (program := own_program(parts.site)) else list(launch["command"]),
         "flags": [*flags, *speculation],
         "speculation_flags": speculation,
@@ -130,6 +140,18 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         "environment": environment,
         "container": _container(parts, arm),
     }
+    if parts.place:
+        built["together"] = _together(parts, parts.place, arm)
+    return built
+
+
+def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
+    """Return what keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
+    speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
+    said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
+    text = compact_json([*said, parts.site.get("replica_port"), speculation if arm == "speculative" else None])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site)}
 
 
 def own_program(site: Site) -> str | None:
@@ -177,7 +199,10 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
-    flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
+    place = parts.place
+    flags += engine_of(parts.engine["id"]).place_flags(place) if place else []
+    if not place or place.rank == 0:
+        flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
     form = engine["speculation"]["form"]
     if form == "yaml" or arm != "speculative":
         return flags, []

@@ -65,20 +65,27 @@ def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
 
 
 def plan_experiment(
-    experiment: ExperimentWishes, fits: Mapping[str, Fit], port: int, temperature: float | None
+    experiment: ExperimentWishes,
+    fits: Mapping[str, Fit],
+    port: int,
+    temperature: float | None,
+    *,
+    several_hosts: bool = False,
 ) -> PlannedExperiment:
     """Return the experiment with its steps: which arms are served together, on which ports, and what they are asked.
 
     ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
-    device holds all of them, the first on ``port``. ``steps`` are those of the ``rounds`` to begin with;
-    `steps_of_round` has those of any further one, of which there are at most ``most_rounds`` together.
+    device holds all of them, the first on ``port``; over several hosts they take turns. ``steps`` are those of the
+    ``rounds`` to begin with; `steps_of_round` has those of any further one, of which there are at most ``most_rounds``
+    together.
     """
     arms = tuple(fits)
     rounds = experiment.get("rounds", 2)
     schedule = experiment.get("schedule", "auto")
     if schedule == "auto":
         together = sum(fit["reserved"] for fit in fits.values())
-        schedule = "interleaved" if together <= fits["baseline"]["memory"] else "alternated"
+        beside = together <= fits["baseline"]["memory"] and not several_hosts
+        schedule = "interleaved" if beside else "alternated"
     # The model's own temperature, beside 0, where it has one.
     own = float(temperature) if temperature is not None else 0.0
     budget = parse_budget(experiment.get("budget", DEFAULT_BUDGET))

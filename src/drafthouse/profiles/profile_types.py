@@ -179,6 +179,24 @@ class FleetWishes(TypedDict):
     drain_s: NotRequired[float]
 
 
+class Span(TypedDict):
+    """A host's place among those of a replica: ``rank`` 0 is the head. Addresses are of the private subnet."""
+
+    replica: str
+    rank: int
+    names: list[str]
+    addresses: list[str]
+    interface: str
+    infiniband: list[str]
+
+
+class Together(TypedDict):
+    """Of an arm over several hosts: a hash of what is the same on all, and the head's words before its command."""
+
+    digest: str
+    keeper: list[str]
+
+
 class Site(TypedDict):
     """What the inventory says: its `drafthouse_*`."""
 
@@ -205,3 +223,8 @@ class Site(TypedDict):
     weights_from: NotRequired[str]
     weights_from_box: NotRequired[str]
     bundle: NotRequired[str]
+    hosts_per_replica: NotRequired[int]
+    replica: NotRequired[str]
+    private_subnet: NotRequired[str]
+    replica_port: NotRequired[int]
+    span: NotRequired[Span]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..prompts.suite_types import Suite
     from .fleet_settings import Fleet
     from .known_issue_schema import MatchedIssue
-    from .profile_types import PromptCounts, Runtime, Site
+    from .profile_types import PromptCounts, Runtime, Site, Together
     from .published_schema import PublishedFigure
 
 SourceKind = Literal["path", "package", "derived", "hub"]
@@ -310,6 +310,7 @@ class BuiltArm(TypedDict):
     config: EngineYaml | None
     environment: dict[str, str]
     container: ArmContainer | None
+    together: NotRequired[Together]
 
 
 class ResolvedArm(BuiltArm):

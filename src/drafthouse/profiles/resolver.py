@@ -18,6 +18,7 @@ from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
+from . import several_hosts
 from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
 from .batch_k import support
@@ -124,6 +125,7 @@ class _Join:
         # Side by side the arms take the next port too.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
+        self.findings.problems += several_hosts.site_problems(self.site)
         ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
         self.findings.problems += fleet.site_problems(self.site, ports)
         ports |= fleet.ports_of(front) if (front := fleet.fleet_of(self.site)) else set()
@@ -163,7 +165,10 @@ class _Join:
             serve=self.serve,
             method_options=self.method_options,
             tokens=spec["num_speculative_tokens"],
+            hosts=several_hosts.hosts_of(self.site),
         )
+        asks = self.profile["experiment"]
+        several_hosts.check(self.findings, self.site, self.sizes, self.engine, self.version, asks)
         check_experiment(self.findings, self.profile["experiment"], self.suites)
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
@@ -297,7 +302,9 @@ class _Join:
     def _result(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
-        experiment = plan_experiment(self.profile["experiment"], fits, self.site["port"], temperature)
+        experiment = plan_experiment(
+            self.profile["experiment"], fits, self.site["port"], temperature, several_hosts=self.sizes.hosts > 1
+        )
         heads = {self.target["id"]: self.builtin} if self.builtin else {}
         weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path, heads)
         return {

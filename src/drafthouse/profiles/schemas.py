@@ -332,6 +332,7 @@ ENGINE = Map(
         "share_option": _TEXT,
         "share_default": _SHARE,
         "devices_option": _TEXT,
+        "copies_option": _TEXT,
         "speculation": Map(
             {
                 "form": Value(str, required=True, choices=("flags", "json", "yaml")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.schema import List, Map, Value
 from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
+from . import several_hosts
 from . import watchdog_settings as watchdog
 from .forms import FOLDER, GPU, HOST, IMAGE
 
@@ -46,5 +47,6 @@ SITE = Map(
         "weights_from_box": Value(str),
         # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
         "bundle": Value(str),
+        **several_hosts.SETTINGS,
     }
 )

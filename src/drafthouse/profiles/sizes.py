@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .profile_types import Expectation
     from .resolved_types import ExpectedSpeed, Fit, Hardware
 
-_OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option"]
+_OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option", "copies_option"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Sizes:
     """A profile's models and options on its hardware.
 
     ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target;
-    ``tokens`` are drafted at once.
+    ``tokens`` are drafted at once. ``hosts``: over how many such machines one model is served.
     """
 
     engine: EngineEntry
@@ -46,6 +46,7 @@ class Sizes:
     serve: Options
     method_options: Options
     tokens: int
+    hosts: int = 1
 
     def served(self, option: _OptionKey, default: Any) -> Any:
         """Return what the profile says of the option that the engine's entry names under ``option``."""
@@ -70,9 +71,19 @@ class Sizes:
         return int(self.served("devices_option", 1))
 
     @property
+    def copies(self) -> int:
+        """How many copies of the target there are, each of them on devices of its own."""
+        return max(1, int(self.served("copies_option", 1)))
+
+    @property
+    def used(self) -> int:
+        """How many devices serve, over all hosts."""
+        return self.devices * self.copies
+
+    @property
     def shared_memory(self) -> int:
         """Bytes that the engine's processes share at least: those of several devices talk through it."""
-        return int(self.engine.get("shared_memory_mib", 0)) * MIB if self.devices > 1 else 0
+        return int(self.engine.get("shared_memory_mib", 0)) * MIB if self.used > 1 else 0
 
     def fit(self, arm: str) -> Fit:
         """Return how an arm fits into one device's memory."""
@@ -127,13 +138,14 @@ class Sizes:
                 f"{most} or fewer: what is served, and what the draft was made for",
                 "choose a shorter context, or leave it out",
             )
-        devices = self.devices
-        if devices > self.hardware["devices"]:
+        most = self.hardware["devices"] * self.hosts
+        if self.used > most:
+            own = f"'{self.hardware['id']}'"
             findings.add(
                 "too-many-gpus",
                 f"serve.{self.engine['devices_option']}",
-                f"{devices} devices",
-                f"{self.hardware['devices']}: all that '{self.hardware['id']}' has",
+                f"{self.used} devices",
+                f"{most}: all that {f'{self.hosts} hosts of {own} have' if self.hosts > 1 else f'{own} has'}",
                 "lower it, or choose other hardware",
             )
         short = "speculative" if fits["speculative"]["left"] < 0 else "baseline"

@@ -46,7 +46,7 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
             continue
         if key in ("home", "models_dir", "bundle") and isinstance(value, str):
             value = str(root / value)  # an absolute path replaces the root
-        elif key in ("port", "gateway_port"):
+        elif key in ("port", "gateway_port", "hosts_per_replica", "replica_port"):
             value = _whole_number(value)
         elif key in ("gateway", "manage_host"):
             value = {"true": True, "false": False}.get(str(value).lower(), value)

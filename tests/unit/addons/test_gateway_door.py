@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.gateway import door_folder, files, problems
+from drafthouse.addons.gateway import files, problems
+from drafthouse.addons.gateway_door import door_folder
 from drafthouse.addons.watchdog.switch import Door
 from tests.fakes import in_process
 from tests.support.gateway import KEY, TEMPLATES, Gateway, real_caddy, settings_for, started, with_

@@ -126,8 +126,8 @@ def test_without_a_list_the_beginning_of_a_refused_flag_is_refused() -> None:
 
 
 def test_what_the_plan_cannot_count_is_said() -> None:
-    found = resolved(VLLM, serve=extra("-dp", 2))
-    assert "-dp: the plan of memory and devices does not count it" in found["warnings"]
+    found = resolved(VLLM, serve=extra("-dcp", 2))
+    assert "-dcp: the plan of memory and devices does not count it" in found["warnings"]
 
 
 @pytest.mark.parametrize("given", ["--seed 1", [["--seed", "1"]], [True], {"--seed": 1}])

@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
         {"hardware": {"name": "NVIDIA B200"}},
     ),
     "vllm-batch-k-data-parallel": (
-        vllm(*EAGLE, settings={"--data-parallel-size": 2, SCHEDULE: [[1, 64, 3]]}),
+        vllm(*EAGLE, hardware=TWO, settings={"--data-parallel-size": 2, SCHEDULE: [[1, 64, 3]]}),
         {"settings": {"--data-parallel-size": 1, SCHEDULE: [[1, 64, 3]]}},
     ),
     "vllm-pipeline-parallel": (vllm(*EAGLE, settings={"--pipeline-parallel-size": 2}), {"settings": {}}),

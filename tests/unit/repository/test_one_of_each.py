@@ -36,7 +36,7 @@ READERS = {
         "addons/monitoring_ready.py", "bench/outcome.py", "bench/output_scoring.py", "bench/spec_metrics.py",
         "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py", "engines/llamacpp.py",
         "host/image_python.py", "operate/doctor/paths.py", "operate/doctor/probe.py", "operate/tunnel.py",
-        "serving/first_request.py", "bench/external/clients.py", "weights/nearby_copies.py",
+        "serving/first_request.py", "serving/together.py", "bench/external/clients.py", "weights/nearby_copies.py",
         "scripts/engine_flags.py", "cli/fleet_plays.py",
     ),
     "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
@@ -55,7 +55,7 @@ READERS = {
         "engines/pasted.py", "engines/vllm.py", "profiles/started.py",
     ),
     "daemon.json as Docker reads it, stricter, and in words that repeat no value": (
-        "host/docker/daemon_json.py", "host/firewall/rules.py",
+        "host/docker/daemon_json.py", "host/firewall/means.py",
     ),
     "what our own templates rendered": ("analysis/arm_diff.py",),
     "it is the reader": ("core/documents.py", "core/yaml_documents.py"),

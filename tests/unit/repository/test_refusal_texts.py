@@ -20,7 +20,7 @@ from drafthouse.core import run_lease
 from drafthouse.core.errors import DrafthouseError, Problem, describe
 from drafthouse.host.docker.daemon_json import parse
 from drafthouse.host.env_recipe import EnvRecipe, require_pins
-from drafthouse.host.firewall import rules
+from drafthouse.host.firewall import means, rules
 from drafthouse.host.port_holder import taken
 from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.failure_summary import gate_problems
@@ -98,7 +98,7 @@ CASES: dict[str, Callable[[], object]] = {
     "several hosts": lambda: way_to({"one": NO_NAME, "two": NO_NAME}, "", "inventory/vastai"),
     "a host": lambda: way_to({"one": NO_NAME}, "tow", "inventory/vastai"),
     "the firewall's wishes": lambda: rules.wishes([22, 70000], ["10.0.0.0/8x"], ["a b"], [22]),
-    "the firewall's means": lambda: rules.refusals(rules.Means(False, ("iptables",), docker_backend="nftables")),
+    "the firewall's means": lambda: means.refusals(means.Means(False, ("iptables",), docker_backend="nftables")),
     "daemon.json": lambda: parse('{"log-driver": "a", "log-driver": "b"}'),
     "an environment": lambda: require_pins(EnvRecipe("/opt/env", ["vllm"])),
     "no key of vast.ai": lambda: key_of_environment({}, Path("/home/none")),

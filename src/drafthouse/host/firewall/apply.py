@@ -14,6 +14,7 @@ from pathlib import Path
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file, text_in
 from . import rules as firewall
+from .means import Means, docker_backend
 
 PROGRAM = "/usr/local/sbin/drafthouse-firewall"
 UNITS = "/etc/systemd/system"
@@ -76,12 +77,12 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def means(answers: Mapping[int, Said]) -> firewall.Means:
+def means(answers: Mapping[int, Said]) -> Means:
     """Look at what this box filters with."""
     missing = tuple(tool for family, tool in zip((4, 6), _TOOLS, strict=True) if _status(answers, family) == 127)
     failing = next((said.why for said in answers.values() if said.status not in (0, 127)), "")
     backend, source = _docker_backend()
-    return firewall.Means(
+    return Means(
         root=os.geteuid() == 0,
         missing=missing,
         failing=failing,
@@ -98,10 +99,10 @@ def _status(answers: Mapping[int, Said], family: int) -> int:
 def _docker_backend() -> tuple[str, str]:
     """Return Docker's firewall backend and where that is said."""
     arguments, where = _dockerd_arguments()
-    if (backend := firewall.docker_backend("", arguments)) != "iptables":
+    if (backend := docker_backend("", arguments)) != "iptables":
         return backend, where
     file = Path(_value_of("--config-file", arguments) or "/etc/docker/daemon.json")
-    return firewall.docker_backend(text_in(file), []), str(file)
+    return docker_backend(text_in(file), []), str(file)
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:

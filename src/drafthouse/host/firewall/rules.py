@@ -10,10 +10,8 @@ The rules are written the way iptables-save prints them (tried with 1.8.9 and 1.
 from __future__ import annotations
 
 import ipaddress
-import itertools
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ...core.errors import DrafthouseError, Problem
@@ -31,6 +29,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # What the kernel takes for a name (15 bytes), with iptables' own wildcard at its end.
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}|[A-Za-z0-9_.:@-]{1,14}\+")
+_RANGE = re.compile(r"\d{1,5}:\d{1,5}")
 _JUMP = re.compile(r"-A (\S+) -j (\S+)")
 
 
@@ -40,6 +39,8 @@ class Wishes:
 
     ``closed`` are those of the ports that nobody else may reach: the engine's, where a gateway stands in front of it.
     ``connections`` and ``rate`` (new ones a second) are what one client may have at a port; 0: as many as it likes.
+    ``group`` are the other hosts that serve the same model: they reach every port. ``group_ports``, as "first:last",
+    are where the engines of such hosts listen for each other, and nobody else reaches them.
     """
 
     ports: tuple[int, ...]
@@ -48,6 +49,8 @@ class Wishes:
     closed: tuple[int, ...] = ()
     connections: int = 0
     rate: int = 0
+    group: tuple[Network, ...] = ()
+    group_ports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ def wishes(
     closed_ports: Sequence[int] = (),
     connections: int = 0,
     rate: int = 0,
+    group: Sequence[str] = (),
+    group_ports: Sequence[str] = (),
 ) -> Wishes:
     """Return the wishes, checked; raises DrafthouseError with all that is wrong.
 
@@ -103,12 +108,17 @@ def wishes(
         )
         for port in sorted(set(ports) & set(ssh_ports))
     ]
-    networks: list[Network] = []
-    for text in allow_cidrs:
-        try:
-            networks.append(ipaddress.ip_network(text))
-        except ValueError as error:
-            problems.append(_not_a_network(text, error))
+    networks, mates = list[Network](), list[Network]()
+    for texts, found, where in (
+        (allow_cidrs, networks, "firewall_allow_cidrs"),
+        (group, mates, "firewall_group"),
+    ):
+        for text in texts:
+            try:
+                found.append(ipaddress.ip_network(text))
+            except ValueError as error:
+                problems.append(_not_a_network(text, error, where))
+    problems += _range_problems(group_ports, set(ssh_ports)) if group else []
     problems += [
         Problem(
             "invalid-setting",
@@ -130,21 +140,51 @@ def wishes(
     ]
     if problems:
         raise DrafthouseError(problems)
-    # One order, whatever order they were written in: a new order is no change.
-    allow = sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen))
-    bridges = tuple(sorted(set(docker_interfaces)))
-    return Wishes(tuple(sorted(set(ports))), tuple(allow), bridges, tuple(sorted(set(closed_ports))), connections, rate)
+    return Wishes(
+        tuple(sorted(set(ports))),
+        _in_order(networks),
+        tuple(sorted(set(docker_interfaces))),
+        tuple(sorted(set(closed_ports))),
+        connections,
+        rate,
+        _in_order(mates),
+        tuple(group_ports) if mates else (),
+    )
 
 
-def _not_a_network(text: str, error: ValueError) -> Problem:
+def _in_order(networks: Iterable[Network]) -> tuple[Network, ...]:
+    """Return them in one order, whatever order they were written in: a new order is no change."""
+    return tuple(sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen)))
+
+
+def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]:
+    """Return what is wrong with ranges of ports; SSH's port among them would lock out whoever is not of the group."""
+    problems = []
+    for text in ranges:
+        first, last = (int(part) for part in text.split(":")) if _RANGE.fullmatch(text) else (0, 0)
+        if not 1 <= first <= last <= 65535:
+            needed = "two ports with a colon between them, such as 32768:60999"
+            problems.append(Problem("invalid-setting", f"'{text}'", needed, "correct it", "firewall_group_ports"))
+        for port in sorted(port for port in ssh_ports if first <= port <= last):
+            problems.append(
+                Problem(
+                    "firewall-would-lock-out",
+                    f"{text}, where SSH answers on port {port}",
+                    "ports that are not SSH's: closing it would lock you out",
+                    "let SSH answer on another port, or set firewall_group_ports and the engine's own range of ports",
+                    "firewall_group_ports",
+                )
+            )
+    return problems
+
+
+def _not_a_network(text: str, error: ValueError, where: str) -> Problem:
     """Say what is wrong with ``text``, and what was probably meant."""
     try:
         meant = f"write {ipaddress.ip_network(text, strict=False)} for the whole network, or one address alone"
     except ValueError:
         meant = "write it like 203.0.113.0/24, 203.0.113.7 or 2001:db8:1::/48; a name is not an address"
-    return Problem(
-        "invalid-setting", f"'{text}': {error}", "an IPv4 or IPv6 network or address", meant, "firewall_allow_cidrs"
-    )
+    return Problem("invalid-setting", f"'{text}': {error}", "an IPv4 or IPv6 network or address", meant, where)
 
 
 def trial_problems(seconds: int) -> list[Problem]:
@@ -166,8 +206,15 @@ def rules(wished: Wishes, family: int) -> list[str]:
     """Return the rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
-    return [rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)] + [
-        rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port, family)
+    return [
+        *(rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)),
+        *(f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family),
+        *(rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port, family)),
+        # New connections alone: what this host began itself may well come from such a port.
+        *(
+            f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {ports} --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"
+            for ports in wished.group_ports
+        ),
     ]
 
 
@@ -297,86 +344,3 @@ def session(text: str | None) -> Session | None:
         return found if found.family in FAMILIES else None
     except (IndexError, ValueError):
         return None
-
-
-def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
-    """Return which firewall Docker writes its rules with: ``iptables`` unless its file or command line says otherwise.
-
-    ``nftables`` exists since Docker 29.0.0 (https://docs.docker.com/engine/network/firewall-nftables/).
-    """
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    for option, value in itertools.pairwise(words):
-        if option in ("--firewall-backend", "-firewall-backend"):
-            return value
-    try:
-        settings = json.loads(daemon_json or "{}")
-    except ValueError:
-        return "iptables"  # Docker does not start with it: nothing of it is in force
-    return str(settings.get("firewall-backend") or "iptables") if isinstance(settings, dict) else "iptables"
-
-
-@dataclass(frozen=True)
-class Means:
-    """What the box filters with, as it was found."""
-
-    root: bool = True
-    missing: tuple[str, ...] = ()  # programs of iptables that are not there
-    failing: str = ""  # what iptables-save said when it did not work
-    docker_backend: str = "iptables"
-    docker_backend_from: str = ""
-    own_nftables: tuple[str, ...] = ()  # tables that were not made by iptables
-
-
-def refusals(means: Means) -> list[Problem]:
-    """Return why this box's firewall is not one that we can write rules for."""
-    problems = []
-    if not means.root:
-        problems.append(
-            Problem(
-                "root-required",
-                "the user is not root",
-                "root: only root may read and write firewall rules",
-                "set ansible_become=true, or ansible_user=root",
-            )
-        )
-    if means.docker_backend == "nftables":
-        problems.append(
-            Problem(
-                "firewall-backend",
-                "Docker writes its rules with nftables: without its DOCKER-USER chain no rule of ours"
-                " is asked about a published port",
-                "Docker's iptables backend, its default",
-                "remove firewall-backend there and restart Docker,"
-                " or close the port yourself and set firewall_state=absent",
-                means.docker_backend_from,
-            )
-        )
-    if means.missing and means.own_nftables:
-        problems.append(
-            Problem(
-                "firewall-backend",
-                f"no {' and no '.join(means.missing)}, and nftables rules of its own: {', '.join(means.own_nftables)}",
-                "iptables for both IP families: two sets of rules side by side are error-prone",
-                "close the port in those nftables rules and set firewall_state=absent,"
-                " or apt-get install iptables and keep both in mind",
-            )
-        )
-    elif means.missing:
-        problems.append(
-            Problem(
-                "iptables-missing",
-                f"no {' and no '.join(means.missing)}",
-                "iptables for both IP families; the nft variant is fine",
-                "apt-get install iptables",
-            )
-        )
-    elif means.failing and means.root:
-        problems.append(
-            Problem(
-                "iptables-missing",
-                f"iptables does not work here: {means.failing}",
-                "iptables-save and ip6tables-save that list the filter table",
-                "check whether the box is a container without NET_ADMIN, or nft has tables with iptables' names",
-            )
-        )
-    return problems

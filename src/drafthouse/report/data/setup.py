@@ -12,7 +12,7 @@ from ...bench.gpu_text import over_groups
 from ...bench.machine_types import StepMachine
 from ...bench.result_types import ArmResult
 from ...bench.stats import median
-from ...core.format import at_a_time, listing
+from ...core.format import at_a_time, count, listing
 from ...core.pins import commit_words, image_of
 from ..report_types import (
     ARMS,
@@ -46,7 +46,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     tokens = method.get("num_speculative_tokens")
     host = _host_of(site.get("manage_host"), site.get("box_kind"))
     rows = {
-        "Hardware": _named(resolved.get("hardware")),
+        "Hardware": _hardware(resolved),
         "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
         "Engine's program": str(engine.get("program") or ""),
         "Target": _named(resolved.get("target")),
@@ -85,6 +85,15 @@ def _remote_code(resolved: KeptProfile) -> list[str]:
     """Return whose code the engine ran (trust_remote_code)."""
     rows = resolved.get("remote_code") or []
     return [f"{row['repo']} at {row['commit']}" if row["commit"] else row["repo"] for row in rows]
+
+
+def _hardware(resolved: KeptProfile) -> str:
+    """Return what it ran on; of one model over several hosts, how many there are with how many devices each."""
+    entry, span = resolved.get("hardware") or {}, (resolved.get("site") or {}).get("span")
+    if not span:
+        return _named(entry)
+    kind = "GPU" if entry.get("kind") == "gpu" else "device"
+    return f"{len(span['names'])} hosts x {count(int(entry.get('devices') or 1), kind)}: {_named(entry)}"
 
 
 def _named(entry: object) -> str:

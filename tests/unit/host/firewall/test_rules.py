@@ -16,6 +16,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.host.firewall import rules as firewall
+from drafthouse.host.firewall.means import Means, docker_backend, refusals
 from drafthouse.profiles.workspace import ROOT
 from tests.support.tables import others
 
@@ -133,18 +134,18 @@ def test_no_ssh_connection(text: str | None) -> None:
     ],
 )
 def test_the_backend_of_docker(daemon_json: str, arguments: list[str], backend: str) -> None:
-    assert firewall.docker_backend(daemon_json, arguments) == backend
+    assert docker_backend(daemon_json, arguments) == backend
 
 
 def test_what_cannot_be_guarded_is_refused_with_the_reason() -> None:
-    assert firewall.refusals(firewall.Means()) == []
-    nft = firewall.Means(docker_backend="nftables", docker_backend_from="/etc/docker/daemon.json")
-    assert firewall.refusals(nft)[0].where == "/etc/docker/daemon.json"
-    pure = firewall.Means(missing=("iptables", "ip6tables"), own_nftables=("inet filter",))
-    assert "nftables rules of its own: inet filter" in firewall.refusals(pure)[0].found
-    assert firewall.refusals(firewall.Means(missing=("iptables",)))[0].do == "apt-get install iptables"
-    assert "Permission denied" in firewall.refusals(firewall.Means(failing="Permission denied"))[0].found
-    assert len(firewall.refusals(firewall.Means(root=False, docker_backend="nftables", missing=("iptables",)))) == 3
+    assert refusals(Means()) == []
+    nft = Means(docker_backend="nftables", docker_backend_from="/etc/docker/daemon.json")
+    assert refusals(nft)[0].where == "/etc/docker/daemon.json"
+    pure = Means(missing=("iptables", "ip6tables"), own_nftables=("inet filter",))
+    assert "nftables rules of its own: inet filter" in refusals(pure)[0].found
+    assert refusals(Means(missing=("iptables",)))[0].do == "apt-get install iptables"
+    assert "Permission denied" in refusals(Means(failing="Permission denied"))[0].found
+    assert len(refusals(Means(root=False, docker_backend="nftables", missing=("iptables",)))) == 3
 
 
 # --- with the real iptables ---------------------------------------------------------------------

@@ -25,7 +25,7 @@ class ActionModule(Action):
         read = self._execute_module(module_name="ansible.builtin.slurp", module_args={"src": path}, task_vars=variables)
         kept = kept_replicas(base64.b64decode(read.get("content") or "").decode("utf-8", "replace"))
         played = {
-            str(host): entry_of(variables["hostvars"][host].get("drafthouse_replica"), own=host == front)
+            str(host): entry_of(variables["hostvars"][host].get("drafthouse_front_entry"), own=host == front)
             for host in variables["ansible_play_hosts_all"]
         }
         entries = replicas_for(variables["groups"]["all"], played, kept)

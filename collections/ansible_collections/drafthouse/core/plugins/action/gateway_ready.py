@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..module_utils.addons.gateway import NAME, Reached, reached_text
+from ..module_utils.addons.gateway import Reached, reached_text
+from ..module_utils.addons.gateway_door import NAME
 from ..module_utils.cloud.vast.local_state import state_folder
 from ..module_utils.core.files import replace_file
 from ..module_utils.core.format import name_of

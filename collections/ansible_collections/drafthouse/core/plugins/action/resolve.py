@@ -26,6 +26,7 @@ from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
+from ..module_utils.profiles.several_hosts import hosts_of
 from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
@@ -76,7 +77,8 @@ class ActionModule(Action):
         if served := box["box"].get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
-        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY})
+        more = [resolved["site"]["span"]] if "span" in resolved["site"] else []
+        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY}, *more)
         home = resolved["site"]["home"]
         rented = box["box"]["first_process"] if not resolved["site"]["manage_host"] and not local else None
         deadline = deadline or (rented or {}).get("deadline")
@@ -139,6 +141,7 @@ class ActionModule(Action):
             script_of(site["home"]),
             monitoring.script_of(site["home"]),
             *(f"{site['home']}/{name}/serve.sh" for name in ("watchdog", "replica", "fleet/gateway", "fleet/router")),
+            f"{site['home']}/serve/{resolved['profile']}/follower/serve.sh",
             resolved["engine"]["home"],
             resolved["key_file"],
             *([resolved["engine"]["program"]] if "program" in resolved["engine"] else []),
@@ -158,6 +161,8 @@ class ActionModule(Action):
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",
             "home": site["home"],
         }
+        if hosts_of(site) > 1:
+            arguments["private_subnet"] = site["private_subnet"]
         result: Answer = self._execute_module(
             module_name="drafthouse.core.box_facts", module_args=arguments, task_vars=variables
         )

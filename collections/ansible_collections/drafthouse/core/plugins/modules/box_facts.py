@@ -28,6 +28,7 @@ options:
     default: []
   ports: {description: TCP ports of which is told who listens., type: list, elements: int, required: true}
   supervisor_pidfile: {description: File with the pid of our supervisor., type: path, required: true}
+  private_subnet: {description: The network in which the hosts of one model reach each other., type: str}
   home: {description: Our folder on the box; of it is told what should serve., type: path}
 author: Drafthouse
 """
@@ -52,6 +53,7 @@ from ..module_utils.core.redact import redactor
 from ..module_utils.host.box_facts import read_box
 from ..module_utils.host.box_types import ServedNow
 from ..module_utils.host.env_stamp import read_stamp, starts
+from ..module_utils.host.private_network import private_network
 from ..module_utils.operate.support_facts import redactor_of
 from ..module_utils.serving.old_programs import programs
 from ..module_utils.serving.releases import current, read_release, result_keys
@@ -71,6 +73,7 @@ def main() -> None:
             "environments": {"type": "list", "elements": "str", "default": []},
             "ports": {"type": "list", "elements": "int", "required": True},
             "supervisor_pidfile": {"type": "path", "required": True},
+            "private_subnet": {"type": "str"},
             "home": {"type": "path"},
         },
         supports_check_mode=True,
@@ -89,6 +92,8 @@ def main() -> None:
     box["programs"] = programs(Path(home)) if home else []
     box["digests"] = digests(given["files"])
     box["served"] = _served(home)
+    if given["private_subnet"]:
+        box["private"] = private_network(given["private_subnet"])
     module.exit_json(changed=False, box=box)
 
 

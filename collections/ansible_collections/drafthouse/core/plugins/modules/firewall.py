@@ -32,6 +32,16 @@ options:
     type: int
     default: 0
   client_rate: {description: How many new ones a second it may open; 0 sets no limit., type: int, default: 0}
+  group:
+    description: The other hosts that serve the same model. They reach every port.
+    type: list
+    elements: str
+    default: []
+  group_ports:
+    description: Where the engines of such hosts listen for each other, as FIRST:LAST. Nobody else reaches them.
+    type: list
+    elements: str
+    default: []
   ssh_port: {description: Port of SSH that is never filtered. 0 finds it., type: int, default: 0}
   confirm_seconds: {description: Time on trial., type: int, default: 60}
   program: {description: Content of the program that puts rules in place on the box., type: str, required: true}
@@ -64,6 +74,7 @@ from ..module_utils.core.errors import DrafthouseError
 from ..module_utils.core.files import text_in
 from ..module_utils.host.firewall import apply as box
 from ..module_utils.host.firewall import rules as firewall
+from ..module_utils.host.firewall.means import Means, refusals
 
 
 def main() -> None:
@@ -77,6 +88,8 @@ def main() -> None:
             "docker_interfaces": {"type": "list", "elements": "str", "default": ["docker0"]},
             "client_connections": {"type": "int", "default": 0},
             "client_rate": {"type": "int", "default": 0},
+            "group": {"type": "list", "elements": "str", "default": []},
+            "group_ports": {"type": "list", "elements": "str", "default": []},
             "ssh_port": {"type": "int", "default": 0},
             "confirm_seconds": {"type": "int", "default": 60},
             "program": {"type": "str", "required": True},
@@ -135,8 +148,8 @@ def _wished(
     means = box.means(answers)
     if module.check_mode and means.missing and not means.own_nftables:
         module.warn("iptables is not there yet: the rules are shown as they would be beside no others")
-        means = firewall.Means(root=means.root, docker_backend=means.docker_backend)
-    problems = [*firewall.refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
+        means = Means(root=means.root, docker_backend=means.docker_backend)
+    problems = [*refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)
     try:
         wished = firewall.wishes(
@@ -147,6 +160,8 @@ def _wished(
             given["closed_ports"],
             given["client_connections"],
             given["client_rate"],
+            given["group"],
+            given["group_ports"],
         )
     except DrafthouseError as error:
         raise DrafthouseError([*problems, *error.problems]) from None

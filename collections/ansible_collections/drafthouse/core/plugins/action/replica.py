@@ -1,0 +1,109 @@
+"""One model over several hosts: give each its place, see that they are alike, and say what lies on each for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ..module_utils.core.errors import DrafthouseError, one_problem
+from ..module_utils.core.places import CODE
+from ..module_utils.profiles import several_hosts
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars, failure
+
+if TYPE_CHECKING:
+    from ..module_utils.host.box_types import BoxFacts
+    from ..module_utils.profiles.profile_types import Site, Span
+    from ..module_utils.profiles.resolved_types import ResolvedProfile
+
+_ALL_HOSTS = "run the play on all hosts of the replica, and mend what ended it on the others first"
+
+
+class ActionModule(Action):
+    """`drafthouse.core.replica`, asked on every host of the play.
+
+    ``part: places`` compares the boxes and sets the fact `drafthouse_span`. ``part: engine`` compares what
+    `drafthouse.core.replica_facts` found, registered as ``facts``, and returns as ``entries`` the files by which the
+    hosts keep together. Each fails on all hosts of a replica of which one is not like the others.
+    """
+
+    _VALID_ARGS = frozenset({"part", "facts"})
+
+    def answer(self, variables: TaskVars) -> Answer:
+        """Do the part."""
+        return self._places(variables) if self._task.args["part"] == "places" else self._engine(variables)
+
+    def _places(self, variables: TaskVars) -> Answer:
+        """Return the host's place as a fact."""
+        hostvars, mine = variables["hostvars"], str(variables["inventory_hostname"])
+        names = [str(name) for name in variables["ansible_play_hosts_all"]]
+        # A host that could not be looked at is no member: its replica is then incomplete, and says so.
+        looked = [name for name in names if "drafthouse_profile" in hostvars[name]]
+        there = [name for name in looked if several_hosts.hosts_of(_site(hostvars[name])) > 1]
+        members = [several_hosts.Member(name, str(_site(hostvars[name]).get("replica", ""))) for name in there]
+        hosts = several_hosts.hosts_of(_site(hostvars[mine]))
+        found = several_hosts.replicas(members, hosts)
+        replica, mates = next((name, mates) for name, mates in found.items() if mine in mates)
+        values = {name: _of_box(hostvars[name]) for name in mates}
+        if wrong := several_hosts.differences(values, replica):
+            return failure(DrafthouseError(wrong))
+        private = {name: hostvars[name]["drafthouse_box"]["private"] for name in mates}
+        spans = several_hosts.spans(
+            {replica: mates},
+            {name: one["addresses"] for name, one in private.items()},
+            {name: one["infiniband"] for name, one in private.items()},
+        )
+        return {"changed": False, "ansible_facts": {"drafthouse_span": spans[mine]}}
+
+    def _engine(self, variables: TaskVars) -> Answer:
+        """Return the files for the host, once all of them have the same engine and weights."""
+        resolved: ResolvedProfile = variables["drafthouse_profile"]
+        span, word = resolved["site"]["span"], str(self._task.args["facts"])
+        hostvars = variables["hostvars"]
+        found = {name: (hostvars[name].get(word) or {}).get("values") for name in span["names"]}
+        if missing := [name for name, values in found.items() if values is None]:
+            said = f"nothing is known of the engine on {', '.join(missing)}"
+            raise one_problem(
+                "replica-incomplete", said, "every host of the replica ready", _ALL_HOSTS, span["replica"]
+            )
+        wrong = several_hosts.differences({name: values or {} for name, values in found.items()}, span["replica"])
+        return failure(DrafthouseError(wrong)) if wrong else {"changed": False, "entries": _entries(resolved, span)}
+
+
+def _site(variables: TaskVars) -> Site:
+    site: Site = variables["drafthouse_profile"]["site"]
+    return site
+
+
+def _of_box(variables: TaskVars) -> dict[str, str]:
+    """Return what of a box, and of what is to be served there, must be the same on all hosts."""
+    box: BoxFacts = variables["drafthouse_box"]
+    resolved: ResolvedProfile = variables["drafthouse_profile"]
+    cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
+    return {
+        "profile": resolved["profile"],
+        "engine": f"{resolved['engine']['name']} {resolved['engine']['version']}",
+        "processor": box["machine"],
+        "GPUs": ", ".join(f"{number} x {name}" for name, number in sorted(cards.items())),
+        "driver": ", ".join(sorted({gpu["driver"] for gpu in box["gpus"]})),
+    }
+
+
+def _entries(resolved: ResolvedProfile, span: Span) -> list[dict[str, str]]:
+    """Return the program that keeps the hosts together, and of a follower also its scripts of all arms."""
+    site, folder = resolved["site"], f"{resolved['site']['home']}/serve/{resolved['profile']}"
+    text = (CODE / "serving" / "together.py").read_text("utf-8")
+    entries = [{"path": several_hosts.program(site), "mode": "0755", "content": text}]
+    if span["rank"] == 0:
+        return entries
+    folders = [f"{site['home']}/logs", *(f"{folder}/{name}" for name in (*resolved["arms"], "follower"))]
+    entries += [{"path": path, "mode": "0755"} for path in folders]
+    scripts = {}
+    for name, arm in resolved["arms"].items():
+        for file in arm["files"]:
+            entries.append(
+                {"path": f"{folder}/{name}/{file['path']}", "mode": file["mode"], "content": file["content"]}
+            )
+        scripts[name] = "".join(file["content"] for file in arm["files"])
+    follow = several_hosts.follow_script(site, scripts)
+    return [*entries, {"path": f"{folder}/follower/serve.sh", "mode": "0755", "content": follow}]

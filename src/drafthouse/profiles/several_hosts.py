@@ -1,0 +1,245 @@
+"""One model over several hosts: what an inventory says of it, which hosts belong together, and each one's place. Pure.
+
+The first host of a replica is its head, which has the API; the others follow whatever it serves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.errors import DrafthouseError, Problem
+from ..core.format import count
+from ..core.schema import List, Map, Value
+from ..core.shell import shell_words
+from ..core.versions import number
+from ..engines.base import HostPlace
+from ..engines.registry import engine_of
+from .forms import HOST, NAME
+
+if TYPE_CHECKING:
+    from ..core.schema import Findings, Shape
+    from ..engines.entry_types import CatalogEngine
+    from .profile_types import ExperimentWishes, Site, Span
+    from .sizes import Sizes
+
+#: The number is another one where what the hosts say to each other is.
+PROGRAM = "together-1.py"
+#: The first of three ports of the head's private address: our own watch, and the two that the ranks meet at.
+PORT = 29500
+
+SETTINGS: dict[str, Shape] = {
+    "hosts_per_replica": Value(int, low=1, high=64),
+    # A name for the hosts that belong together; without it those that follow each other in the inventory do.
+    "replica": Value(str, form=NAME),
+    # Where the hosts of a replica reach each other, and nobody else reaches them.
+    "private_subnet": Value(str),
+    "replica_port": Value(int, low=1024, high=65533),
+    # A host's place, which the run finds out (`drafthouse.core.replica`).
+    "span": Map(
+        {
+            "replica": Value(str, required=True),
+            "rank": Value(int, required=True, low=0),
+            "names": List(Value(str), required=True),
+            "addresses": List(Value(str, form=HOST), required=True),
+            "interface": Value(str, required=True),
+            "infiniband": List(Value(str), required=True),
+        }
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host of the play: the name of its replica ('' where the inventory gives none)."""
+
+    name: str
+    replica: str = ""
+
+
+def hosts_of(site: Site) -> int:
+    """Return over how many hosts a replica of the site is split."""
+    return int(site.get("hosts_per_replica") or 1)
+
+
+def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
+    """Return the private subnet; None where the site names none, or what is no IPv4 network."""
+    try:
+        return ipaddress.IPv4Network(str(site["private_subnet"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def site_problems(site: Site) -> list[Problem]:
+    """Return what is wrong with what a site says of several hosts."""
+    if hosts_of(site) == 1:
+        return []
+    if "fleet" in site:
+        found, do = "drafthouse_fleet as well", "use an inventory for each: replicas behind a front have one host each"
+        return [Problem("invalid-setting", found, "one of the two", do, "site.hosts_per_replica")]
+    if "private_subnet" not in site:
+        found, do = "several hosts a replica, and no private subnet", "set drafthouse_private_subnet: 10.77.0.0/24"
+    elif subnet_of(site) is None:
+        found, do = f"'{site['private_subnet']}'", "write it like 10.77.0.0/24"
+    else:
+        return []
+    needed = "the IPv4 network in which the hosts of a replica reach each other: what they say there asks for no key"
+    return [Problem("invalid-setting", found, needed, do, "site.private_subnet")]
+
+
+def check(
+    findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str, experiment: ExperimentWishes
+) -> None:
+    """Add to the findings why one model cannot be served and measured over the site's hosts as the profile says."""
+    hosts = sizes.hosts
+    if hosts == 1:
+        return
+    since, name = engine_of(engine["id"]).spans_hosts_since, engine["name"]
+    needed = f"an engine that serves one model over {hosts} hosts"
+    if not since:
+        do = "choose a profile of vLLM, or leave drafthouse_hosts_per_replica out: each host then serves by itself"
+        found = f"{name}, for which this is not known here"
+        findings.add("several-hosts-unsupported", "engine", found, needed, do)
+    elif number(version) < number(since):
+        do = f"choose {since} or newer"
+        findings.add("several-hosts-unsupported", "engine_version", f"{name} {version}", needed, do)
+    elif site["runtime"] != "process":
+        needed = "engines that run as processes of the hosts"
+        do = "set drafthouse_runtime: process"
+        findings.add("several-hosts-unsupported", "runtimes", "the docker runtime", needed, do)
+    if experiment.get("schedule") == "interleaved":
+        needed = "arms in turn: a host follows one server"
+        findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
+    spread = sizes.copies if sizes.copies > 1 else sizes.devices
+    if spread % hosts or sizes.used // hosts > sizes.hardware["devices"]:
+        found = f"{count(sizes.devices, 'device')} for each of {count(sizes.copies, 'model')}, over {hosts} hosts"
+        needed = f"as many on every host, and at most the {sizes.hardware['devices']} that it has"
+        do = f"correct it, serve.{engine.get('copies_option')}, or drafthouse_hosts_per_replica"
+        findings.add("several-hosts-uneven", f"serve.{engine.get('devices_option')}", found, needed, do)
+
+
+def place_of(site: Site, copies: int) -> HostPlace | None:
+    """Return the host's place; None where it serves by itself, or nobody has looked at the hosts yet.
+
+    ``copies``: how many whole models there are over all hosts.
+    """
+    span = site.get("span")
+    if span is None:
+        return None
+    port = int(site.get("replica_port") or PORT)
+    return HostPlace(
+        rank=span["rank"],
+        hosts=len(span["names"]),
+        head=span["addresses"][0],
+        address=span["addresses"][span["rank"]],
+        interface=span["interface"],
+        infiniband=tuple(span["infiniband"]),
+        ports=(port + 1, port + 2),
+        copies=copies,
+    )
+
+
+def program(site: Site) -> str:
+    """Return where the program lies on a host that keeps a replica's hosts together (`serving/together.py`)."""
+    return f"{site['home']}/{PROGRAM}"
+
+
+def _words(site: Site, span: Span, part: str) -> list[str]:
+    own = ["--address", span["addresses"][span["rank"]], "--port", str(site.get("replica_port") or PORT)]
+    return [f"{site['home']}/venv/bin/python", program(site), part, *own]
+
+
+def lead_command(site: Site) -> list[str]:
+    """Return the words that a head's command stands behind; the script's own path and ``--`` come between.
+
+    They are the same in both arms, which differ in speculation alone.
+    """
+    span = site["span"]
+    return [*_words(site, span, "lead"), "--members", ",".join(span["addresses"])]
+
+
+def follow_script(site: Site, arms: Mapping[str, str]) -> str:
+    """Return the script by which a follower serves what its head does.
+
+    ``arms``: what the arms' own scripts hold, by their names: where one is another, the follower starts anew.
+    """
+    span = site["span"]
+    words = [*_words(site, span, "follow"), "--head", span["addresses"][0], "--scripts", f"{site['home']}/serve"]
+    hashes = (f"# {arm}: {hashlib.sha256(text.encode()).hexdigest()[:16]}\n" for arm, text in sorted(arms.items()))
+    # What supervisord says of a port is for an API, which a follower has not.
+    return f"#!/usr/bin/env bash\n{''.join(hashes)}exec {shell_words(words)}\n"
+
+
+def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
+    """Return the hosts of each replica, the head first. Raises DrafthouseError where one has too few or too many.
+
+    Those that the inventory gives no replica go together as they follow each other, by the name of the first.
+    """
+    found: dict[str, list[str]] = {}
+    for member in members:
+        if member.replica:
+            found.setdefault(member.replica, []).append(member.name)
+    loose = [member.name for member in members if not member.replica]
+    for start in range(0, len(loose), hosts):
+        found[loose[start]] = loose[start : start + hosts]
+    wrong = {name: there for name, there in found.items() if len(there) != hosts}
+    if wrong:
+        needed = f"{hosts} hosts in each, as drafthouse_hosts_per_replica says"
+        do = "correct drafthouse_replica or the inventory, and run without --limit, or with all hosts of a replica"
+        raise DrafthouseError(
+            [
+                Problem("replica-incomplete", f"replica {name} has {', '.join(there)}", needed, do, name)
+                for name, there in wrong.items()
+            ]
+        )
+    return found
+
+
+def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[Problem]:
+    """Return each thing in which a host of a replica is not like its head; ``values`` are by host, the head's first."""
+    head, *others = values
+    found = []
+    for host in others:
+        # In the head's order, and behind it what only the other has.
+        for what in dict.fromkeys([*values[head], *values[host]]):
+            value, other = (values[one].get(what, "") for one in (head, host))
+            if other != value:
+                said = f"{what}: {value or 'nothing'} on {head}, {other or 'nothing'} on {host}"
+                do = f"make {host} like {head}, or let them serve apart (drafthouse_hosts_per_replica: 1)"
+                found.append(Problem("hosts-differ", said, "the same on all hosts of a replica", do, replica))
+    return found
+
+
+def spans(
+    found: Mapping[str, list[str]], addresses: Mapping[str, Mapping[str, str]], infiniband: Mapping[str, list[str]]
+) -> dict[str, Span]:
+    """Return each host's place. ``addresses``: of each host inside the subnet, with their interfaces.
+
+    Raises DrafthouseError for a host that has none, or several.
+    """
+    wrong = []
+    for replica, names in found.items():
+        for name in names:
+            there = addresses[name]
+            if len(there) != 1:
+                said = ", ".join(f"{address} ({interface})" for address, interface in there.items()) or "no address"
+                do = "give the host one address there, or correct drafthouse_private_subnet"
+                needed = "one address of the host inside drafthouse_private_subnet"
+                wrong.append(Problem("no-private-address", f"{said} on {name}", needed, do, replica))
+    if wrong:
+        raise DrafthouseError(wrong)
+    return {
+        name: {
+            "replica": replica,
+            "rank": rank,
+            "names": names,
+            "addresses": [next(iter(addresses[one])) for one in names],
+            "interface": next(iter(addresses[name].values())),
+            "infiniband": infiniband[name],
+        }
+        for replica, names in found.items()
+        for rank, name in enumerate(names)
+    }
