@@ -42,5 +42,7 @@ def test_the_profile_is_resolved_by_one_task_a_play() -> None:
         plays = [play for play in yaml.safe_load(path.read_text("utf-8")) or [] if "hosts" in play]
         for play in plays:
             resolves = [task for task in play["tasks"] if "drafthouse.core.resolve" in task]
+            # A host learns its place among those of a replica only from the others: once more, with that.
+            resolves = [task for task in resolves if not (task["drafthouse.core.resolve"] or {}).get("again")]
             assert len(resolves) <= 1, path
             assert all(task["name"].startswith("Gather box facts and resolve the ") for task in resolves), path
