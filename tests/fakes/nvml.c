@@ -1,4 +1,4 @@
-/* NVIDIA's management library as far as pynvml is asked, made by hand (recorded answers: evidence/*/fixtures): device n takes 100 W x (n + 1), counted in millijoules.
+/* NVIDIA's management library as far as pynvml is asked, made by hand (recorded answers: a GPU box leaves them in evidence/): device n takes 100 W x (n + 1), counted in millijoules.
  * FAKE_GPUS: how many (2). FAKE_NVML=no-counter: no energy counter, as before Volta; no-power: neither; no-driver: none;
  * still: a counter that does not move; half-way: the counter fails after its third reading; unknown: the temperature
  * fails; old: a driver before branch 535. FAKE_NVML_SCRIPT: a file of "SECONDS GPU MHZ REASONS CODE" lines, what a GPU

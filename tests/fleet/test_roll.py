@@ -1,4 +1,4 @@
-"""`drafthouse fleet upgrade` on two boxes with a real engine behind one front: a good change, and a worse one."""
+"""`drafthouse fleet-upgrade` on two boxes with a real engine behind one front: a good change, and a worse one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lab() -> Iterator[Lab]:
 def upgraded(lab: Lab, change: dict[str, Any], *words: str) -> subprocess.CompletedProcess[str]:
     """Run the verb as a person does, with overrides as a changed profile would have them."""
     sets = [word for key, value in {**OVERRIDES, **change}.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    line = [str(ROOT / "scripts" / "drafthouse"), "fleet", "upgrade", PROFILE, "--inventory", str(lab.inventory)]
+    line = [str(ROOT / "scripts" / "drafthouse"), "fleet-upgrade", PROFILE, "--inventory", str(lab.inventory)]
     line += [*sets, "--reports", str(lab.folder / "reports"), *words]
     # The engine and the weights are there; nothing here has a way to an index.
     line += ["--", "--skip-tags", "host,weights", "-e", "benchmark_wait_s=5"]

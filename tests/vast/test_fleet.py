@@ -41,7 +41,7 @@ def test_two_boxes_from_one_command_to_one_end(cloud: Cloud, figure: Callable[[s
     assert play.status != 0
     assert (recap(play.output, f"vast-{first}")["unreachable"], recap(play.output, f"vast-{first}")["failed"]) == (0, 0)
     assert recap(play.output, f"vast-{second}")["unreachable"] == 1, play.output
-    assert f"it still bills: make destroy ARGS={second}" in play.output
+    assert f"it is still billing: make destroy ARGS={second}" in play.output
     assert {one.instance for one in rentals(cloud.state / FILE).values() if one.is_open} == set(numbers)
 
     ended = cloud.run("make", "destroy")

@@ -70,7 +70,7 @@ def test_the_recap_says_what_became_of_it(vast: Running, tmp_path: Path) -> None
     (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"vast-{number}: lost in ")]
     assert "Gather box facts and resolve the profile" in line
     assert "vast.ai says 'running'" in line
-    assert f"it still bills: make destroy ARGS={number}" in line
+    assert f"it is still billing: make destroy ARGS={number}" in line
     assert "DESTROY=on-success (the run did not succeed): still billing" in done.stdout
     assert number in vast.billing()
     assert vast.key not in done.stdout + done.stderr

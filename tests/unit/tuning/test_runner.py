@@ -271,7 +271,7 @@ def test_a_box_out_of_reach_is_a_problem_and_no_outcome(
     task = Task(CANDIDATE, count=2, seconds=90)
     with pytest.raises(DrafthouseError) as caught:
         Recorded(box(made, tmp_path), journal)(task)
-    assert "cannot be reached: it broke" in caught.value.problems[0].found
+    assert "an unreachable box: it broke" in caught.value.problems[0].found
     assert journal.outcomes == {}
     made.status = {}
     assert Recorded(box(made, tmp_path), journal)(task).status == OK

@@ -264,7 +264,7 @@ def test_what_is_not_listed_is_asked_for_by_its_number(bench: Bench) -> None:
     bench.vast.faults.append(Fault("instance", ALWAYS, status=500))
     bench.vast.asked.clear()
     done = quick(bench)
-    assert done.returncode == 2 and f"instance {box.instance} still bills" in done.stderr
+    assert done.returncode == 2 and f"instance {box.instance} is still billing" in done.stderr
     assert bench.vast.count("destroy") == 0 and bench.vast.count("instance") > 0
     check_end(bench, destroyed)
 
@@ -275,7 +275,7 @@ def test_an_end_without_effect_of_what_is_not_listed_is_noticed(bench: Bench) ->
     assert box
     bench.vast.faults.append(Fault("destroy", body=b'{"success": true}'))
     done = quick(bench)
-    assert done.returncode == 2 and f"instance {box.instance} still bills" in done.stderr
+    assert done.returncode == 2 and f"instance {box.instance} is still billing" in done.stderr
     assert rentals(bench.ledger)[box.id].is_open
     check_end(bench, destroyed)
 

@@ -157,7 +157,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(bench: Bench) -> None
     boxes = [bench.rent(), bench.rent()]
     bench.vast.faults.append(Fault("destroy", status=500, times=2))
     done = end_or_say(bench)
-    assert f"instance {boxes[0].instance if boxes[0] else 0} still bills" in done
+    assert f"instance {boxes[0].instance if boxes[0] else 0} is still billing" in done
     assert list(bench.vast.ours) == [boxes[0].instance if boxes[0] else 0]
     check_end(bench, destroyed)
 
@@ -184,7 +184,7 @@ def test_an_end_that_has_no_effect_is_noticed(bench: Bench) -> None:
     box = bench.rent()
     assert box
     bench.vast.faults.append(Fault("destroy", body=b'{"success": true}'))
-    assert f"instance {box.instance} still bills" in end_or_say(bench)
+    assert f"instance {box.instance} is still billing" in end_or_say(bench)
     assert list(bench.vast.ours) == [box.instance]
     assert rentals(bench.ledger)[box.id].is_open, "whoever asks the ledger is told so, too"
     check_end(bench, destroyed)

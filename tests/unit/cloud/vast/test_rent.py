@@ -158,7 +158,7 @@ CASES: dict[str, Case] = {
         "billing",
         ({"route": "destroy", "status": 500, "times": ALWAYS},),
         ({"dies_after": 0},),
-        says=r"still bills, \$2.143 an hour",
+        says=r"is still billing, \$2.143 an hour",
     ),
     "give up: the end's answer is lost": Case(
         "box", ({"route": "destroy", "cut": True, "after": True},), ({"dies_after": 0},), creates=2

@@ -134,7 +134,7 @@ def test_ctrl_c_while_the_account_is_compared_loses_nothing(
 
 def test_a_command_that_is_not_there_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
     box = rented()
-    with pytest.raises(DrafthouseError, match=r"no-such-command: No such file(.|\n)*nothing was run and nothing ended"):
+    with pytest.raises(DrafthouseError, match=r"no-such-command: No such file(.|\n)*nothing was run or destroyed"):
         around(["no-such-command"], "always", world(client, ledger, []), os.environ, lambda: None)
     assert box in vast.billing()
 
@@ -223,7 +223,7 @@ def test_a_platform_that_refuses_is_said(vast: Running, client: VastClient, ledg
     clock = iter(range(0, 100000, 10))
     with pytest.raises(DrafthouseError) as caught:
         run(client, ledger, "pass", "always", sleep=lambda s: None, clock=lambda: float(next(clock)), patience_s=60)
-    assert f"instance {box} still bills" in str(caught.value)
+    assert f"instance {box} is still billing" in str(caught.value)
 
 
 def test_a_key_that_is_refused_by_then_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
@@ -251,7 +251,7 @@ def test_two_signals_while_they_are_ended_leave_them(before: int) -> None:
 
 def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient, rented: Rent) -> None:
     box = rented()
-    assert "still bills" in fate_of(client, box)
+    assert "still billing" in fate_of(client, box)
     client.destroy(box)
     assert fate_of(client, box) == "it is gone at vast.ai, and bills nothing"
     vast.faults.append(Fault("*", times=ALWAYS, cut=True))
@@ -264,10 +264,13 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
         (None, "it is gone at vast.ai, and bills nothing"),
         (
             {"actual_status": "exited", "status_msg": "OOM killed\nmore"},
-            "vast.ai says 'exited' (OOM killed); its disk still bills: make destroy ARGS=7",
+            "vast.ai says 'exited' (OOM killed); its disk is still billing: make destroy ARGS=7",
         ),
-        ({"actual_status": "running"}, "vast.ai says 'running'; it still bills: make destroy ARGS=7"),
-        ({"actual_status": None, "status_msg": None}, "vast.ai says 'being made'; it still bills: make destroy ARGS=7"),
+        ({"actual_status": "running"}, "vast.ai says 'running'; it is still billing: make destroy ARGS=7"),
+        (
+            {"actual_status": None, "status_msg": None},
+            "vast.ai says 'being made'; it is still billing: make destroy ARGS=7",
+        ),
     ],
 )
 def test_the_words_for_each_state(row: Any, words: str) -> None:

@@ -209,7 +209,7 @@ def test_a_wrong_input_is_told_in_words(model: Path, tmp_path: Path) -> None:
     text.write_text("<html>not found</html>")
     with pytest.raises(DrafthouseError) as error:
         recipes.dequantize(str(text), out)
-    assert "begins with b'<htm'" in said(error)
+    assert "starting with b'<htm'" in said(error)
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(model.read_bytes()[: model.stat().st_size // 2])
     with pytest.raises(DrafthouseError) as error:
