@@ -22,13 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ansible import constants
 from ansible.plugins.callback.default import CallbackModule as Default
 
-from ..plugin_utils.bytecode import keep
-
 if TYPE_CHECKING:
     from ansible.executor.task_result import CallbackTaskResult
-
-# Here since this is the first of our plugins that Ansible loads.
-keep()
 
 _PROBLEMS_ARE_PRINTED_BY = "drafthouse.core.house"
 
