@@ -14,7 +14,7 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.support.programs import needs
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.soak]
 
 BACK_S = 7200
 # A round of two arms, one after the other. The clock is set while the first is measured, and back once more while the

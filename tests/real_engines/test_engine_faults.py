@@ -182,6 +182,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
+@pytest.mark.soak
 def test_a_stranger_at_the_port_between_two_arms_is_named(figure: Callable[[str], None]) -> None:
     """It even answers as our model does: its answers are not measured."""
     with llama_box(chat=3) as box:
@@ -205,6 +206,7 @@ def test_a_stranger_at_the_port_between_two_arms_is_named(figure: Callable[[str]
         assert box.measure(1)["arms"]["speculative"]["requests"]
 
 
+@pytest.mark.soak
 def test_a_disk_that_fills_up_while_it_is_measured_costs_nothing(tmp_path: Path) -> None:
     """The room for a step is put aside before it; a disk that is full before it is said before it."""
     room = tmp_path / "room"
