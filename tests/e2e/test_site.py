@@ -119,7 +119,8 @@ def test_counters_moved_in_one_arm_only(report: dict[str, Any], home: Path) -> N
     assert speculative["spec_decode_source"] == "metrics"
     assert speculative["spec_decode_accepted_tokens"] > 100
     assert baseline["failed"] == speculative["failed"] == 0
-    assert baseline["completed"] == speculative["completed"] == 30
+    # Six of the declared kind in each of two rounds, and one of each of the four others in the first.
+    assert baseline["completed"] == speculative["completed"] == 16
     assert {len(request["text"]) > 0 for request in baseline["requests"]} == {True}
 
 

@@ -248,6 +248,7 @@ def routed(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
             process.wait(120)
 
 
+@pytest.mark.soak
 def test_behind_vllm_router_a_session_stays_with_its_replica(routed: Fleet, tmp_path: Path) -> None:
     for session in ("one", "two", "three"):
         before = [box.asked() for box in routed.boxes]
@@ -259,6 +260,7 @@ def test_behind_vllm_router_a_session_stays_with_its_replica(routed: Fleet, tmp_
     assert not [file for file in found if b"a secret of mine" in file.read_bytes()]
 
 
+@pytest.mark.soak
 def test_behind_vllm_router_a_drained_box_gets_no_request(routed: Fleet) -> None:
     for drained, other in (routed.boxes, reversed(routed.boxes)):
         with drained.marked(DRAINED):
