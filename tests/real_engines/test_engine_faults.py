@@ -237,7 +237,7 @@ def test_a_disk_that_fills_up_while_it_is_measured_costs_nothing(tmp_path: Path)
             (problem,) = caught.value.problems
             assert problem.found.startswith("No space left on device: ")
             assert (problem.needed, problem.where) == ("room for 16.0 MiB", f"{box.home}/results/steps/02.json")
-            assert "make room there, then run again" in problem.do
+            assert "free some space there, then run again" in problem.do
             assert sorted(path.name for path in (room / "steps").iterdir()) == ["01.json"]
             filler.unlink()
             assert box.measure(1)["arms"]["speculative"]["requests"]
