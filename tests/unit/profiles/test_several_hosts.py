@@ -56,6 +56,7 @@ def flags(text: str) -> list[list[str]]:
     return [line.strip().removesuffix(" \\").split(" ", 1) for line in lines]
 
 
+@pytest.mark.processes
 def test_a_split_model_is_vllms_own_nnodes() -> None:
     head, follower = script(0, SPLIT), script(1, SPLIT)
     for rank, text in enumerate((head, follower)):
@@ -80,6 +81,7 @@ def test_a_split_model_is_vllms_own_nnodes() -> None:
     assert "api_key" in head
 
 
+@pytest.mark.processes
 def test_copies_are_vllms_own_data_parallel() -> None:
     head, follower = script(0, COPIES), script(1, COPIES)
     for text in (head, follower):
@@ -96,6 +98,7 @@ def test_copies_are_vllms_own_data_parallel() -> None:
     assert ["--data-parallel-start-rank", "1"] in flags(follower)
 
 
+@pytest.mark.processes
 def test_the_head_runs_behind_the_program_that_keeps_them_together() -> None:
     head = script(0, SPLIT, arm="baseline", replica_port=31000)
     (line,) = (line for line in head.splitlines() if line.startswith("exec "))
