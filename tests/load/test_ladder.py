@@ -275,7 +275,7 @@ def test_a_ladder_that_goes_on_drops_the_note_that_it_did_not(tmp_path: Path) ->
     with mortal(back=False) as server:
         server.end()
         first = measured(path, PLAN, {"a": server.url}, watch=server)
-        other = "a: the steps after '2, chat, a, round 7' were not measured: it did not come back: x"
+        other = "a: the steps after '2, chat, a, round 7' were not measured: it did not start again: x"
         path.write_text(json.dumps({**first, "notes": [*first["notes"], other, "seen"]}))
         server.back = True
         server.process = server.start()
@@ -294,7 +294,7 @@ def test_an_engine_that_does_not_come_back(tmp_path: Path) -> None:
     (step,) = got["steps"]
     assert (step["status"], step["ended_by"], step["restarted"], step["completed"]) == ("broken", "died", False, 0)
     assert step["notes"][0].startswith("not one request of the warm-up was answered: ")
-    assert got["notes"][0].endswith("it did not come back: it stays down")
+    assert got["notes"][0].endswith("it did not start again: it stays down")
 
 
 def test_a_server_of_somebody_else_is_waited_for() -> None:
