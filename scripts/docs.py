@@ -277,8 +277,7 @@ def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[st
     if resolved["hardware"]["kind"] == "cpu" and resolved["verified"]:
         return "served: real A/B, both arms, report", "the gain on a GPU"
     if resolved["hardware"]["kind"] == "cpu":
-        # Served by the real engine in tests/real_engines/test_random_heads.py; no A/B was seen to its end yet.
-        return "the head, by the real engine: equal text, drafted and refused", "the A/B through `site.yml`"
+        return "nothing yet", "the A/B through `site.yml`"
     if proof:
         return proof["proven"], "; ".join(part for part in (proof.get("missing"), _ON_THE_GPU) if part)
     proven, missing = [], []
