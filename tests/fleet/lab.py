@@ -279,3 +279,31 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
         lab.played.append(lab.play(f"{book} site.yml", "--tags", "fleet"))
         assert lab.played[0].status == 0, lab.played[0].output[-4000:]
         yield lab
+
+
+def ended(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(300)
+        assert not thread.is_alive()
+
+
+class Load:
+    """Requests one after another, in several threads, until it is ended; ``pause_s`` stands between two of a thread."""
+
+    def __init__(self, lab: Lab, threads: int, tokens: int, pause_s: float = 0) -> None:
+        self.lab, self.tokens, self.pause_s, self.over = lab, tokens, pause_s, threading.Event()
+        self.streams: list[Stream] = []
+        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(threads)]
+
+    def run(self) -> None:
+        while not self.over.wait(self.pause_s):
+            self.streams.append(self.lab.ask(tokens=self.tokens))
+
+    def __enter__(self) -> Load:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        ended(self.threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import BIN
-from tests.fleet.lab import FRONT_PORT, GATEWAY_PORT, Lab, Node, Stream, fleet, until
+from tests.fleet.lab import FRONT_PORT, GATEWAY_PORT, Lab, Load, Node, ended, fleet, until
 from tests.support.programs import needs
 
 pytestmark = needs("curl")
@@ -45,12 +44,6 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 def _both_take_requests(lab: Lab) -> None:
     until(lambda: all(lab.ready(box) == 200 for box in lab.boxes))
     time.sleep(6)  # what the front remembers of a failure
-
-
-def ended(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
 
 
 def share(lab: Lab, number: int) -> list[float]:
@@ -90,31 +83,9 @@ def test_an_engine_that_is_killed_costs_its_own_streams_and_comes_back(lab: Lab,
     until(lambda: share(lab, 8)[1] > 16)
 
 
-class Load:
-    """Requests one after another, in four threads, until it is ended."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.over = lab, threading.Event()
-        self.streams: list[Stream] = []
-        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(4)]
-
-    def run(self) -> None:
-        while not self.over.is_set():
-            self.streams.append(self.lab.ask(tokens=32))
-
-    def __enter__(self) -> Load:
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.over.set()
-        ended(self.threads)
-
-
 def test_a_drain_under_load_loses_no_request(lab: Lab) -> None:
     drained = lab.boxes[1]
-    with Load(lab) as load:
+    with Load(lab, threads=4, tokens=32) as load:
         until(lambda: len(load.streams) > 4)
         lab.command("drain", "box2")
         assert (lab.ready(drained), lab.ready(lab.boxes[0])) == (503, 200)

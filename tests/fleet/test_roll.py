@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from drafthouse.addons.fleet.replica import DRAINED, mark, set_mark
 from drafthouse.cli.fleet_plays import WHY
 from drafthouse.profiles.workspace import ROOT
-from tests.fleet.lab import Lab, Stream, fleet, until
+from tests.fleet.lab import Lab, Load, fleet, until
 from tests.support.programs import needs
 from tests.support.tales import TALES
 
@@ -80,33 +79,10 @@ def measured(lab: Lab) -> Lab:
     return lab
 
 
-class Load:
-    """Requests one after another in two threads until it is ended."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.over = lab, threading.Event()
-        self.streams: list[Stream] = []
-        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(2)]
-
-    def run(self) -> None:
-        while not self.over.wait(1):
-            self.streams.append(self.lab.ask(tokens=16))
-
-    def __enter__(self) -> Load:
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.over.set()
-        for thread in self.threads:
-            thread.join(300)
-
-
 @pytest.mark.soak
 def test_a_canary_that_is_worse_goes_back_and_stops_the_roll(measured: Lab, figure: Callable[[str], None]) -> None:
     before = [serves(measured, at) for at in (0, 1)]
-    with Load(measured) as load:
+    with Load(measured, threads=2, tokens=16, pause_s=1) as load:
         done = upgraded(measured, WORSE, "--canary", "box2")
     assert done.returncode == 2, done.stdout
     assert "code: roll-stopped" in done.stderr
@@ -141,7 +117,7 @@ def test_a_change_that_is_well_goes_round_under_load_and_loses_nothing(
     # As a roll that was killed between its first drain and the change would have left it.
     set_mark(measured.home(measured.boxes[1]), DRAINED, WHY)
     until(lambda: measured.ready(measured.boxes[1]) == 503)
-    with Load(measured) as load:
+    with Load(measured, threads=2, tokens=16, pause_s=1) as load:
         done = upgraded(measured, WELL, *ROOMY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all("3072" in serves(measured, at) for at in (0, 1))
