@@ -26,9 +26,8 @@ from drafthouse.profiles.ever_run import ever_run
 from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
 from drafthouse.profiles.memory_fit import GB
-from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.published_schema import PUBLISHED
-from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS
+from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS, PROFILE
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from drafthouse.report.evidence import LANE, Proven, all_proven
 from drafthouse.report.schema import schema_page

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from drafthouse.core.schema import Findings, check
-from drafthouse.profiles.profile_schema import PROFILE
+from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT
 
 pytestmark = pytest.mark.soak

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
-from ..profiles.forms import HOST
+from ..core.forms import HOST
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
 from ..profiles.render import render_file
 from .gateway_door import NAME, door_folder

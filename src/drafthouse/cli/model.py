@@ -20,11 +20,11 @@ from dataclasses import replace
 
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE
+from ..core.forms import NAME
 from ..models.entry import Made, made_entry
 from ..models.local_entries import shown, write_entry
 from ..models.repository import Name, read_model
 from ..profiles.catalog import House, load_house
-from ..profiles.forms import NAME
 from ..profiles.workspace import ROOT
 from ..weights.hub_habits import usual_token
 from .parser import Parser, parser_of

@@ -17,11 +17,11 @@ from pathlib import Path
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
+from ..core.forms import PROFILE_NAME
 from ..core.places import INSTALLED, own_profiles
 from ..models.fits import engine_for
 from ..models.new_profile import Wish, new_profile
 from ..profiles.catalog import load_house
-from ..profiles.forms import PROFILE_NAME
 from ..profiles.model_names import model_named
 from ..profiles.workspace import ROOT, load_suites, site_of_inventory
 from .parser import Parser, parser_of

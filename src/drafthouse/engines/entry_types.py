@@ -1,11 +1,31 @@
-"""An engine's entry in the catalogue, as types; `profiles/schemas.py` checks the files against the same keys."""
+"""An engine's entry in the catalogue, as types; `profiles/schemas.py` checks the files by them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, final
+
+from ..core.forms import (
+    FOLDER,
+    NAME,
+    NUMBER,
+    OPTION,
+    ROUTE,
+    VARIABLE,
+    VERSION,
+    Count,
+    File,
+    Name,
+    Variables,
+    Version,
+)
+from .install_types import EngineRelease, Image, ImageName, Install, MethodPackages, Nightly
 
 if TYPE_CHECKING:
     from typing import NotRequired
+
+ServerPath = Annotated[str, {"form": ROUTE}]
+#: Configurations that are not as transformers has them: speculators (vllm-project/speculators).
+Layout = Literal["speculators"]
 
 #: Options of a profile by the names they have there; an engine's entry says how each is given.
 Options = dict[str, Any]
@@ -22,16 +42,16 @@ class Metrics(TypedDict):
     """
 
     dialect: str
-    path: NotRequired[str]
+    path: NotRequired[ServerPath]
     key: bool
-    ask: NotRequired[str]
+    ask: NotRequired[Name]
 
 
 class VersionRange(TypedDict):
     """Versions from ``since`` up to, and without, ``until``."""
 
-    since: str
-    until: str
+    since: Version
+    until: Version
 
 
 _Except = TypedDict("_Except", {"except": VersionRange}, total=False)
@@ -40,8 +60,8 @@ _Except = TypedDict("_Except", {"except": VersionRange}, total=False)
 class Versioned(_Except, total=False):
     """What some versions have: since one, until another, except a range of them."""
 
-    since: str
-    until: str
+    since: Version
+    until: Version
 
 
 class Guard(Versioned):
@@ -68,7 +88,7 @@ class Scores(Versioned):
     """How an engine scores a given text, up to so many tokens."""
 
     by: Literal["prompt_logprobs"]
-    tokens: int
+    tokens: Count
 
 
 class Proof(TypedDict):
@@ -78,70 +98,11 @@ class Proof(TypedDict):
     missing: NotRequired[str]
 
 
-class MetadataStub(TypedDict):
-    """A package that is only named, so that nothing installs it."""
-
-    name: str
-    version: str
-
-
-class Install(TypedDict):
-    """What an environment of an engine consists of."""
-
-    python_packages: list[str]
-    no_deps_packages: NotRequired[list[str]]
-    launcher: NotRequired[str]
-    lock: NotRequired[str]
-    tools: NotRequired[list[str]]
-    torch_backend: NotRequired[str]
-    prerelease: NotRequired[bool]
-    unpinned: NotRequired[bool]
-    extra_index_url: NotRequired[str]
-    metadata_stub: NotRequired[MetadataStub]
-    glibc: NotRequired[str]
-
-
-class Image(TypedDict):
-    """A container image; ``tag`` has {version}, {plugin} and {build} to fill in."""
-
-    name: str
-    tag: str
-    digest: NotRequired[str]
-
-
-class MethodPackages(TypedDict, total=False):
-    """What a method adds to an environment: built there from source, with what the build needs."""
-
-    source_packages: list[str]
-    build_packages: list[str]
-
-
-class EngineInstall(Install, MethodPackages):
-    """What an environment consists of for one method."""
-
-
-class EngineRelease(TypedDict):
-    """A release that is not installed as the others are."""
-
-    reason: str
-    pinned: str
-    install: NotRequired[dict[str, Install]]
-    image: NotRequired[Image]
-
-
 class CudaNeed(Versioned):
     """The CUDA and the driver that versions need."""
 
     cuda: str
     driver: str
-
-
-class Nightly(TypedDict):
-    """The unreleased build."""
-
-    reason: str
-    install: dict[str, Install]
-    image: NotRequired[Image]
 
 
 class PluginFlags(TypedDict):
@@ -155,7 +116,7 @@ class Plugin(TypedDict):
     """A plugin that fits exactly one version of its engine."""
 
     package: str
-    versions: dict[str, str]
+    versions: Annotated[dict[str, Version], {"names": VERSION}]
     flags: NotRequired[PluginFlags]
     reason: str
 
@@ -163,33 +124,33 @@ class Plugin(TypedDict):
 class ContainerWishes(TypedDict):
     """What a container of the engine needs."""
 
-    ipc: NotRequired[str]
-    environment: NotRequired[dict[str, str]]
-    ulimits: NotRequired[dict[str, int]]
-    cache: NotRequired[str]
+    ipc: NotRequired[Name]
+    environment: NotRequired[Variables]
+    ulimits: NotRequired[Annotated[dict[str, int], {"names": VARIABLE}]]
+    cache: NotRequired[Annotated[str, {"form": FOLDER}]]
 
 
 class ConfigDefault(Versioned):
     """A key of the engine's YAML that is always there."""
 
-    value: Any
+    value: Annotated[Any, {"null": True}]
 
 
 class EngineConfig(TypedDict):
     """The engine's YAML: its flag, and a file for each arm."""
 
     flag: str
-    files: dict[str, str]
-    template: str
+    files: dict[str, File]
+    template: File
     always: NotRequired[dict[str, ConfigDefault]]
 
 
 class GpuEnvironment(TypedDict):
     """Variables for some GPUs, or for some weights on them: without a list, for all; both lists must fit."""
 
-    compute_capability: NotRequired[list[str]]
-    quantization: NotRequired[list[str]]
-    environment: dict[str, str]
+    compute_capability: NotRequired[list[Annotated[str, {"form": NUMBER}]]]
+    quantization: NotRequired[list[Name]]
+    environment: Variables
 
 
 class Launch(TypedDict):
@@ -205,12 +166,12 @@ class Launch(TypedDict):
     host: str
     port: str
     key_file: NotRequired[str]
-    key_environment: NotRequired[str]
+    key_environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
     key_inside: NotRequired[str]
     config: NotRequired[EngineConfig]
     always: NotRequired[list[list[str]]]
-    environment: NotRequired[dict[str, str]]
-    environment_by_kind: NotRequired[dict[str, dict[str, str]]]
+    environment: NotRequired[Variables]
+    environment_by_kind: NotRequired[dict[str, Variables]]
     environment_by_gpu: NotRequired[list[GpuEnvironment]]
 
 
@@ -251,7 +212,7 @@ class Option(Versioned):
 
     flag: NotRequired[str]
     yaml: NotRequired[str]
-    environment: NotRequired[str]
+    environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
     type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
     means: NotRequired[dict[str, Meaning]]
     unless_said: NotRequired[float]
@@ -284,21 +245,21 @@ class SpeculationForm(TypedDict):
     form: Literal["flags", "json", "yaml"]
     flag: NotRequired[str]
     key: NotRequired[str]
-    at_most: NotRequired[dict[str, OptionLimit]]
+    at_most: NotRequired[Annotated[dict[str, OptionLimit], {"names": OPTION}]]
 
 
 class DraftMatch(TypedDict):
     """What of draft and target must match."""
 
     tokenizer: NotRequired[bool]
-    vocab_difference: NotRequired[int]
+    vocab_difference: NotRequired[Annotated[int, {"low": 0}]]
 
 
 class MethodRequires(TypedDict):
     """What a method needs in both arms, and why."""
 
     serve: NotRequired[Options]
-    environment: NotRequired[dict[str, str]]
+    environment: NotRequired[Variables]
     reason: str
 
 
@@ -325,13 +286,13 @@ class Method(Versioned, MethodPackages):
 
     draft: DraftKind
     or_head: NotRequired[bool]
-    head: NotRequired[str]
+    head: NotRequired[Name]
     whole_passes: NotRequired[bool]
     one_pass: NotRequired[bool]
     value: NotRequired[str]
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]
-    usual_tokens: NotRequired[int]
+    usual_tokens: NotRequired[Count]
     all_heads: NotRequired[bool]
     requires: NotRequired[MethodRequires]
     names: dict[str, str]
@@ -346,46 +307,46 @@ class EngineEntry(TypedDict):
 
     name: str
     family: NotRequired[str]
-    template: str
-    offline_template: NotRequired[str]
+    template: File
+    offline_template: NotRequired[File]
     formats: list[str]
-    unread_layouts: NotRequired[list[str]]
-    health: str
-    ready_timeout_s: int
+    unread_layouts: NotRequired[list[Layout]]
+    health: ServerPath
+    ready_timeout_s: Count
     metrics: Metrics
     open_paths: OpenPaths
     scores: NotRequired[Scores]
     proof: NotRequired[Proof]
-    overhead_mib: int
-    kv_bytes_per_value: int
+    overhead_mib: Count
+    kv_bytes_per_value: Count
     kv_type_option: NotRequired[str]
-    kv_bytes_by_type: NotRequired[dict[str, float]]
+    kv_bytes_by_type: NotRequired[Annotated[dict[str, Annotated[float, {"low": 0.1}]], {"names": NAME}]]
     reserves: Literal["needed", "share", "share_of_free"]
-    default_version: str
-    releases: NotRequired[list[str]]
-    versions: dict[str, EngineRelease]
+    default_version: Version
+    releases: NotRequired[list[Version]]
+    versions: Annotated[dict[str, EngineRelease], {"names": VERSION}]
     install: dict[str, Install]
     image: NotRequired[Image]
-    rental_image: NotRequired[str]
+    rental_image: NotRequired[ImageName]
     cuda: NotRequired[list[CudaNeed]]
-    shared_memory_mib: NotRequired[int]
+    shared_memory_mib: NotRequired[Count]
     nightly: NotRequired[Nightly]
     plugin: NotRequired[Plugin]
     container: NotRequired[ContainerWishes]
     launch: Launch
-    options: dict[str, Option]
+    options: Annotated[dict[str, Option], {"names": OPTION}]
     flag_style: NotRequired[Literal["-", "_"]]
     reserved: NotRequired[list[Reserved]]
     context_option: str
     sequences_option: str
-    sequences_default: NotRequired[int]
+    sequences_default: NotRequired[Count]
     context_is_shared: bool
     share_option: NotRequired[str]
-    share_default: NotRequired[float]
+    share_default: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
     devices_option: NotRequired[str]
     copies_option: NotRequired[str]
     speculation: SpeculationForm
-    methods: dict[str, Method]
+    methods: Annotated[dict[str, Method], {"names": NAME}]
 
 
 class CatalogEngine(EngineEntry):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
+from ..core.forms import NAME, PROFILE_NAME, PROGRAM
 from ..core.parsed_files import parsed_once
 from ..core.places import own_models, own_profiles
 from ..core.requirement_lines import hashes_by_pin, read_lock
@@ -18,17 +19,15 @@ from ..core.schema import Findings
 from .catalog_files import checked, document, read_table
 from .flag_lists import FLAG_LISTS
 from .flag_lists import FOLDER as FLAG_FOLDER
-from .forms import NAME, PROFILE_NAME, PROGRAM
 from .heads import builtin_kinds
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
 from .own_models import add_own_models, dangling
-from .profile_schema import PROFILE
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
 from .published_schema import PUBLISHED
-from .schemas import ENGINE, GPUS, HARDWARE, MODELS
+from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry

@@ -1,8 +1,12 @@
-"""Hardware, models and GPUs of the catalogue, as types; `schemas.py` checks the files against the same keys."""
+"""Hardware, models and GPUs of the catalogue, as types; `schemas.py` checks the files by them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from ..core.forms import NUMBER, VALUE, Count, File, Name, Version
+from ..engines.entry_types import Layout
+from .recipe_versions import RECIPE_VERSIONS
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -11,7 +15,6 @@ if TYPE_CHECKING:
 #: What of a model decides how an engine runs it: state-space or linear-attention layers beside attention (hybrid), a
 #: mixture of experts, input beyond text, layers that look back only so far.
 Trait = Literal["hybrid", "moe", "multimodal", "sliding-window"]
-TRAITS = ("hybrid", "moe", "multimodal", "sliding-window")
 
 
 class HardwareEntry(TypedDict):
@@ -23,13 +26,13 @@ class HardwareEntry(TypedDict):
     name: str
     kind: Literal["cpu", "gpu", "amd"]
     inventory: Literal["local", "workstation", "vastai"]
-    devices: int
+    devices: Count
     gpu_names: NotRequired[list[str]]
     vast_names: NotRequired[list[str]]
-    memory_mib: int
-    system_mib: NotRequired[int]
-    bandwidth_gb_s: float
-    compute_capability: NotRequired[str]
+    memory_mib: Count
+    system_mib: NotRequired[Count]
+    bandwidth_gb_s: Annotated[float, {"low": 0.1}]
+    compute_capability: NotRequired[Annotated[str, {"form": NUMBER}]]
 
 
 class AllowedPickle(TypedDict):
@@ -54,7 +57,7 @@ _From = TypedDict("_From", {"from": str})
 class DerivedSource(_From):
     """Weights made on the box from others."""
 
-    recipe: str
+    recipe: Annotated[str, {"choices": tuple(RECIPE_VERSIONS)}]
     parameters: NotRequired[dict[str, Any]]
 
 
@@ -71,7 +74,7 @@ class HubSource(TypedDict):
 class ModelSource(TypedDict):
     """Where weights come from: exactly one of these."""
 
-    path: NotRequired[str]
+    path: NotRequired[Annotated[str, {"form": VALUE}]]
     package: NotRequired[PackageSource]
     derived: NotRequired[DerivedSource]
     hub: NotRequired[HubSource]
@@ -86,14 +89,14 @@ class BuiltinHead(TypedDict):
     it shares. ``has_it``: an export with the head, for those whose own lost it.
     """
 
-    kind: str
-    layers: int
+    kind: Name
+    layers: Count
     tensors: list[str]
     dtypes: NotRequired[dict[str, list[str]]]
-    n_predict: NotRequired[int]
-    max_tokens: NotRequired[int]
-    weight_bytes: NotRequired[int]
-    read_bytes: NotRequired[int]
+    n_predict: NotRequired[Count]
+    max_tokens: NotRequired[Count]
+    weight_bytes: NotRequired[Count]
+    read_bytes: NotRequired[Count]
     has_it: NotRequired[str]
 
 
@@ -101,7 +104,7 @@ class Speculators(TypedDict):
     """What an engine serves that is given a head's repository as its model: the repository ``target``, K ``tokens``."""
 
     target: str
-    tokens: int
+    tokens: Count
 
 
 class ModelEntry(TypedDict):
@@ -113,41 +116,41 @@ class ModelEntry(TypedDict):
     """
 
     name: str
-    served_name: NotRequired[str]
+    served_name: NotRequired[Annotated[str, {"form": VALUE}]]
     kind: Literal["model", "head"]
     head_for: NotRequired[str]
     works_on: NotRequired[list[str]]
     head_method: NotRequired[str]
-    max_speculative_tokens: NotRequired[int]
+    max_speculative_tokens: NotRequired[Count]
     speculators: NotRequired[Speculators]
     builtin_head: NotRequired[BuiltinHead]
-    since: NotRequired[dict[str, str]]
+    since: NotRequired[dict[str, Version]]
     traits: NotRequired[list[Trait]]
     format: Literal["gguf", "safetensors"]
-    layout: NotRequired[Literal["speculators"]]
-    folder: str
-    file: NotRequired[str]
+    layout: NotRequired[Layout]
+    folder: File
+    file: NotRequired[File]
     license: str
     gated: NotRequired[bool]
     allow_pickle: NotRequired[AllowedPickle]
     synthetic: NotRequired[str]
-    source: ModelSource
-    weight_bytes: int
-    read_bytes: NotRequired[int]
-    parameters: int
-    layers: int
-    kv_layers: NotRequired[int]
-    window_bytes: NotRequired[int]
-    state_bytes: NotRequired[int]
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int
-    context: int
+    source: Annotated[ModelSource, {"one_of": True}]
+    weight_bytes: Count
+    read_bytes: NotRequired[Count]
+    parameters: Count
+    layers: Count
+    kv_layers: NotRequired[Annotated[int, {"low": 0}]]
+    window_bytes: NotRequired[Count]
+    state_bytes: NotRequired[Count]
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    vocab: Count
+    context: Count
     tokenizer: str
-    temperature: NotRequired[float]
-    quantization: NotRequired[str]
+    temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]
+    quantization: NotRequired[Name]
 
 
 class CatalogModel(ModelEntry):
@@ -161,8 +164,8 @@ class GpuGeneration(TypedDict):
 
     open: Literal["required", "recommended", "impossible"]
     cuda13: bool
-    first_branch: NotRequired[int]
-    last_branch: NotRequired[int]
+    first_branch: NotRequired[Count]
+    last_branch: NotRequired[Count]
 
 
 class GpuCard(TypedDict):
@@ -170,7 +173,7 @@ class GpuCard(TypedDict):
 
     name: str
     generation: str
-    first_branch: NotRequired[int]
+    first_branch: NotRequired[Count]
 
 
 class GpuRange(TypedDict):

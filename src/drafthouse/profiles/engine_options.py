@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..core.errors import did_you_mean
+from ..core.forms import VALUE
 from ..core.schema import Findings, Value, check
 from ..core.versions import having, known, ranges
 from .draft_compat import check_schedule
-from .forms import VALUE
 from .token_counts import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ..core.versions import NIGHTLY, is_version, ranges, releases
 from .derived_image import Derived, derived_from
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, EngineEntry, EngineInstall, Install, Method, MethodPackages, Plugin
+    from ..engines.entry_types import CatalogEngine, EngineEntry, Method, Plugin
+    from ..engines.install_types import EngineInstall, Install, MethodPackages
     from .profile_types import Profile, Runtime, Site
     from .resolved_types import Hardware
 

@@ -29,7 +29,6 @@ SomeRoute = TypeVar("SomeRoute", bound="NamedRoute")
 NOBODY, NAMED, ANYBODY = "nobody", "named", "anybody"
 #: Of a route that a running engine names and the catalogue does not.
 UNKNOWN = ""
-GIVES = ("work", "control", "tells", "memory", "nothing")
 _SAID = {
     "work": "make it compute",
     "control": "change how it serves",

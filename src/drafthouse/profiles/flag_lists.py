@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.schema import List, Map, Table, Value
+from ..core.schema import Map, Table
+from ..core.typed_shape import shape_of
 from ..core.versions import number
+from ..engines.read_flags import FlagList
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..engines.read_flags import FlagList
-
 FOLDER = "profiles/catalog/flags"
-_NAMES = List(Value(str), required=True)
-FLAG_LISTS = Map(
-    {
-        "versions": Table(
-            Map(
-                {
-                    "source": Value(str, required=True),
-                    "none": _NAMES,
-                    "one": _NAMES,
-                    "several": _NAMES,
-                    "maybe": _NAMES,
-                    "short": Table(Value(str), required=True),
-                }
-            ),
-            required=True,
-        )
-    }
-)
+FLAG_LISTS = Map({"versions": Table(shape_of(FlagList), required=True)})
 
 
 def newest(lists: Mapping[str, FlagList]) -> str:

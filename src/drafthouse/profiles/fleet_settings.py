@@ -6,45 +6,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import Problem
-from ..core.schema import Map, Value
 from .gateway_settings import PORT_WITH_A_NAME, gateway_of, name_problems
 
 if TYPE_CHECKING:
     from .profile_types import Site
 
 PORT = 8444
-CADDY, VLLM_ROUTER = ROUTERS = ("caddy", "vllm-router")
+CADDY, VLLM_ROUTER = ("caddy", "vllm-router")
 #: Seconds between two real completions that a box asks of its own engine; how long a drain waits at most.
 PROBE_S, DRAIN_S = 15.0, 600.0
 _MOST_BEHIND_A_ROUTER = 64
-SITE = Map(
-    {
-        # The host of the inventory that clients reach; empty: the first one.
-        "front": Value(str),
-        "port": Value(int, low=1, high=65535),
-        # A DNS name that leads to the front: certificates are then asked for and renewed.
-        "name": Value(str),
-        # The model's name in requests, the same on all replicas; empty: the profile's own.
-        "served_name": Value(str),
-        # How Caddy chooses. The others that it has keep a client at a replica by address, and see no load.
-        "policy": Value(str, choices=("least_conn", "round_robin", "random")),
-        "router": Value(str, choices=ROUTERS),
-        # How vllm-router chooses.
-        "router_policy": Value(
-            str,
-            choices=(
-                "consistent_hash",
-                "cache_aware",
-                "sticky_least_loaded",
-                "power_of_two",
-                "round_robin",
-                "random",
-            ),
-        ),
-        "probe_s": Value(float, low=1, high=3600),
-        "drain_s": Value(float, low=0, high=86_400),
-    }
-)
 
 
 class Fleet(TypedDict):

@@ -1,20 +1,18 @@
-"""What `profiles/catalog/known-issues.yml` looks like: its types, and the shape that checks the file."""
+"""What `profiles/catalog/known-issues.yml` looks like: its types, and the shape of the file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
-from ..core.schema import List, Map, Shape, Table, Value
+from ..core.forms import DATE, NAME
+from ..core.typed_shape import shape_of
 from ..engines.entry_types import DraftKind, Versioned
-from .catalog_types import TRAITS, Trait
-from .forms import DATE, NAME, VERSION
+from .catalog_types import Trait
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
 Effect = Literal["wrong", "crash", "hang", "oom", "slow", "refused"]
-_EFFECTS = ("wrong", "crash", "hang", "oom", "slow", "refused")
-_DRAFT_KINDS = ("builtin", "head", "lookup", "model")
 
 
 class Bounds(TypedDict):
@@ -78,7 +76,7 @@ class IssueText(TypedDict):
     signature: NotRequired[str]
     do: str
     threads: list[str]
-    checked: str
+    checked: Annotated[str, {"form": DATE}]
 
 
 class KnownIssue(IssueText, Versioned):
@@ -99,7 +97,7 @@ class KnownIssues(TypedDict):
     """The file."""
 
     to_come: ToCome
-    issues: dict[str, KnownIssue]
+    issues: Annotated[dict[str, KnownIssue], {"names": NAME}]
 
 
 class MatchedIssue(TypedDict):
@@ -117,56 +115,4 @@ class MatchedIssue(TypedDict):
     accepted: str | None
 
 
-_TEXT, _NEEDED_TEXT = Value(str), Value(str, required=True)
-_NUMBERS: dict[str, Shape] = {"above": Value(float), "below": Value(float)}
-_MODEL: dict[str, Shape] = {"traits": List(Value(str, choices=TRAITS)), "named": _TEXT}
-_WHEN = Map(
-    {
-        "methods": List(_TEXT),
-        "draft": Map({"kinds": List(Value(str, choices=_DRAFT_KINDS)), **_MODEL}),
-        "target": Map(_MODEL),
-        "tokens": Map(_NUMBERS),
-        "hardware": Map(
-            {
-                "kinds": List(Value(str, choices=("cpu", "gpu"))),
-                "capabilities": List(_TEXT),
-                "named": _TEXT,
-                "devices": Map(_NUMBERS),
-                "memory_mib": Map(_NUMBERS),
-            }
-        ),
-        "settings": Table(
-            Map({"given": Value(bool), "is": List(_TEXT), "not": List(_TEXT), "default": _TEXT, **_NUMBERS})
-        ),
-    },
-    required=True,
-)
-_BOUND = Value(form=VERSION)
-KNOWN_ISSUES = Map(
-    {
-        "to_come": Map({"engines": List(_TEXT, required=True), "methods": List(_TEXT, required=True)}, required=True),
-        "issues": Table(
-            Map(
-                {
-                    "engine": _NEEDED_TEXT,
-                    "since": _BOUND,
-                    "until": _BOUND,
-                    "except": Map(
-                        {"since": Value(required=True, form=VERSION), "until": Value(required=True, form=VERSION)}
-                    ),
-                    "when": _WHEN,
-                    "what": _NEEDED_TEXT,
-                    "effect": Value(str, required=True, choices=_EFFECTS),
-                    "silent": Value(bool, required=True),
-                    "uncertain": _TEXT,
-                    "signature": _TEXT,
-                    "do": _NEEDED_TEXT,
-                    "threads": List(_TEXT, required=True),
-                    "checked": Value(required=True, form=DATE),
-                }
-            ),
-            required=True,
-            names=NAME,
-        ),
-    }
-)
+KNOWN_ISSUES = shape_of(KnownIssues)

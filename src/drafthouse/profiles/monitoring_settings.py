@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..core.errors import Problem
-from ..core.schema import Map, Value
 from ..engines.registry import engine_of
 
 if TYPE_CHECKING:
@@ -23,23 +22,6 @@ PROGRAMS = ("prometheus", "node", "blackbox", "dcgm", "grafana")
 _LOOPBACK = "127.0.0.1"
 
 _NOT_IN_A_PATH = set('"`{}\n\\$%')
-
-#: What the inventory may say of it, as `drafthouse_monitoring`.
-SITE = Map(
-    {
-        "enabled": Value(bool, required=True),
-        # The first of five in a row: Prometheus, node, blackbox and DCGM exporter, Grafana.
-        "port": Value(int, low=1, high=65531),
-        # Where Prometheus and Grafana listen; the firewall then lets drafthouse_allow_cidrs in, and nobody else.
-        "listen": Value(str),
-        "retention_days": Value(int, low=1, high=3650),
-        "retention_gb": Value(int, low=1, high=10_000),
-        # Only in the docker runtime.
-        "grafana": Value(bool),
-        # HOST:PORT of an Alertmanager that is told of alerts.
-        "alertmanager": Value(str),
-    }
-)
 
 
 def monitoring_of(

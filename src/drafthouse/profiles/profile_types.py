@@ -1,15 +1,17 @@
-"""What a profile and a site hold, as types; `schemas.py` and `site_schema.py` check the files against the same keys."""
+"""What a profile and a site hold, as types; `schemas.py` checks the files by them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from ..core.forms import FOLDER, GPU, HOST, IMAGE, NAME, Count, Variables
+from ..core.schema import Anything
+from ..engines.entry_types import Options
+from ..prompts.load_levels import LadderWishes
 
 if TYPE_CHECKING:
     from typing import NotRequired
-
-    from ..engines.entry_types import Options
-    from ..prompts.load_levels import LadderWishes
 
 
 #: What a person wrote that was held against no shape yet: a site, a part of a profile.
@@ -17,6 +19,10 @@ Unchecked = Mapping[str, object]
 
 
 Runtime = Literal["docker", "process"]
+RouterPolicy = Literal["consistent_hash", "cache_aware", "sticky_least_loaded", "power_of_two", "round_robin", "random"]
+Folder = Annotated[str, {"form": FOLDER}]
+Host = Annotated[str, {"form": HOST}]
+Port = Annotated[int, {"low": 1, "high": 65535}]
 
 
 class Speculation(TypedDict):
@@ -24,22 +30,22 @@ class Speculation(TypedDict):
 
     method: str
     draft: NotRequired[str]
-    num_speculative_tokens: int
+    num_speculative_tokens: Count
     options: NotRequired[Options]
 
 
 class Expectation(TypedDict):
     """The acceptance that somebody published, and where."""
 
-    acceptance: float
+    acceptance: Annotated[float, {"low": 0, "high": 1}]
     source: str
 
 
 class PromptCounts(TypedDict):
     """How many prompts of a kind are asked."""
 
-    declared: NotRequired[int]
-    others: NotRequired[int]
+    declared: NotRequired[Count]
+    others: NotRequired[Count]
 
 
 class ExperimentWishes(TypedDict):
@@ -49,12 +55,12 @@ class ExperimentWishes(TypedDict):
     kinds: NotRequired[list[str]]
     once: NotRequired[list[str]]
     prompts_per_kind: NotRequired[PromptCounts]
-    max_output_tokens: NotRequired[int]
+    max_output_tokens: NotRequired[Annotated[int, {"low": 8}]]
     stock: NotRequired[bool]
-    concurrency: NotRequired[int]
-    rounds: NotRequired[int]
-    budget: NotRequired[str | int | float]
-    most_rounds: NotRequired[int]
+    concurrency: NotRequired[Count]
+    rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
+    budget: NotRequired[Annotated[str | int | float, Anything()]]
+    most_rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
     schedule: NotRequired[Literal["auto", "interleaved", "alternated"]]
     ladder: NotRequired[LadderWishes]
 
@@ -66,7 +72,7 @@ class Tunable(TypedDict):
     options: NotRequired[dict[str, list[Any]]]
     methods: NotRequired[list[str]]
     drafts: NotRequired[list[str]]
-    num_speculative_tokens: NotRequired[list[int]]
+    num_speculative_tokens: NotRequired[list[Count]]
 
 
 class TunedSpeed(TypedDict):
@@ -127,56 +133,71 @@ class Profile(TypedDict):
     target: str
     speculation: Speculation
     serve: NotRequired[Options]
-    environment: NotRequired[dict[str, str]]
-    temperature: NotRequired[float]
+    environment: NotRequired[Variables]
+    temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]
     expect: NotRequired[Expectation]
     experiment: ExperimentWishes
     verified: NotRequired[list[str]]
-    accept_known_issues: NotRequired[dict[str, str]]
+    # Known issues (catalog/known-issues.yml) that it runs into all the same, and why that is right.
+    accept_known_issues: NotRequired[Annotated[dict[str, str], {"names": NAME}]]
     tunable: NotRequired[Tunable]
-    tuned: NotRequired[Tuned]
+    # What the tuner left in a profile it wrote: where the values come from, and what they brought.
+    tuned: NotRequired[Annotated[Tuned, Anything()]]
 
 
 class WatchdogSettings(TypedDict):
-    """What a site says of the watchdog; times in seconds."""
+    """What a site says of the watchdog; times in seconds.
+
+    Those from ``look_s`` on are the fields of `decision.Rules`, which has their defaults.
+    """
 
     mode: NotRequired[Literal["report", "schedule", "restart"]]
-    every_s: NotRequired[float]
-    drain_s: NotRequired[float]
-    look_s: NotRequired[float]
-    patience_s: NotRequired[float]
-    dwell_s: NotRequired[float]
-    least_drafted: NotRequired[int]
-    off_below: NotRequired[float]
-    on_above: NotRequired[float]
-    trial_after_s: NotRequired[float]
-    trial_at_most_s: NotRequired[float]
+    every_s: NotRequired[Annotated[float, {"low": 1, "high": 60}]]
+    drain_s: NotRequired[Annotated[float, {"low": 0, "high": 3600}]]
+    look_s: NotRequired[Annotated[float, {"low": 10, "high": 86_400}]]
+    patience_s: NotRequired[Annotated[float, {"low": 0, "high": 86_400}]]
+    dwell_s: NotRequired[Annotated[float, {"low": 10}]]
+    least_drafted: NotRequired[Count]
+    # The two ranges only touch: with the bars the wrong way round nothing would stand still between them.
+    off_below: NotRequired[Annotated[float, {"low": 0.1, "high": 1.03}]]
+    on_above: NotRequired[Annotated[float, {"low": 1.03, "high": 10}]]
+    trial_after_s: NotRequired[Annotated[float, {"low": 10}]]
+    trial_at_most_s: NotRequired[Annotated[float, {"low": 10}]]
 
 
 class MonitoringWishes(TypedDict):
     """What a site says of the monitoring."""
 
     enabled: bool
-    port: NotRequired[int]
+    # The first of five in a row: Prometheus, node, blackbox and DCGM exporter, Grafana.
+    port: NotRequired[Annotated[int, {"low": 1, "high": 65531}]]
+    # Where Prometheus and Grafana listen; the firewall then lets drafthouse_allow_cidrs in, and nobody else.
     listen: NotRequired[str]
-    retention_days: NotRequired[int]
-    retention_gb: NotRequired[int]
+    retention_days: NotRequired[Annotated[int, {"low": 1, "high": 3650}]]
+    retention_gb: NotRequired[Annotated[int, {"low": 1, "high": 10_000}]]
+    # Only in the docker runtime.
     grafana: NotRequired[bool]
+    # HOST:PORT of an Alertmanager that is told of alerts.
     alertmanager: NotRequired[str]
 
 
 class FleetWishes(TypedDict):
     """What a site says of its fleet; times in seconds."""
 
+    # The host of the inventory that clients reach; empty: the first one.
     front: NotRequired[str]
-    port: NotRequired[int]
+    port: NotRequired[Port]
+    # A DNS name that leads to the front: certificates are then asked for and renewed.
     name: NotRequired[str]
+    # The model's name in requests, the same on all replicas; empty: the profile's own.
     served_name: NotRequired[str]
-    policy: NotRequired[str]
-    router: NotRequired[str]
-    router_policy: NotRequired[str]
-    probe_s: NotRequired[float]
-    drain_s: NotRequired[float]
+    # How Caddy chooses. The others that it has keep a client at a replica by address, and see no load.
+    policy: NotRequired[Literal["least_conn", "round_robin", "random"]]
+    router: NotRequired[Literal["caddy", "vllm-router"]]
+    # How vllm-router chooses.
+    router_policy: NotRequired[RouterPolicy]
+    probe_s: NotRequired[Annotated[float, {"low": 1, "high": 3600}]]
+    drain_s: NotRequired[Annotated[float, {"low": 0, "high": 86_400}]]
 
 
 class Span(TypedDict):
@@ -200,28 +221,41 @@ class Together(TypedDict):
 class Site(TypedDict):
     """What the inventory says: its `drafthouse_*`."""
 
+    # Whether driver, container engine and firewall of the box are ours to install.
     manage_host: bool
     runtime: Runtime
+    # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
     runtime_asked: NotRequired[bool]
-    home: str
-    models_dir: str
-    host: str
-    port: int
+    home: Folder
+    models_dir: Folder
+    host: Host
+    port: Annotated[int, {"low": 1, "high": 65534}]
     allow_cidrs: NotRequired[list[str]]
+    # TLS and the API key in front of the engine, which then stays on loopback.
     gateway: NotRequired[bool]
-    gateway_port: NotRequired[int]
+    gateway_port: NotRequired[Port]
     gateway_name: NotRequired[str]
+    # Several boxes of this inventory behind one address (docs/fleet.md).
     fleet: NotRequired[FleetWishes]
-    address: NotRequired[str]
+    # Where the other boxes of the fleet reach this one; without it where Ansible does.
+    address: NotRequired[Host]
+    # Whether speculation still pays on real traffic, and what to do where it does not.
     watchdog: NotRequired[WatchdogSettings]
+    # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
     monitoring: NotRequired[MonitoringWishes]
-    engine_image: NotRequired[str]
-    engine_program: NotRequired[str]
-    gpus: NotRequired[list[str]]
-    price_per_hour: NotRequired[float]
+    engine_image: NotRequired[Annotated[str, {"form": IMAGE}]]
+    # A server of the engine that was built on the box, for the process runtime; nothing is installed in its place.
+    engine_program: NotRequired[Folder]
+    # The GPUs that are ours, as nvidia-smi -L lists them: indices or UUIDs. Without it CUDA_VISIBLE_DEVICES of the
+    # box, otherwise all of them.
+    gpus: NotRequired[list[Annotated[str, {"form": GPU}]]]
+    price_per_hour: NotRequired[Annotated[float, {"low": 0}]]
+    # Of the price, as a report writes it: EUR, $.
     currency: NotRequired[str]
+    # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
     weights_from: NotRequired[str]
     weights_from_box: NotRequired[str]
+    # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
     bundle: NotRequired[str]
     hosts_per_replica: NotRequired[int]
     replica: NotRequired[str]

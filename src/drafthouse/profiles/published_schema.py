@@ -1,14 +1,16 @@
-"""What `profiles/catalog/published.yml` looks like: its types, and the shape that checks the file."""
+"""What `profiles/catalog/published.yml` looks like: its types, and the shape of the file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from ..core.schema import List, Map, Table, Value
-from .forms import DATE, NAME
+from ..core.forms import DATE, NAME, Count
+from ..core.typed_shape import shape_of
 
 if TYPE_CHECKING:
     from typing import NotRequired
+
+ByDataset = dict[str, Annotated[float, {"low": 0}]]
 
 
 class FigureSource(TypedDict):
@@ -16,7 +18,7 @@ class FigureSource(TypedDict):
 
     name: str
     at: str
-    date: str
+    date: Annotated[str, {"form": DATE}]
 
 
 class PublishedModel(TypedDict):
@@ -40,18 +42,18 @@ class PublishedRow(TypedDict):
     target: PublishedModel
     draft: PublishedDraft
     methods: list[str]
-    tokens: NotRequired[int]
+    tokens: NotRequired[Count]
     engine: NotRequired[str]
     hardware: NotRequired[str]
-    concurrency: NotRequired[int]
-    lengths: NotRequired[dict[str, float]]
-    speedups: NotRequired[dict[str, float]]
+    concurrency: NotRequired[Count]
+    lengths: NotRequired[ByDataset]
+    speedups: NotRequired[ByDataset]
 
 
 class PublishedFile(TypedDict):
     """The file."""
 
-    sources: dict[str, FigureSource]
+    sources: Annotated[dict[str, FigureSource], {"names": NAME}]
     figures: list[PublishedRow]
 
 
@@ -71,31 +73,4 @@ class PublishedFigure(TypedDict):
     date: str
 
 
-_TEXT, _NEEDED_TEXT, _COUNT = Value(str), Value(str, required=True), Value(int, low=1)
-_BY_DATASET = Table(Value(float, low=0))
-PUBLISHED = Map(
-    {
-        "sources": Table(
-            Map({"name": _NEEDED_TEXT, "at": _NEEDED_TEXT, "date": Value(required=True, form=DATE)}),
-            required=True,
-            names=NAME,
-        ),
-        "figures": List(
-            Map(
-                {
-                    "source": _NEEDED_TEXT,
-                    "target": Map({"name": _NEEDED_TEXT, "named": _NEEDED_TEXT}, required=True),
-                    "draft": Map({"name": _NEEDED_TEXT, "named": _TEXT}, required=True),
-                    "methods": List(_TEXT, required=True),
-                    "tokens": _COUNT,
-                    "engine": _TEXT,
-                    "hardware": _TEXT,
-                    "concurrency": _COUNT,
-                    "lengths": _BY_DATASET,
-                    "speedups": _BY_DATASET,
-                }
-            ),
-            required=True,
-        ),
-    }
-)
+PUBLISHED = shape_of(PublishedFile)

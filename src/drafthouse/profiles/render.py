@@ -15,10 +15,10 @@ import jinja2
 import yaml
 
 from ..core.errors import one_problem
+from ..core.forms import VARIABLE
 from ..core.plain_text import printable
 from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
 from .container import arm_container, compose_service
-from .forms import VARIABLE
 
 if TYPE_CHECKING:
     from .resolved_types import BuiltArm, File, ResolvedProfile

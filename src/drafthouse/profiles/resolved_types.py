@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from ..core.first_process import FirstProcess
     from ..core.shell import Flag
-    from ..engines.entry_types import DraftKind, EngineInstall, MethodRequires, Metrics, Options, Settings
+    from ..engines.entry_types import DraftKind, MethodRequires, Metrics, Options, Settings
+    from ..engines.install_types import EngineInstall
     from ..prompts.load_levels import PlannedLadder
     from ..prompts.suite_types import Suite
     from .fleet_settings import Fleet

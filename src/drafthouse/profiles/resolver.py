@@ -36,11 +36,10 @@ from .method_check import check_method
 from .model_check import check_models
 from .model_names import model_named
 from .overrides import changed
-from .profile_schema import PROFILE
 from .published import published_of
 from .rental_spec import rental_of
 from .resolved_engine import resolved_engine
-from .site_schema import SITE
+from .schemas import PROFILE, SITE
 from .sizes import Sizes
 from .supply import remote_code, supply_notes, weight_items
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem
 from ..core.format import count
+from ..core.forms import HOST, NAME
 from ..core.schema import List, Map, Value
 from ..core.shell import shell_words
 from ..core.versions import number
 from ..engines.base import HostPlace
 from ..engines.registry import engine_of
-from .forms import HOST, NAME
 
 if TYPE_CHECKING:
     from ..core.schema import Findings, Shape

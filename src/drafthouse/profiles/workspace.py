@@ -22,7 +22,7 @@ from ..prompts.suites import NEEDS, prompt_hashes
 from .catalog import House, load_house
 from .render import arm_files, extra_files
 from .resolver import resolve
-from .site_schema import SITE
+from .schemas import SITE
 
 if TYPE_CHECKING:
     from ..engines.entry_types import EngineEntry

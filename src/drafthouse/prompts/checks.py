@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..core.errors import did_you_mean
-from ..core.schema import Anything, Findings, List, Map, Shape, Value, check, check_keys
+from ..core.schema import Findings, check, check_keys
+from ..core.typed_shape import shape_of
+from .suite_types import AskFields, ResponseFormat, Tool
 
 if TYPE_CHECKING:
-    from .suite_types import Again, Ask, AskFields, Gate, JsonSchema, PromptEntry
+    from .suite_types import Again, Ask, Gate, JsonSchema, PromptEntry
 
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 
@@ -42,47 +44,8 @@ RESERVED = (
 )
 
 #: Keys of a prompt, of a kind (for all of its prompts), and of a line of a user's own.
-ASK_FIELDS: dict[str, Shape] = {
-    "tools": List(Anything()),
-    "response_format": Anything(),
-    # Further fields of the request: tool_choice, chat_template_kwargs, top_p, reasoning_effort, ...
-    "request": Anything(),
-}
-EXPECT = Map(
-    {
-        # The answer holds these words, in any case.
-        "contains": Value(),
-        # The answer calls this tool.
-        "tool": Value(),
-    }
-)
-_TOOL = Map(
-    {
-        "type": Value(str, required=True, choices=("function",)),
-        "function": Map(
-            {
-                "name": Value(required=True),
-                "description": Value(),
-                "parameters": Anything(),
-                "strict": Value(bool),
-            },
-            required=True,
-        ),
-    }
-)
-_FORMAT = Map(
-    {
-        "type": Value(str, required=True, choices=("json_object", "json_schema", "text")),
-        "json_schema": Map(
-            {
-                "name": Value(required=True),
-                "description": Value(),
-                "schema": Anything(required=True),
-                "strict": Value(bool),
-            }
-        ),
-    }
-)
+ASK_FIELDS = shape_of(AskFields).fields
+_TOOL, _FORMAT = shape_of(Tool), shape_of(ResponseFormat)
 
 
 def check_ask(entry: AskFields, findings: Findings, path: str) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.schema import Findings, Map, Value
-from .long_context import AROUND, CHARACTERS_A_TOKEN, CHARACTERS_A_TOKEN_AT_LEAST, FEWEST_TOKENS, days
+from ..core.schema import Findings
+from .long_context import AROUND, CHARACTERS_A_TOKEN, CHARACTERS_A_TOKEN_AT_LEAST, days
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 FEWEST_A_TURN, MARKS_A_TURN = 60, 16
 #: The share of a turn that its answer takes.
 ANSWERED = 0.15
-
-TALK_KEYS = Map(
-    {
-        # Of the whole conversation, the last question included.
-        "tokens": Value(int, required=True, low=FEWEST_TOKENS, high=1_000_000),
-        "turns": Value(int, required=True, low=2, high=200),
-        # Which of its turns this kind asks, from 1.
-        "first": Value(int, required=True, low=1),
-        "last": Value(int, required=True, low=1),
-        "seed": Value(int, required=True, low=0),
-        "setting": Value(str, choices=("farm", "harbour", "station")),
-    }
-)
 
 _QUESTIONS = (
     "What of this will still matter next month, and why?",

@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.documents import BadDocument, json_of
 from ..core.errors import DrafthouseError, first_few
-from ..core.schema import Anything, Findings, List, Map, Value, check
-from .checks import ASK_FIELDS, EXPECT, check_ask, check_expect, take_asks
-from .suites import MESSAGE, check_id, check_messages, check_suite
+from ..core.schema import Findings, check
+from ..core.typed_shape import shape_of
+from .checks import check_ask, check_expect, take_asks
+from .suite_types import Line
+from .suites import check_id, check_messages, check_suite
 from .synthetic import REPEAT
 
 if TYPE_CHECKING:
-    from .suite_types import Kind, Line, Message, PromptEntry, Suite
+    from .suite_types import Kind, Message, PromptEntry, Suite
 
 #: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
 DEFAULT_OUTPUT_TOKENS = 256
@@ -44,17 +46,7 @@ _ASKED = "one of the keys " + ", ".join(f"'{key}'" for key in _KEYS)
 _LONGEST_KIND = 80
 
 # As people keep requests to OpenAI's API: the fields of one, and ours.
-_LINE = Map(
-    {
-        "messages": List(MESSAGE, required=True),
-        "id": Value(),
-        "kind": Value(),
-        "output_tokens": Value(int, low=1),
-        **ASK_FIELDS,
-        "tool_choice": Anything(),
-        "expect": EXPECT,
-    }
-)
+_LINE = shape_of(Line)
 
 
 #: An object of another tool's file: whoever reads a value of it looks at its type first.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, TypeVar
 
 from ..core.errors import did_you_mean
 from ..core.format import shown_level
-from ..core.schema import Findings
+from ..core.forms import Count
+from ..core.schema import Findings, Map, Value
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -31,18 +32,20 @@ ROUNDS = 2
 
 _ONE_OF: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
 
+_LIMITS = Map(dict.fromkeys(("ttft_ms", "tpot_ms"), Value(float, low=0.1)))
+
 
 class LadderWishes(TypedDict):
     """How far a load ladder goes: one of levels, to, rates. ``limits``: ``ttft_ms``, ``tpot_ms``."""
 
-    levels: NotRequired[list[int]]
-    to: NotRequired[int]
+    levels: NotRequired[list[Count]]
+    to: NotRequired[Count]
     rates: NotRequired[list[float]]
-    seconds: NotRequired[float]
-    narrow: NotRequired[float]
+    seconds: NotRequired[Annotated[float, {"low": 1}]]
+    narrow: NotRequired[Annotated[float, {"low": 0.001, "high": 1}]]
     kinds: NotRequired[list[str]]
-    limits: NotRequired[dict[str, float]]
-    rounds: NotRequired[int]
+    limits: NotRequired[Annotated[dict[str, float], _LIMITS]]
+    rounds: NotRequired[Annotated[int, {"low": 1, "high": 1_000}]]
 
 
 class PlannedLadder(TypedDict):

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ..core.schema import Findings, Map, Value
+from ..core.schema import Findings
 
 if TYPE_CHECKING:
     from .suite_types import PromptEntry
@@ -26,17 +26,6 @@ CHARACTERS_A_TOKEN_AT_LEAST = 3.2
 AROUND = 200
 #: A shorter text is not long.
 FEWEST_TOKENS = 300
-
-LONG = Map(
-    {
-        "tokens": Value(int, required=True, low=FEWEST_TOKENS, high=1_000_000),
-        "seed": Value(int, required=True, low=0),
-        "setting": Value(str, choices=("farm", "harbour", "station")),
-        # A sentence that stands somewhere in the text, and where: 0 is its beginning, 1 its end.
-        "needle": Value(),
-        "depth": Value(float, low=0, high=1),
-    }
-)
 
 Item = TypeVar("Item")
 

@@ -1,8 +1,13 @@
-"""Suites of prompts, as types; `suites.py` and `checks.py` check the files against the same keys."""
+"""Suites of prompts, as types; `suites.py` and `checks.py` check the files by them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+
+from ..core.forms import Count
+from ..core.schema import Anything, List
+from .long_context import FEWEST_TOKENS
+from .synthetic import MOST, TEXTS
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -10,16 +15,17 @@ if TYPE_CHECKING:
 JsonSchema = dict[str, Any]
 """A JSON schema, whose keys are its own."""
 RequestFields = dict[str, Any]
-"""Further fields of a chat request: tool_choice, top_p, ... as the server has them."""
+"""Further fields of a chat request: tool_choice, chat_template_kwargs, top_p, ... as the server has them."""
+_ROLES = ("assistant", "developer", "system", "tool", "user")
 
 
 class Message(TypedDict):
     """A message of OpenAI's chat API; ``content`` is text, or the list of parts that multimodal models take."""
 
-    role: str
+    role: Annotated[str, {"choices": _ROLES}]
     content: Any
     name: NotRequired[str]
-    tool_calls: NotRequired[list[Any]]
+    tool_calls: NotRequired[Annotated[list[Any], Anything()]]
     tool_call_id: NotRequired[str]
 
 
@@ -56,7 +62,7 @@ class ResponseFormat(TypedDict):
 
 
 class Expect(TypedDict, total=False):
-    """What an answer must hold (in any case), or call."""
+    """What an answer must hold (in any case), or call: then a gate looks at it."""
 
     contains: str
     tool: str
@@ -83,8 +89,8 @@ class Gate(TypedDict):
 class AskFields(TypedDict, total=False):
     """What a prompt, or a kind for all of its prompts, asks for beside its messages."""
 
-    tools: list[Tool]
-    response_format: ResponseFormat
+    tools: Annotated[list[Tool], List(Anything())]
+    response_format: Annotated[ResponseFormat, Anything()]
     request: RequestFields
 
 
@@ -100,36 +106,42 @@ class Line(Ask):
 
     id: NotRequired[str]
     kind: NotRequired[str]
-    output_tokens: NotRequired[int]
+    output_tokens: NotRequired[Count]
     tool_choice: NotRequired[Any]
 
 
 class Long(TypedDict):
-    """A long text of so many tokens; the sentence ``needle`` stands in it after the share ``depth``."""
+    """A long text of so many tokens; the sentence ``needle`` stands in it after the share ``depth`` of it."""
 
-    tokens: int
-    seed: int
+    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
+    seed: Annotated[int, {"low": 0}]
     setting: NotRequired[Literal["farm", "harbour", "station"]]
     needle: NotRequired[str]
-    depth: NotRequired[float]
+    depth: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
 
 
 class Talk(TypedDict):
-    """A conversation of so many tokens in so many turns; a kind asks the turns ``first`` to ``last`` (from 1)."""
+    """A conversation of so many tokens, the last question included, in so many turns.
 
-    tokens: int
-    turns: int
-    first: int
-    last: int
-    seed: int
+    A kind asks the turns ``first`` to ``last`` (from 1).
+    """
+
+    tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
+    turns: Annotated[int, {"low": 2, "high": 200}]
+    first: Count
+    last: Count
+    seed: Annotated[int, {"low": 0}]
     setting: NotRequired[Literal["farm", "harbour", "station"]]
 
 
 class PromptEntry(Ask):
-    """A prompt of a suite; ``long`` is a long text in place of the mark in its last message."""
+    """A prompt of a suite; ``long`` is a long text in place of the mark in its last message.
+
+    ``output_tokens`` are in place of the kind's.
+    """
 
     id: str
-    output_tokens: NotRequired[int]
+    output_tokens: NotRequired[Count]
     long: NotRequired[Long]
 
 
@@ -142,22 +154,25 @@ class TurnEntry(PromptEntry):
 class Made(TypedDict):
     """Prompts that are made: their form, how many, and the seed."""
 
-    form: str
-    number: int
-    seed: NotRequired[int]
+    form: Annotated[str, {"choices": tuple(TEXTS)}]
+    number: Annotated[int, {"low": 1, "high": MOST}]
+    seed: NotRequired[Annotated[int, {"low": 0}]]
 
 
 class Kind(AskFields):
-    """Prompts of one category; ``repeat`` sends them so often, ``more`` is the form of further ones.
+    """Prompts of one category; ``repeat`` sends them so often.
 
-    In a file ``made`` or ``talk`` may stand in place of ``prompts``. ``needs`` is what the server must be able to do.
+    In a file ``made`` or ``talk`` may stand in place of ``prompts``. ``temperatures`` are in place of the experiment's.
+    ``again``: each prompt once more on the same server, in this way; its answers must be the same. ``more`` is the form
+    of further prompts, where a measurement asks for more than there are. ``needs``: asked only where the profile's
+    server has a parser for it.
     """
 
-    output_tokens: int
-    prompts: list[PromptEntry]
+    output_tokens: Count
+    prompts: Annotated[list[PromptEntry], {"required": False}]
     made: NotRequired[Made]
-    repeat: NotRequired[int]
-    temperatures: NotRequired[list[float]]
+    repeat: NotRequired[Count]
+    temperatures: NotRequired[list[Annotated[float, {"low": 0, "high": 2}]]]
     more: NotRequired[str]
     again: NotRequired[Again]
     needs: NotRequired[list[Literal["thinking", "tools"]]]

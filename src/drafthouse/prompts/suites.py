@@ -15,61 +15,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, first_few, one_problem
-from ..core.schema import Anything, Findings, List, Map, Table, Value, check, check_keys
-from .checks import AGAIN, ASK_FIELDS, EXPECT, SLOTS, STREAMS, TALK, asked_of, check_ask, check_expect, gate_of
-from .conversation import TALK_KEYS, talk_prompts
-from .long_context import LONG, check_long
+from ..core.schema import Findings, Map, Table, Value, check, check_keys
+from ..core.typed_shape import shape_of
+from .checks import AGAIN, SLOTS, STREAMS, TALK, asked_of, check_ask, check_expect, gate_of
+from .conversation import talk_prompts
+from .long_context import check_long
 from .more_prompts import MORE_FORMS, lengthen
-from .synthetic import MADE, REPEAT, made_prompts
+from .suite_types import Kind
+from .synthetic import REPEAT, made_prompts
 
 if TYPE_CHECKING:
-    from .suite_types import Again, Gate, Kind, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
+    from .suite_types import Again, Gate, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
 
 #: What a kind may need of a server, and the engine's option that gives it (`profiles/workspace.py`).
 NEEDS = {"thinking": "reasoning_parser", "tools": "tool_call_parser"}
-_ROLES = ("assistant", "developer", "system", "tool", "user")
-MESSAGE = Map(
-    {
-        "role": Value(required=True, choices=_ROLES),
-        # Text, or the list of parts that multimodal models take: the server knows best.
-        "content": Anything(required=True),
-        "name": Value(),
-        "tool_calls": Anything(),
-        "tool_call_id": Value(),
-    }
-)
-_PROMPT = Map(
-    {
-        "id": Value(required=True),
-        "messages": List(MESSAGE, required=True),
-        # In place of the kind's.
-        "output_tokens": Value(int, low=1),
-        **ASK_FIELDS,
-        # What the answer must hold or call: then a gate looks at it.
-        "expect": EXPECT,
-        # A long text in place of the mark in the last message.
-        "long": LONG,
-    }
-)
-_KIND = Map(
-    {
-        "output_tokens": Value(int, required=True, low=1),
-        "repeat": Value(int, low=1),
-        # In place of the experiment's.
-        "temperatures": List(Value(float, low=0, high=2)),
-        "prompts": List(_PROMPT),
-        "made": MADE,
-        "talk": TALK_KEYS,
-        # Each prompt once more on the same server, in this way: its answers must be the same.
-        "again": Value(choices=tuple(AGAIN)),
-        # Asked only where the profile's server has a parser for it.
-        "needs": List(Value(choices=tuple(NEEDS))),
-        # The form of further prompts, where a measurement asks for more than there are.
-        "more": Value(choices=MORE_FORMS),
-        # For all of the kind's prompts.
-        **ASK_FIELDS,
-    }
-)
+_KIND = Map({**shape_of(Kind).fields, "more": Value(choices=MORE_FORMS)})
 _SUITE = Map(
     {
         "name": Value(required=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.schema import Findings, Map, Value
+from ..core.schema import Findings
 from .long_context import Chooser, passage
 
 if TYPE_CHECKING:
@@ -99,14 +99,6 @@ def _story(choose: Chooser, number: int) -> str:
 
 #: The text of a prompt by its form, from a chooser and a number (the seed of its passage).
 TEXTS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code, "copy": _copy, "story": _story}
-
-MADE = Map(
-    {
-        "form": Value(str, required=True, choices=tuple(TEXTS)),
-        "number": Value(int, required=True, low=1, high=MOST),
-        "seed": Value(int, low=0),
-    }
-)
 
 
 def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[PromptEntry]:

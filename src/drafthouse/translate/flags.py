@@ -12,58 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DrafthouseError, Problem
-from ..core.schema import Findings, List, Map, Table, Value, check
+from ..core.schema import Findings, Map, Table, Value, check
+from ..core.typed_shape import shape_of
 from ..core.yaml_documents import read_yaml
-from ..engines.pasted import Change, Given
+from ..engines.pasted import Change, FlagTable, Given, OldRule
 from ..engines.read_flags import with_list
 
 if TYPE_CHECKING:
-    from ..engines.pasted import FlagsToday, FlagTable, OldRule
+    from ..engines.pasted import FlagsToday
     from ..engines.read_flags import FlagList
 
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"
 KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
 
-_TEXT, _NEEDED = Value(str), Value(str, required=True)
-_RULE = Map(
-    {
-        "kind": Value(str, required=True, choices=("removed", "renamed", "moved", "ignored")),
-        "became": _TEXT,
-        "value": _TEXT,
-        "values": Table(_TEXT),
-        "invert": Value(bool),
-        "when_false": _TEXT,
-        "takes": Value(str, choices=("switch",)),
-        "version": _NEEDED,
-        "note": _TEXT,
-        "secret": Value(bool),
-        "source": _TEXT,
-    }
-)
-OLD_FLAGS = Map(
-    {
-        "model_behind": Map({"program": _NEEDED, "version": _NEEDED, "note": _NEEDED}),
-        "style": Value(str, required=True, choices=("-", "_")),
-        "short": Table(_TEXT, required=True),
-        "switches": List(_TEXT, required=True),
-        "several": List(_TEXT, required=True),
-        "secret": List(_TEXT, required=True),
-        "config": _TEXT,
-        "abbreviates": Value(bool),
-        "optional": Table(Map({"words": List(_TEXT, required=True), "alone": _NEEDED, "version": _NEEDED})),
-        "programs": Table(Map({"became": _NEEDED, "version": _NEEDED, "note": _TEXT}), required=True),
-        "old": Table(_RULE, required=True),
-        "keys": Table(_RULE, required=True),
-        "values": Table(Table(Map({"became": _NEEDED, "version": _NEEDED})), required=True),
-        "environment": Table(_RULE, required=True),
-    }
-)
+OLD_FLAGS = shape_of(FlagTable)
 OLD_FLAGS_OF_ALL = Map(
     {
-        "docker": Table(_TEXT, required=True),
-        "moved_repositories": Table(_TEXT, required=True),
-        "environment": Table(_RULE, required=True),
+        "docker": Table(Value(), required=True),
+        "moved_repositories": Table(Value(), required=True),
+        "environment": Table(shape_of(OldRule), required=True),
     }
 )
 #: What is known of an engine without a file of its own.

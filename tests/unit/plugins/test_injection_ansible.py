@@ -15,7 +15,7 @@ import yaml
 
 from drafthouse.core.box_archive import archive_file
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.profiles.forms import FOLDER
+from drafthouse.core.forms import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.hostile import RUN, Clone, Sandbox, everywhere, put, whole_of
 from tests.support.injection import check_unit

@@ -17,8 +17,8 @@ from drafthouse.core.schema import Findings, check
 from drafthouse.engines.pasted import FlagsToday
 from drafthouse.engines.read_flags import read_given
 from drafthouse.profiles.catalog import House, load_house
-from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.nearest_profile import called, called_like

@@ -13,8 +13,8 @@ import yaml
 
 from drafthouse.core.schema import Findings, check
 from drafthouse.profiles.catalog import load_house
-from drafthouse.profiles.profile_schema import PROFILE
 from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.tuning.paired_stats import Tried
 from drafthouse.tuning.prompt_split import TunePrompts

@@ -5,7 +5,9 @@ What can be quoted (a title, a flag's value) may hold any printable text and nee
 
 from __future__ import annotations
 
-from ..core.schema import Form
+from typing import Annotated
+
+from .schema import Form
 
 # A shell, systemd, supervisord, docker compose and a Caddyfile each read some of these as more than a letter: none of
 # them can be written in all of those files. supervisord takes what follows " #" for a comment.
@@ -36,3 +38,10 @@ VERSION = Form(
 GPU = Form(r"0|[1-9]\d?|GPU-[0-9A-Fa-f-]+", "a GPU as nvidia-smi -L lists it: its index, or its UUID (GPU-...)")
 NUMBER = Form(r"\d+\.\d+", "a number with a point, such as 12.0")
 DATE = Form(r"\d{4}-\d\d-\d\d", "a date, such as 2026-11-22")
+
+# As types of keys (`typed_shape.py`).
+Version = Annotated[str, {"form": VERSION}]
+Name = Annotated[str, {"form": NAME}]
+File = Annotated[str, {"form": FILE}]
+Count = Annotated[int, {"low": 1}]
+Variables = Annotated[dict[str, str], {"names": VARIABLE}]

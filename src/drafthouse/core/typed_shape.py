@@ -1,0 +1,56 @@
+"""The shape that a TypedDict gives: what is read from a file is checked by the type that it then has.
+
+What a type cannot say stands beside it, in the shape's own words: ``Annotated[int, {"low": 1}]``; or the whole shape,
+where it lets something else through: ``Annotated[Tuned, Anything()]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
+
+from .schema import Anything, List, Map, Shape, Table, Value
+
+_MAY_LACK = {"required": False}
+
+
+class _NotRequired:
+    """In place of typing's, which Python 3.10 has not: modules of types import it for the type checker alone."""
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        return Annotated[kind, _MAY_LACK]
+
+
+def shape_of(kind: Any) -> Map:
+    """Return the shape of a TypedDict; what is a ``dict[str, Any]`` in it is left to another place.
+
+    Raises TypeError for a type, or a word beside one, that no shape has.
+    """
+    hints = get_type_hints(kind, localns={"NotRequired": _NotRequired}, include_extras=True)
+    return Map({key: _shape(hint, key in kind.__required_keys__) for key, hint in hints.items()})
+
+
+def _shape(kind: Any, required: bool = False) -> Shape:
+    origin, parts = get_origin(kind), get_args(kind)
+    shape: Shape
+    if origin is Annotated:
+        whole = [one for one in parts[1:] if not isinstance(one, dict)]
+        shape = replace(whole[0], required=required) if whole else _shape(parts[0], required)
+        for words in (one for one in parts[1:] if isinstance(one, dict)):
+            shape = replace(shape, **words)
+        return shape
+    if kind in (str, int, float, bool):
+        shape = Value(kind)
+    elif origin is Literal:
+        shape = Value(choices=parts)
+    elif is_typeddict(kind):
+        shape = shape_of(kind)
+    elif origin is list:
+        shape = List(_shape(parts[0]))
+    elif origin is dict and parts[1] is not Any:
+        shape = Table(_shape(parts[1]))
+    elif origin is dict or kind is Any:
+        shape = Anything()
+    else:
+        raise TypeError(f"no shape for {kind}")
+    return replace(shape, required=required)
