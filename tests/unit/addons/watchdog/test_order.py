@@ -14,8 +14,10 @@ from drafthouse.addons.watchdog.order import entries, order_of, schedule_overrid
 from drafthouse.core.box_archive import archive
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
+from drafthouse.core.typed_shape import shape_of
+from drafthouse.profiles.profile_types import WatchdogSettings
 from drafthouse.profiles.result_key import measured_key
-from drafthouse.profiles.watchdog_settings import SETTINGS, hold_s
+from drafthouse.profiles.watchdog_settings import hold_s
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
 from tests.support.refusals import refuses
 from tests.unit.analysis.test_break_even import ladder_of, result
@@ -43,7 +45,7 @@ def test_an_inventory_says_what_it_shall_do() -> None:
 
 
 def test_every_rule_can_be_set() -> None:
-    assert set(Rules.__dataclass_fields__) <= set(SETTINGS.fields)
+    assert set(Rules.__dataclass_fields__) <= set(shape_of(WatchdogSettings).fields)
 
 
 def test_a_watchdog_asks_for_no_new_measurement() -> None:
