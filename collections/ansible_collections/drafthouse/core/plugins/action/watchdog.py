@@ -12,14 +12,15 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(KeptResultsAction):
     """`drafthouse.core.watchdog`: ``resolved`` is the profile with its run, ``overrides`` the run's own.
 
-    It returns what `laid_out` says, and ``points``: what a drafted token costs at each load, in target steps.
+    It returns ``entries``, the files for the role `program`, the ``mode``, and ``points``: what a drafted token costs
+    at each load, in target steps.
     """
 
     needed = "both arms measured: they say from which acceptance on it pays here"
     _VALID_ARGS = frozenset({"resolved", "overrides"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Work out the order, and put what differs on the box."""
+        """Work out the order."""
         resolved = self._task.args["resolved"]
         results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
         ladder = self.ladder(resolved, variables)
@@ -30,7 +31,4 @@ class ActionModule(KeptResultsAction):
             overrides = schedule_overrides(resolved, ladder, given)
             scheduled = resolved_profile(resolved["profile"], resolved["site"], overrides)
         wanted = entries(ROOT / "templates", resolved, order, scheduled)
-        answer = self._execute_module(
-            module_name="drafthouse.core.laid_out", module_args={"entries": wanted}, task_vars=variables
-        )
-        return {**answer, "points": order["points"], "mode": order["mode"]}
+        return {"changed": False, "entries": wanted, "points": order["points"], "mode": order["mode"]}
