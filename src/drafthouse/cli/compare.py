@@ -19,16 +19,15 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..core.errors import Problem, describe
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE
-from ..core.places import WORK
+from ..profiles.upgrade_diff import THRESHOLD
 from ..report.archive import find, read_kept
 from ..report.compare.compared_types import Comparison
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_markdown, compared_text
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, reports_option
 
 
 def options() -> Parser:
@@ -44,8 +43,15 @@ def options() -> Parser:
         "--format", choices=("text", "markdown", "json"), default="text", help="output format (default: text)"
     )
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     return parser
+
+
+def regression_option(parser: Parser, what: str) -> None:
+    """Add how much worse a new report may be than the old one; ``what`` says that for the help."""
+    parser.add_argument(
+        "--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help=f"{what} (default: 5)"
+    )
 
 
 def per_cent(text: str) -> float:

@@ -35,7 +35,7 @@ from ..report.evidence import (
     write,
 )
 from .main import version
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, reports_option
 from .share import known_words
 
 
@@ -44,7 +44,7 @@ def options() -> Parser:
     parser = parser_of(__doc__, "evidence")
     parser.add_argument("action", choices=("check", "add", "make"), help="check a folder, add it, or make one")
     parser.add_argument("folder", type=Path, help="the folder of evidence; for make a kept report, as for compare")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     parser.add_argument("--to", type=Path, default=WORK / "evidence", metavar="DIR", help="where make writes")
     return parser
 

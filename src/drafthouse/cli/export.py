@@ -23,7 +23,7 @@ from ..export.evidence import evidence_of
 from ..export.targets import TARGETS, check, exported, order_of, replicas_of, said_arm, site_of
 from ..profiles.workspace import resolved_profile
 from ..report.report_types import ARMS
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, reports_option
 from .profile_arguments import have_entries, overrides, set_option
 
 
@@ -34,7 +34,7 @@ def options() -> Parser:
     parser.add_argument("--to", required=True, choices=sorted(TARGETS), help="the tool that reads the file")
     parser.add_argument("--arm", choices=(*ARMS, "both"), help="default: the one that won; both without a sure verdict")
     parser.add_argument("--report", help="the report that proves it (default: the newest of the same commands)")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     parser.add_argument("--replicas", metavar="N..M", help="replicas at least and at most; fixed for one number")
     parser.add_argument("--image", help="another image, best with its digest: NAME@sha256:...")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder to write to (default: build/PROFILE/export)")

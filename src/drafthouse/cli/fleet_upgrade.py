@@ -22,18 +22,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, worst
-from ..core.places import WORK
 from ..operate.roll.judge import BEHIND
 from ..operate.roll.run import roll, status_of
-from ..profiles.upgrade_diff import THRESHOLD
 from ..profiles.workspace import resolved_profile
-from .compare import per_cent
+from .compare import per_cent, regression_option
 from .fleet_plays import Boxes, hosts_of
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, reports_option
 from .profile_arguments import have_entries, overrides, set_option
 from .upgrade import both, site_of
 
@@ -50,13 +47,7 @@ def options() -> Parser:
         "--short", action="store_true", help="go on although another replica is out; it is left as it is"
     )
     parser.add_argument("--again", action="store_true", help="measure again, also where a result is kept")
-    parser.add_argument(
-        "--regression",
-        type=per_cent,
-        default=THRESHOLD,
-        metavar="PERCENT",
-        help="how much worse than before a box may be, in per cent (default: 5)",
-    )
+    regression_option(parser, "how much worse than before a box may be, in per cent")
     parser.add_argument(
         "--behind",
         type=per_cent,
@@ -64,7 +55,7 @@ def options() -> Parser:
         metavar="PERCENT",
         help="how far behind its peers' median a box may be, in per cent (default: 10)",
     )
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     parser.add_argument("--list", action="store_true", help="show what would change, and in which order")
     return parser
 

@@ -15,7 +15,7 @@ from typing import NoReturn, TextIO
 
 from ..core.errors import DrafthouseError, Problem, describe, did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, of_error
-from ..core.places import INSTALLED, ROOT
+from ..core.places import INSTALLED, ROOT, WORK
 
 #: What make has for a word that a verb asks for; for another one it has no target.
 _MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
@@ -117,6 +117,11 @@ def _drop_output() -> None:
 def coloured(stream: TextIO) -> bool:
     """Return whether ``stream`` is a terminal of somebody who wants colours (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def reports_option(parser: Parser) -> None:
+    """Add where the reports lie."""
+    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
 
 
 def print_json(kind: str, data: Mapping[str, object]) -> None:

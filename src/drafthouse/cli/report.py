@@ -26,7 +26,7 @@ from ..bench.results import SCHEMA
 from ..core.documents import read_json
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE
-from ..core.places import ROOT, WORK
+from ..core.places import ROOT
 from ..core.schema import Map
 from ..core.shell import shell_words
 from ..core.yaml_documents import read_yaml
@@ -37,7 +37,7 @@ from ..report.report_types import KeptProfile
 from ..report.terminal import verdict_table
 from ..report.writer import Written, write_files, write_report
 from .browser import show
-from .parser import Parser, coloured, parser_of
+from .parser import Parser, coloured, parser_of, reports_option
 
 
 def options() -> Parser:
@@ -55,7 +55,7 @@ def options() -> Parser:
     parser.add_argument(
         "--again", metavar="REPORT", help="make this report again, in place: a folder, or a name as for compare"
     )
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     parser.add_argument("--host", default="", help="box name in the folder's name (default: from the results)")
     parser.add_argument(
         "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="folder of the page's templates"

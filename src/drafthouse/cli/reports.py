@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.exit_codes import DONE
-from ..core.places import ROOT, WORK
+from ..core.places import ROOT
 from ..core.plain_text import printable
 from ..core.table import table
 from ..report.archive import folders, history_rows, kept_lines
 from ..report.index import write_index
 from .browser import show
-from .parser import Parser, parser_of, print_json
+from .parser import Parser, parser_of, print_json, reports_option
 
 _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
 
@@ -29,7 +29,7 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "reports")
     parser.add_argument("profile", nargs="?", help="only this profile")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print them as JSON")
     form.add_argument("--html", action="store_true", help="write index.html into the folder of the reports")

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..analysis.gates import TITLES
 from ..core.exit_codes import DONE
-from ..core.places import ROOT, WORK
+from ..core.places import ROOT
 from ..core.yaml_documents import read_yaml
 from ..profiles.catalog import MODELS_FILE, load_house
 from ..profiles.catalog_types import ModelEntry
@@ -24,7 +23,7 @@ from ..prompts.loader import load_suite
 from ..report.archive import find, newest_of_all, read_kept
 from ..report.share import Known, markdown, row_of
 from .main import version
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, reports_option
 
 #: The suites of this release; a person's own may lie beside them.
 SUITES = (
@@ -37,7 +36,7 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "share")
     parser.add_argument("report", nargs="?", help="a folder, or a name as for compare (default: the newest of all)")
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    reports_option(parser)
     parser.add_argument(
         "--hub-names",
         action="store_true",

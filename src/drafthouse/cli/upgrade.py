@@ -23,23 +23,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
-from ..core.places import WORK
 from ..profiles.catalog import load_house
 from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
-from ..profiles.upgrade_diff import NEW, THRESHOLD, catalogue_changes, changes_text, decide, rendered_changes
+from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from ..report.archive import Kept, newest
 from ..report.closing import FILE as CLOSING_FILE
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
-from .compare import per_cent
-from .parser import Parser, parser_of
+from .compare import regression_option
+from .parser import Parser, parser_of, reports_option
 from .profile_arguments import inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
@@ -55,14 +53,8 @@ def options() -> Parser:
     parser.add_argument("--from", dest="old", metavar="VERSION", help="the old version (default: the profile's)")
     parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
     set_option(parser)
-    parser.add_argument(
-        "--regression",
-        type=per_cent,
-        default=THRESHOLD,
-        metavar="PERCENT",
-        help="maximum regression in per cent (default: 5)",
-    )
-    parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+    regression_option(parser, "maximum regression in per cent")
+    reports_option(parser)
     parser.add_argument("--list", action="store_true", help="show the changed flags; change nothing")
     return parser
 

@@ -27,7 +27,7 @@ from ..gateway_door import door_folder
 FOLDER, ORDER = "replica", "order.json"
 DRAINED, SICK = "drained", "sick"
 #: What a box is: it takes requests; a person has drained it; it fails its own probe; its engine does not answer.
-READY, IS_DRAINED, IS_SICK, AWAY = STATES = ("ready", "drained", "sick", "away")
+READY, IS_DRAINED, IS_SICK, AWAY = "ready", "drained", "sick", "away"
 #: Seconds between two looks at what still runs. Two in a row must see nothing: a request may be on its way.
 LOOK_S = 1.0
 _READ_S = 10.0
