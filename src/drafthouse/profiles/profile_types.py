@@ -145,24 +145,26 @@ class Profile(TypedDict):
     tuned: NotRequired[Annotated[Tuned, Anything()]]
 
 
-class WatchdogSettings(TypedDict):
-    """What a site says of the watchdog; times in seconds.
+class WatchdogRules(TypedDict, total=False):
+    """The fields of `decision.Rules`, which has their defaults: those that a site sets; times in seconds."""
 
-    Those from ``look_s`` on are the fields of `decision.Rules`, which has their defaults.
-    """
-
-    mode: NotRequired[Literal["report", "schedule", "restart"]]
-    every_s: NotRequired[Annotated[float, {"low": 1, "high": 60}]]
-    drain_s: NotRequired[Annotated[float, {"low": 0, "high": 3600}]]
-    look_s: NotRequired[Annotated[float, {"low": 10, "high": 86_400}]]
-    patience_s: NotRequired[Annotated[float, {"low": 0, "high": 86_400}]]
-    dwell_s: NotRequired[Annotated[float, {"low": 10}]]
-    least_drafted: NotRequired[Count]
+    look_s: Annotated[float, {"low": 10, "high": 86_400}]
+    patience_s: Annotated[float, {"low": 0, "high": 86_400}]
+    dwell_s: Annotated[float, {"low": 10}]
+    least_drafted: Count
     # The two ranges only touch: with the bars the wrong way round nothing would stand still between them.
-    off_below: NotRequired[Annotated[float, {"low": 0.1, "high": 1.03}]]
-    on_above: NotRequired[Annotated[float, {"low": 1.03, "high": 10}]]
-    trial_after_s: NotRequired[Annotated[float, {"low": 10}]]
-    trial_at_most_s: NotRequired[Annotated[float, {"low": 10}]]
+    off_below: Annotated[float, {"low": 0.1, "high": 1.03}]
+    on_above: Annotated[float, {"low": 1.03, "high": 10}]
+    trial_after_s: Annotated[float, {"low": 10}]
+    trial_at_most_s: Annotated[float, {"low": 10}]
+
+
+class WatchdogSettings(WatchdogRules, total=False):
+    """What a site says of the watchdog; times in seconds."""
+
+    mode: Literal["report", "schedule", "restart"]
+    every_s: Annotated[float, {"low": 1, "high": 60}]
+    drain_s: Annotated[float, {"low": 0, "high": 3600}]
 
 
 class MonitoringWishes(TypedDict):

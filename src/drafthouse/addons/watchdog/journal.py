@@ -20,30 +20,19 @@ from .decision import Memory, Numbers, memory_of
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from ...profiles.profile_types import WatchdogRules
+
 FOLDER = "watchdog"  # below our home on the box
 ORDER, STATE, JOURNAL = "order.json", "state.json", "journal.jsonl"
 SCHEMA = "drafthouse.watchdog/1"
 JOURNAL_BYTES = 4_000_000
 
 
-class RuleWords(TypedDict, total=False):
-    """The fields of `decision.Rules`, those that the site sets."""
-
-    look_s: float
-    patience_s: float
-    dwell_s: float
-    least_drafted: int
-    off_below: float
-    on_above: float
-    trial_after_s: float
-    trial_at_most_s: float
-
-
 class Order(TypedDict):
     """What the watchdog is told: how it decides, and where its engine and the gateway's door are; times in seconds."""
 
     mode: str
-    rules: RuleWords
+    rules: WatchdogRules
     points: list[dict[str, float]]
     tokens: int
     every_s: float

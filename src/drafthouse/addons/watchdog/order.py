@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ...bench.result_types import ArmResult
     from ...bench.sweep.ladder_types import Ladder
     from ...engines.entry_types import Options
-    from ...profiles.profile_types import WatchdogSettings
+    from ...profiles.profile_types import WatchdogRules, WatchdogSettings
     from ...profiles.resolved_types import File, Folder, ResolvedProfile
-    from .journal import Order, RuleWords
+    from .journal import Order
 
 
 def door_of(resolved: ResolvedProfile) -> str:
@@ -49,7 +49,7 @@ def order_of(
     rules = {name: words[name] for name in Rules.__dataclass_fields__ if name in words}
     return {
         "mode": settings.get("mode", REPORT),
-        "rules": cast("RuleWords", rules),
+        "rules": cast("WatchdogRules", rules),
         "points": [point.as_dict() for point in points],
         "tokens": tokens,
         "every_s": float(settings.get("every_s", EVERY_S)),
