@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,22 @@ Play = Callable[..., Ended]
 
 def play(playbook: str, *words: str, inventory: str = "inventory/local", **variables: Any) -> Ended:
     """Run a playbook from the clone's root with extra variables."""
+    return play_in(ROOT, inventory, playbook, words, variables)
+
+
+def play_in(clone: Path, inventory: str, playbook: str, words: Iterable[str], variables: Mapping[str, object]) -> Ended:
+    """Run a playbook of a clone."""
     command = [str(BIN / "ansible-playbook"), *playbook.split(), "-i", inventory, "-e", json.dumps(variables), *words]
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(clone / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
     }
     begun = time.monotonic()
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=clone,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

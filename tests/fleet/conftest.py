@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 import yaml
 
 from drafthouse.profiles.workspace import ROOT
-from tests.e2e.conftest import BIN, Ended, play
+from tests.e2e.conftest import Ended, play, play_in
 from tests.fleet.namespaces import SUBNET, Host, hosts
 from tests.support.engines import engine_home, packaged_weights
 
@@ -91,27 +89,9 @@ class Pair:
 
     def play(self, playbook: str, *words: str, **variables: Any) -> Ended:
         """Run a playbook of the clone on both."""
-        command = [str(BIN / "ansible-playbook"), playbook, "-i", "inventory/pair", "-e", json.dumps(variables), *words]
-        environment = {
-            **os.environ,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "ANSIBLE_CONFIG": str(self.clone / "ansible.cfg"),
-            "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests" / "fleet" / "connection"),
-            "ANSIBLE_NOCOLOR": "1",
-        }
-        begun = time.monotonic()
-        done = subprocess.run(
-            command,
-            cwd=self.clone,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=2700,
-            check=False,
-        )
-        print(done.stdout, done.stderr)
-        return Ended(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ANSIBLE_CONNECTION_PLUGINS", str(ROOT / "tests" / "fleet" / "connection"))
+            return play_in(self.clone, "inventory/pair", playbook, words, variables)
 
 
 @pytest.fixture(scope="session")
