@@ -43,7 +43,7 @@ from ..prompts.loader import load_suite
 from ..prompts.suite_types import Suite
 from ..prompts.suites import only_kinds, pick, with_output_tokens
 from . import bench_front, bench_ladder, bench_second_opinion
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, positive
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 5.0
@@ -100,14 +100,6 @@ def options() -> Parser:
     parser.add_argument("--result", type=Path, help="write the result to this file as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and the table to standard error")
     return parser
-
-
-def positive(text: str) -> int:
-    """Return a whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def count(text: str) -> int:

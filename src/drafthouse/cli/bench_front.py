@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from ..bench.client import Worker
 from ..bench.sweep.client_pool import Clients
 from ..core.errors import one_problem
+from .parser import positive
 
 #: Arms that a crossover compares; one server alone is neither.
 ARMS = ("baseline", "speculative")
@@ -35,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("clients", "a load sweep may be sent by several processes")
     load.add_argument(
         "--processes",
-        type=_some,
+        type=positive,
         metavar="N",
         help="client processes in all (default: one per 256 concurrent requests or 12,800 tokens per second, at most "
         "one per core)",
@@ -49,13 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="send from this machine over SSH, all at the same times (repeatable)",
     )
     load.add_argument("--from-python", default="python3", metavar="PATH", help="a Python there with aiohttp and numpy")
-
-
-def _some(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def clients_from(given: argparse.Namespace) -> Clients:

@@ -11,7 +11,6 @@ Exit status: 0, 2 if the file cannot be read.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from ..core.format import count
 from ..core.kept_file import write_whole
 from ..core.plain_text import printable
 from ..core.table import aligned
-from .parser import Parser, parser_of
+from .parser import Parser, parser_of, positive
 
 _NOTHING = "-"
 _ROWS = ("requests", "tokens/s", "accepted", "failed")
@@ -33,17 +32,10 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "fleet-report")
     parser.add_argument("ladder", type=Path, help="the sweep's file")
-    parser.add_argument("--boxes", type=_some, help="number of boxes (default: the replicas that were counted)")
+    parser.add_argument("--boxes", type=positive, help="number of boxes (default: the replicas that were counted)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report to this file as Markdown")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
-
-
-def _some(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -119,6 +119,14 @@ def coloured(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
 def reports_option(parser: Parser) -> None:
     """Add where the reports lie."""
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
