@@ -58,6 +58,7 @@ class ExperimentWishes(TypedDict):
     max_output_tokens: NotRequired[Annotated[int, {"low": 8}]]
     stock: NotRequired[bool]
     concurrency: NotRequired[Count]
+    # To begin with; the budget buys more of them while the evidence is in doubt.
     rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
     budget: NotRequired[Annotated[str | int | float, Anything()]]
     most_rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
