@@ -6,6 +6,8 @@ where it lets something else through: ``Annotated[Tuned, Anything()]``.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -21,13 +23,34 @@ class _NotRequired:
         return Annotated[kind, _MAY_LACK]
 
 
+class _Fields(Mapping[str, Shape]):
+    """A type's fields, read when one is asked for: most programs that import a shape check little by it."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    @functools.cached_property
+    def _read(self) -> dict[str, Shape]:
+        hints = get_type_hints(self._kind, localns={"NotRequired": _NotRequired}, include_extras=True)
+        return {key: _shape(hint, key in self._kind.__required_keys__) for key, hint in hints.items()}
+
+    def __getitem__(self, key: str) -> Shape:
+        return self._read[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+@functools.cache
 def shape_of(kind: Any) -> Map:
     """Return the shape of a TypedDict; what is a ``dict[str, Any]`` in it is left to another place.
 
-    Raises TypeError for a type, or a word beside one, that no shape has.
+    Its fields raise TypeError for a type, or a word beside one, that no shape has.
     """
-    hints = get_type_hints(kind, localns={"NotRequired": _NotRequired}, include_extras=True)
-    return Map({key: _shape(hint, key in kind.__required_keys__) for key, hint in hints.items()})
+    return Map(_Fields(kind))
 
 
 def _shape(kind: Any, required: bool = False) -> Shape:

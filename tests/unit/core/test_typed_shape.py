@@ -55,6 +55,6 @@ def test_a_type_without_a_shape_is_refused() -> None:
         number: Annotated[int, {"lowest": 1}]
 
     with pytest.raises(TypeError, match=r"no shape for str \| int"):
-        shape_of(Unknown)
+        dict(shape_of(Unknown).fields)
     with pytest.raises(TypeError, match="lowest"):
-        shape_of(Odd)
+        dict(shape_of(Odd).fields)
