@@ -45,9 +45,10 @@ def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> 
     profile, word = resolved["profile"], report["verdict"]["word"]
     where = f"INVENTORY={shell_words([inventory])}"
     again = ", with the same SET" if resolved["overrides"] else ""
-    if resolved["rented"] and destroyed:
-        return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
-    if resolved["rented"]:
+    # What `make rent` rented has a deadline; `make destroy` cannot end a container of another provider.
+    if resolved["deadline"]:
+        if destroyed:
+            return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
         return "make destroy   (the rented box bills until it ends)"
     if word in (CANNOT_SAY, INVALID):
         why = "when the machine is quiet" if word == CANNOT_SAY else "when that is mended"
