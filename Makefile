@@ -96,9 +96,11 @@ bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFIL
 rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,BOXES,boxes) $(call opt,MAX_TOTAL,max-total) $(call opt,REGION,region) $(call not_off,ALL_OR_NOTHING,all-or-nothing) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai boxes (PROFILE=name MAX_PRICE=2.50 HOURS=3; BOXES=4 MAX_TOTAL=9 REGION=same ALL_OR_NOTHING=1; YES=1, DRY_RUN=1)
 destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destroy every box that this clone rented (ARGS=--list: what is billing and what it has cost; YES=1)
 # --- Develop
+# The folders of `make test`. Of those that run alone only the files are collected: to collect all takes some 10 s.
+TESTS := tests/unit tests/golden tests/mutation tests/roles tests/e2e
 venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too
 render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
-test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" ## run the tests, including those with a real engine
+test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" $$(grep -rl --include='*.py' 'mark\.alone' $(TESTS)) ## run the tests, including those with a real engine
 test-fast: venv-dev ; @pytest -m "not soak and not alone and not processes" --no-processes --numprocesses 2 --dist loadfile tests/unit ## unit tests that start no process, in under a minute
 test-fresh: venv-dev ; @pytest -m "not soak" tests/fresh ## make demo and make test-fast on a bare Debian with five packages, as an ordinary user (needs root, debootstrap)
 test-load: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load && pytest -m "not soak and alone" tests/load ## client, load sweep, crossover and gates against servers of known speed and known faults
