@@ -200,7 +200,7 @@ def check(command: dict[str, Any], root: Path) -> dict[str, str]:
 
 
 def inspect_in_this_process() -> None:
-    """Have vLLM read a model's class here. It starts a process for each, which imports all of vLLM, to keep CUDA out."""
+    """Have vLLM read a model's class here: to keep CUDA out it starts a process for each, which imports all of it."""
     registry: Any = importlib.import_module("vllm.model_executor.models.registry")
     registry._run_in_subprocess = lambda inspect: inspect()
 

@@ -97,7 +97,7 @@ def checker(version: str, home: Path | None = None) -> Check:
     One process checks all that is asked of it: to import vLLM takes longer than most of the commands.
     """
     python = (home or check_home(version)) / "bin" / "python"
-    log = tempfile.TemporaryFile("w+", encoding="utf-8")
+    log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - as long as the process
     words = [str(python), str(HERE / "check_commands.py")]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
     atexit.register(process.kill)
