@@ -21,5 +21,3 @@ TALES: dict[str, Any] = {
 #: For `overrides` of a run beside a lane's other tests: the small weights, and one thread each. Engines that spin for
 #: each other would be all that is measured.
 BESIDE_OTHERS: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": {"threads": 1}, "experiment": TALES}
-#: The same for a box that only has to serve: one round, for nothing hangs on its verdict.
-ONLY_SERVED: dict[str, Any] = {**BESIDE_OTHERS, "experiment": {**TALES, "rounds": 1}}
