@@ -24,8 +24,7 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
-from ..profiles.workspace import ROOT
-from ..report.closing import FILE as CLOSING_FILE
+from ..core.places import CLOSING_FILE, ROOT
 from .parser import Parser, parser_of
 from .say import say
 

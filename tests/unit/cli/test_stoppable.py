@@ -17,9 +17,9 @@ from ansible_collections.drafthouse.core.plugins.action import interrupted
 from drafthouse.cli import stoppable
 from drafthouse.cli.say import say
 from drafthouse.cli.stoppable import playbook_of
+from drafthouse.core.places import CLOSING_FILE
 from drafthouse.core.procfs import is_gone
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.report.closing import FILE as CLOSING_FILE
 from drafthouse.serving.interrupt import end_jobs, interrupt
 
 pytestmark = pytest.mark.processes
@@ -124,6 +124,18 @@ def test_a_second_ctrl_c_ends_what_would_stop_the_servers(
     assert stoppable.main(["--", sys.executable, "-c", twice]) == 130
     assert waits.returncode == -signal.SIGTERM
     assert capsys.readouterr().out.endswith("left as it is; make stop stops it\n")
+
+
+def test_what_ctrl_c_waits_for_starts_without_what_it_does_not_need() -> None:
+    """A quarter of its start was our own imports, for a verdict that is never said there."""
+    plugins = "ansible_collections.drafthouse.core.plugins"
+    code = (
+        f"import sys, {plugins}.callback.house, {plugins}.callback.terminal, {plugins}.action.interrupted\n"
+        "print({'numpy', 'aiohttp', 'jsonschema'} & set(sys.modules))"
+    )
+    where = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
+    said = subprocess.run([sys.executable, "-c", code], env=where, capture_output=True, text=True, check=True)
+    assert said.stdout == "set()\n"
 
 
 def test_the_closing_lines_come_behind_what_is_stopped(

@@ -6,8 +6,8 @@ import time
 
 from ansible.utils.display import Display
 
+from ..module_utils.core.places import WORK
 from ..module_utils.core.procfs import is_gone
-from ..module_utils.profiles.workspace import site_from
 from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
@@ -28,10 +28,11 @@ class ActionModule(Action):
         """Return the module's result."""
         arguments = dict(self._task.args)
         _await(int(arguments.pop("pid", 0)))
-        site = site_from({"drafthouse_home": self._templar.template(variables.get("drafthouse_home"))})
+        # Not by profiles/workspace.py, whose imports take a good part of what Ctrl-C waits for.
+        home = WORK / self._templar.template(variables["drafthouse_home"])
         result: Answer = self._execute_module(
             module_name="drafthouse.core.interrupted",
-            module_args={**arguments, "home": site["home"]},
+            module_args={**arguments, "home": str(home)},
             task_vars=variables,
         )
         for line in result.get("said", ()):
