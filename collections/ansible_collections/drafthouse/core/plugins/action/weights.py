@@ -12,6 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
 from ..module_utils.profiles.recipe_versions import NEEDS_ENGINE
+from ..module_utils.profiles.resolved_types import WeightItem
 from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, Arguments, TaskVars
@@ -57,14 +58,13 @@ class ActionModule(FollowingAction):
         return done
 
 
-def without_engine(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_engine(items: list[WeightItem]) -> list[WeightItem]:
     """Return the items that can be put in place, and be verified, before there is an engine's environment."""
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, WeightItem] = {}
     for item in items:
         details = item["details"]
-        derived = item["source"] == "derived"
-        can_begin = details["recipe"] not in NEEDS_ENGINE and details["from"] in chosen if derived else True
-        if item["source"] != "path" and can_begin:
+        waits = item["source"] == "derived" and (details["recipe"] in NEEDS_ENGINE or details["from"] not in chosen)
+        if item["source"] != "path" and not waits:
             chosen[item["id"]] = item
     return list(chosen.values())
 
