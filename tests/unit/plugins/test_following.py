@@ -208,11 +208,12 @@ FETCHED = {"changed": True, "placed": [{"id": "target", "changed": True, "bytes"
 
 
 def test_what_needs_the_engines_environment_does_not_begin() -> None:
-    def made(name: str, source: str, recipe: str = "gguf_dequantize") -> dict[str, Any]:
+    def made(name: str, source: str, recipe: str = "gguf_dequantize") -> Any:
         details = {"from": source, "recipe": recipe}
         return {"id": name, "source": "derived", "details": details}
 
-    hub, own = {"id": "hub", "source": "hub", "details": {}}, {"id": "own", "source": "path", "details": {}}
+    hub: Any = {"id": "hub", "source": "hub", "details": {}}
+    own: Any = {"id": "own", "source": "path", "details": {}}
     begun = [hub, made("wide", "hub"), made("wider", "wide")]
     late = [own, made("of own", "own"), made("hf", "wide", "gguf_to_hf"), made("of hf", "hf")]
     assert weights.without_engine([*begun, *late]) == begun
