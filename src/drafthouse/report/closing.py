@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .report_types import Report
 
-#: A variable of the environment: the file that these lines are added to, to be printed behind what still follows.
-FILE = "DRAFTHOUSE_CLOSING_FILE"
-
 
 def closing_lines(
     report: Report,
