@@ -86,17 +86,49 @@ class HostPlace:
     """A host's place among the ``hosts`` that serve one model: ``rank`` 0 is the ``head``, which alone has the API.
 
     ``head`` and ``address`` (its own) are of the private subnet, as is ``interface``. ``ports``: two free ones of the
-    head. ``copies``: how many whole models there are over all hosts; 1: a single one, split over them.
+    head, of which the second is followed by those of Ray. ``copies``: how many whole models there are over all hosts; 1: a
+    single one, split over them. ``devices`` of the host serve. ``executor``: what starts its workers, the engine itself
+    (``mp``) or one of its `Engine.executors`; ``cluster`` is one of that kind that is there already, ``token_file`` what
+    those who act in it must know.
     """
 
     rank: int
-    hosts: int
-    head: str
-    address: str
+    addresses: tuple[str, ...]
     interface: str
     infiniband: tuple[str, ...]
     ports: tuple[int, int]
     copies: int
+    devices: int
+    executor: str = "mp"
+    cluster: str = ""
+    token_file: str = ""
+
+    @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(self.addresses)
+
+    @property
+    def head(self) -> str:
+        """The address of the first."""
+        return self.addresses[0]
+
+    @property
+    def address(self) -> str:
+        """The host's own."""
+        return self.addresses[self.rank]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Another way to start an engine's workers on several hosts: ``since`` which version it has run with these packages.
+
+    ``packages`` are added to the engine's environment as they are, and ``tools`` (`roles/engine/files`).
+    """
+
+    since: str
+    packages: tuple[str, ...]
+    tools: tuple[str, ...]
 
 
 class Engine:
@@ -125,6 +157,9 @@ class Engine:
 
     #: Since which version it serves one model over several hosts, and `place_flags` says how; '' where it cannot.
     spans_hosts_since: ClassVar[str] = ""
+
+    #: What may start its workers on several hosts in its own place, by the inventory's `drafthouse_executor`.
+    executors: ClassVar[Mapping[str, Executor]] = {}
 
     #: Packages, as patterns of names, that must have the same version on all of those hosts.
     same_on_hosts: ClassVar[tuple[str, ...]] = ()
@@ -167,6 +202,10 @@ class Engine:
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
         """Return the flags by which a host takes its place; only of an engine that spans hosts."""
+        return []
+
+    def place_words(self, place: HostPlace) -> list[str]:
+        """Return the words before a head's command, and all that a follower runs in the place of its own; often none."""
         return []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:

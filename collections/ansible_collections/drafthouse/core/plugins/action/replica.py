@@ -94,7 +94,8 @@ def _entries(resolved: ResolvedProfile, span: Span) -> list[dict[str, str]]:
     site, folder = resolved["site"], f"{resolved['site']['home']}/serve/{resolved['profile']}"
     text = (CODE / "serving" / "together.py").read_text("utf-8")
     entries = [{"path": several_hosts.program(site), "mode": "0755", "content": text}]
-    if span["rank"] == 0:
+    # In a cluster that somebody else keeps only the head starts anything.
+    if span["rank"] == 0 or "ray_address" in site:
         return entries
     folders = [f"{site['home']}/logs", *(f"{folder}/{name}" for name in (*resolved["arms"], "follower"))]
     entries += [{"path": path, "mode": "0755"} for path in folders]
