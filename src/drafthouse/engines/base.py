@@ -85,11 +85,11 @@ class LogLine:
 class HostPlace:
     """A host's place among the ``hosts`` that serve one model: ``rank`` 0 is the ``head``, which alone has the API.
 
-    ``head`` and ``address`` (its own) are of the private subnet, as is ``interface``. ``ports``: two free ones of the
-    head, of which the second is followed by those of Ray. ``copies``: how many whole models there are over all hosts; 1: a
-    single one, split over them. ``devices`` of the host serve. ``executor``: what starts its workers, the engine itself
-    (``mp``) or one of its `Engine.executors`; ``cluster`` is one of that kind that is there already, ``token_file`` what
-    those who act in it must know.
+    ``addresses`` are of the private subnet, the head's first; ``interface`` is the host's own there. ``ports``: two
+    free ones of the head; an executor's begin with the second, on every host. ``copies``: how many whole models there
+    are over all hosts; 1: a single one, split over them. ``devices``: how many of the host's serve. ``executor``: what
+    starts the workers, the engine itself (``mp``) or one of its `Engine.executors`; ``cluster``: where one is already
+    there; ``token_file``: what lets a host take part in it.
     """
 
     rank: int
@@ -121,9 +121,10 @@ class HostPlace:
 
 @dataclass(frozen=True)
 class Executor:
-    """Another way to start an engine's workers on several hosts: ``since`` which version it has run with these packages.
+    """Another way to start an engine's workers on several hosts.
 
-    ``packages`` are added to the engine's environment as they are, and ``tools`` (`roles/engine/files`).
+    ``since`` is the oldest version that has run with ``packages``, which are added to its environment as they are, and
+    with ``tools`` of `roles/engine/files`.
     """
 
     since: str
@@ -205,7 +206,7 @@ class Engine:
         return []
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """Return the words before a head's command, and all that a follower runs in the place of its own; often none."""
+        """Return an executor's words: before a head's command, and in the place of a follower's."""
         return []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:

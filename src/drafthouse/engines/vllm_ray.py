@@ -1,11 +1,10 @@
-"""vLLM's workers as Ray's: what its environment needs for it, and how a host takes part (`roles/engine/files/ray-node`)."""
+"""vLLM's workers as Ray's: what is added to its environment, and a host's part (`roles/engine/files/ray-node`)."""
 
 from __future__ import annotations
 
 from .base import Executor, HostPlace
 
-#: vLLM has all else that Ray asks for: click, filelock, jsonschema, packaging, protobuf, PyYAML, requests. 0.32.0 is the
-#: version of vLLM that has run with this Ray.
+#: vLLM has all else that Ray asks for: click, filelock, jsonschema, packaging, protobuf, PyYAML, requests.
 RAY = Executor(since="0.32.0", packages=("msgpack==1.2.4", "ray==2.60.0"), tools=("ray-node",))
 
 

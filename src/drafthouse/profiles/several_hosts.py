@@ -143,9 +143,7 @@ def check(
         findings.add("several-hosts-uneven", f"serve.{engine.get('devices_option')}", found, needed, do)
 
 
-def _check_executor(
-    findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str
-) -> None:
+def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str) -> None:
     """Add to the findings why the site's executor cannot start the engine's workers."""
     word, code, do = executor_of(site), "several-hosts-unsupported", "leave drafthouse_executor out"
     executor = engine_of(engine["id"]).executors.get(word)
