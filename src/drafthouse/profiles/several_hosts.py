@@ -145,20 +145,34 @@ def check(
 
 def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str) -> None:
     """Add to the findings why the site's executor cannot start the engine's workers."""
-    word, code, do = executor_of(site), "several-hosts-unsupported", "leave drafthouse_executor out"
+    word, do = executor_of(site), "leave drafthouse_executor out"
     executor = engine_of(engine["id"]).executors.get(word)
     if executor is None:
-        findings.add(code, "site.executor", f"{word}, for {engine['name']}", "an executor of this engine", do)
+        findings.add(
+            "several-hosts-unsupported",
+            "site.executor",
+            f"{word}, for {engine['name']}",
+            "an executor of this engine",
+            do,
+        )
     elif number(version) < number(executor.since):
         needed = f"{executor.since} or newer, which has run with {', '.join(executor.packages)}"
-        findings.add(code, "engine_version", f"{engine['name']} {version}, and the executor {word}", needed, do)
+        findings.add(
+            "several-hosts-unsupported",
+            "engine_version",
+            f"{engine['name']} {version}, and the executor {word}",
+            needed,
+            do,
+        )
     elif "engine_program" in site:
         found = f"{site['engine_program']}, the site's own, and the executor {word}"
-        findings.add(code, "site.engine_program", found, "an environment of ours, which has both", do)
+        findings.add(
+            "several-hosts-unsupported", "site.engine_program", found, "an environment of ours, which has both", do
+        )
     if sizes.copies > 1:
         found, needed = f"{sizes.copies} copies, and the executor {word}", "one model, split over all hosts"
         do = f"{do}: each host then serves its own copies"
-        findings.add(code, f"serve.{engine.get('copies_option')}", found, needed, do)
+        findings.add("several-hosts-unsupported", f"serve.{engine.get('copies_option')}", found, needed, do)
 
 
 def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
