@@ -76,9 +76,8 @@ class Parts:
     @property
     def place(self) -> HostPlace | None:
         """The host's place where several serve one model."""
-        devices, copies = (
-            int(self.serve.get(self.engine.get(option) or "") or 1) for option in ("devices_option", "copies_option")
-        )
+        options = (self.engine.get("devices_option"), self.engine.get("copies_option"))
+        devices, copies = (int(self.serve.get(option or "") or 1) for option in options)
         return place_of(self.site, devices, copies)
 
     @property
@@ -152,8 +151,8 @@ def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
     """Return what keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
     speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
     said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
-    said += [parts.site.get(key) for key in ("replica_port", "executor", "ray_address")]
-    text = compact_json([*said, speculation if arm == "speculative" else None])
+    way = [parts.site.get("replica_port"), parts.site.get("executor"), parts.site.get("ray_address")]
+    text = compact_json([*said, *way, speculation if arm == "speculative" else None])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     words = engine_of(parts.engine["id"]).place_words(place)
     return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site), "words": words}

@@ -148,27 +148,16 @@ def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: Catalo
     word, do = executor_of(site), "leave drafthouse_executor out"
     executor = engine_of(engine["id"]).executors.get(word)
     if executor is None:
-        findings.add(
-            "several-hosts-unsupported",
-            "site.executor",
-            f"{word}, for {engine['name']}",
-            "an executor of this engine",
-            do,
-        )
+        found, needed = f"{word}, for {engine['name']}", "an executor of this engine"
+        findings.add("several-hosts-unsupported", "site.executor", found, needed, do)
     elif number(version) < number(executor.since):
+        found = f"{engine['name']} {version}, and the executor {word}"
         needed = f"{executor.since} or newer, which has run with {', '.join(executor.packages)}"
-        findings.add(
-            "several-hosts-unsupported",
-            "engine_version",
-            f"{engine['name']} {version}, and the executor {word}",
-            needed,
-            do,
-        )
+        findings.add("several-hosts-unsupported", "engine_version", found, needed, do)
     elif "engine_program" in site:
         found = f"{site['engine_program']}, the site's own, and the executor {word}"
-        findings.add(
-            "several-hosts-unsupported", "site.engine_program", found, "an environment of ours, which has both", do
-        )
+        needed = "an environment of ours, which has both"
+        findings.add("several-hosts-unsupported", "site.engine_program", found, needed, do)
     if sizes.copies > 1:
         found, needed = f"{sizes.copies} copies, and the executor {word}", "one model, split over all hosts"
         do = f"{do}: each host then serves its own copies"

@@ -10,7 +10,7 @@ from typing import Any
 from vllm.platforms.cpu import CpuPlatform
 
 
-class RayOnCpu(CpuPlatform):
+class RayOnCpu(CpuPlatform):  # type: ignore[misc] # vLLM is not installed here
     """The platform."""
 
     ray_device_key = "GPU"
@@ -24,7 +24,7 @@ class RayOnCpu(CpuPlatform):
         if not hasattr(shared, "stock_name"):
             shared.stock_name = shared.make_group_name
             shared.make_group_name = staticmethod(lambda one: socket.gethostname() + shared.stock_name(one))
-        return super().get_device_communicator_cls()
+        return str(super().get_device_communicator_cls())
 
 
 def register() -> str:
