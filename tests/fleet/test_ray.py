@@ -81,9 +81,7 @@ def cluster(pair: Pair, environment: Path, folder: Path) -> Iterator[list[str]]:
         yield node
     finally:
         for host in pair.hosts:
-            host.run(
-                "sh", "-c", "kill -TERM $(ps -eo pid,args --no-headers | awk '/[r]ay start|[r]ay-node/ {print $1}')"
-            )
+            host.run("pkill", "-TERM", "-f", "bin/ray(-node| start)", check=False)
         for process in started:
             process.wait(60)
 
