@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from drafthouse.profiles.resolved_types import ResolvedProfile
 from drafthouse.profiles.several_hosts import PORT as REPLICA_PORT
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.e2e.conftest import Ended
@@ -40,17 +41,22 @@ def rays(host: Host) -> list[str]:
     return [comm for state, comm, *_ in found if comm in ("raylet", "gcs_server") and not state.startswith("Z")]
 
 
-@pytest.fixture(scope="module")
-def environment(pair: Pair) -> Path:
-    """Return the engine's environment with Ray in it, made where the hosts' own is linked from."""
+def resolved(pair: Pair, home: Path, **more: Any) -> ResolvedProfile:
+    """Return the profile as it is resolved for these hosts, with Ray."""
     site: dict[str, Any] = {
         **site_of_inventory("local"),
-        "home": str(KEPT.parent),
+        "home": str(home),
         "hosts_per_replica": 2,
         "private_subnet": SUBNET,
         "executor": "ray",
     }
-    return environment_of(resolved_profile(PROFILE, site, root=pair.clone))
+    return resolved_profile(PROFILE, {**site, **more}, root=pair.clone)
+
+
+@pytest.fixture(scope="module")
+def environment(pair: Pair) -> Path:
+    """Return the engine's environment with Ray in it, made where the hosts' own is linked from."""
+    return environment_of(resolved(pair, KEPT.parent))
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +68,28 @@ def served(pair: Pair, environment: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @contextmanager
-def cluster(pair: Pair, environment: Path, folder: Path) -> Iterator[list[str]]:
-    """A cluster of the two hosts that somebody else keeps; yield the words before one more's part in it."""
-    token = folder / "token"
-    token.write_text("0123456789abcdef" * 4)
-    addresses = [host.address for host in pair.hosts]
-    inside = ["env", "RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={token}", f"PATH={environment / 'bin'}:/usr/bin:/bin"]
-    node = [*inside, str(environment / "bin" / "python"), str(environment / "bin" / "ray-node")]
-    own = ["--port", str(RAY_PORT), "--gpus", "1"]
-    parts = (
-        ["head", "--address", addresses[0], *own, "--nodes", ",".join(addresses), "sh", "-c", _ENGINE],
-        ["worker", "--address", addresses[1], *own, "--head", addresses[0]],
-    )
-    logs = [folder / "head.log", folder / "worker.log"]
-    started = [host.start(*node, *words, log=log) for host, words, log in zip(pair.hosts, parts, logs, strict=True)]
+def cluster(pair: Pair, environment: Path, home: Path) -> Iterator[list[str]]:
+    """A cluster as the scripts of both hosts start it; yield the words before a program of the environment there."""
+    (home / "secrets").mkdir()
+    (home / "secrets" / "ray_token").write_text("0123456789abcdef" * 4)
+    span = {
+        "replica": "pair",
+        "names": [host.name for host in pair.hosts],
+        "addresses": [host.address for host in pair.hosts],
+        "interface": "eth0",
+        "infiniband": [],
+    }
+    arms = [resolved(pair, home, span={**span, "rank": rank})["arms"]["speculative"] for rank in (0, 1)]
+    variables = [f"{name}={value}" for name, value in arms[0]["environment"].items() if name.startswith("RAY_")]
+    inside = ["env", *variables, f"PATH={environment / 'bin'}:/usr/bin:/bin"]
+    python = [*inside, str(environment / "bin" / "python"), str(environment / "bin" / "ray-node")]
+    parts = [[*python, *arm["together"]["words"][1:]] for arm in arms]
+    parts[0] += ["sh", "-c", _ENGINE]
+    logs = [home / "head.log", home / "worker.log"]
+    started = [host.start(*words, log=log) for host, words, log in zip(pair.hosts, parts, logs, strict=True)]
     try:
         until(lambda: "the engine begins" in logs[0].read_text(), 240)
-        yield node
+        yield inside
     finally:
         for host in pair.hosts:
             host.run("pkill", "-TERM", "-f", "bin/ray(-node| start)", check=False)
@@ -91,15 +102,17 @@ def test_a_real_cluster_of_two_nodes_that_can_be_joined_with_its_token(
 ) -> None:
     head, follower = pair.hosts
     begun = time.monotonic()
-    with cluster(pair, environment, tmp_path) as node:
+    with cluster(pair, environment, tmp_path) as inside:
         figure(f"a Ray cluster of two nodes, whole after {time.monotonic() - begun:.0f} s")
-        there = ["join", "--cluster", f"{head.address}:{RAY_PORT}", "--nodes", f"{head.address},{follower.address}"]
-        joined = head.run(*node, *there, "--gpus", "1", "sh", "-c", "echo joined $RAY_ADDRESS")
-        assert joined.stdout.endswith(f"joined {head.address}:{RAY_PORT}\n"), joined.stderr
-        status = [*node[:4], str(environment / "bin" / "ray"), "status", f"--address={head.address}:{RAY_PORT}"]
-        assert "0.0/2.0 GPU" in head.run(*status).stdout
+        address = f"{head.address}:{RAY_PORT}"
+        join = [str(environment / "bin" / name) for name in ("python", "ray-node")]
+        join += ["join", "--cluster", address, "--nodes", f"{head.address},{follower.address}", "--gpus", "1"]
+        joined = head.run(*inside, *join, "sh", "-c", "echo joined $RAY_ADDRESS")
+        assert joined.stdout.endswith(f"joined {address}\n"), joined.stderr
+        status = ["ray", "status", f"--address={address}"]
+        assert "0.0/2.0 GPU" in head.run(*inside, *status).stdout
         for other in (["RAY_AUTH_MODE=disabled"], ["RAY_AUTH_TOKEN_PATH=", f"RAY_AUTH_TOKEN={'0' * 64}"]):
-            stranger = follower.run(*node[:4], *other, *status[4:], check=False)
+            stranger = follower.run(*inside, *other, *status, check=False)
             assert stranger.returncode != 0
             assert "InvalidAuthToken" in stranger.stdout + stranger.stderr
     # Whoever ends what started a node ends all of it.
