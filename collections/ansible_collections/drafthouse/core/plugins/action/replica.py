@@ -80,11 +80,10 @@ def _of_box(variables: TaskVars) -> dict[str, str]:
     box: BoxFacts = variables["drafthouse_box"]
     resolved: ResolvedProfile = variables["drafthouse_profile"]
     cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
-    paths = [item["path"] for item in resolved["weights"]]
-    # Ray's workers are told the head's; an engine that starts its own knows each host's.
-    one = {"weights": ", ".join(paths)} if several_hosts.executor_of(resolved["site"]) == "ray" else {}
+    # Ray's workers are told the head's paths; an engine that starts its own knows each host's.
+    by_ray = several_hosts.executor_of(resolved["site"]) == "ray"
     return {
-        **one,
+        **({"weights": ", ".join(item["path"] for item in resolved["weights"])} if by_ray else {}),
         "profile": resolved["profile"],
         "engine": f"{resolved['engine']['name']} {resolved['engine']['version']}",
         "processor": box["machine"],
