@@ -96,9 +96,11 @@ bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFIL
 rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,BOXES,boxes) $(call opt,MAX_TOTAL,max-total) $(call opt,REGION,region) $(call not_off,ALL_OR_NOTHING,all-or-nothing) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai boxes (PROFILE=name MAX_PRICE=2.50 HOURS=3; BOXES=4 MAX_TOTAL=9 REGION=same ALL_OR_NOTHING=1; YES=1, DRY_RUN=1)
 destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destroy every box that this clone rented (ARGS=--list: what is billing and what it has cost; YES=1)
 # --- Develop
+# The folders of `make test`. Of those that run alone only the files are collected: to collect all takes some 10 s.
+TESTS := tests/unit tests/golden tests/mutation tests/roles tests/e2e
 venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too
 render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
-test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" ## run the tests, including those with a real engine
+test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile && pytest -m "not soak and alone" $$(grep -rl --include='*.py' 'mark\.alone' $(TESTS)) ## run the tests, including those with a real engine
 test-fast: venv-dev ; @pytest -m "not soak and not alone and not processes" --no-processes --numprocesses 2 --dist loadfile tests/unit ## unit tests that start no process, in under a minute
 test-fresh: venv-dev ; @pytest -m "not soak" tests/fresh ## make demo and make test-fast on a bare Debian with five packages, as an ordinary user (needs root, debootstrap)
 test-load: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load && pytest -m "not soak and alone" tests/load ## client, load sweep, crossover and gates against servers of known speed and known faults
@@ -106,10 +108,10 @@ test-health: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile t
 test-engines: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines && pytest -m "not soak and alone" tests/real_engines ## the real vLLM for CPU, older versions, llama.cpp: parsers, configuration checks, faults, A/B runs
 test-weights: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/weights && pytest -m "not soak and alone" tests/weights ## downloads from a test hub with injected faults, kills, full disks, a slow link (parts need root)
 test-hosts: venv-dev ; @pytest -m "not soak" --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/hosts ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
-test-fleet: venv-dev ; @pytest -m "not soak" tests/fleet ## two boxes behind one front: kills, drains and what is open (needs root)
+test-fleet: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/fleet && pytest -m "not soak and alone" tests/fleet ## two boxes behind one front: kills, drains and what is open (needs root)
 test-vast: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast ## renting against a server that implements vast.ai's protocol and starts real containers (needs root, Docker)
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json ; @npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'nothing from npm: the tests of axe-core and of Grafana'\''s types are skipped by name'
-test-pages: venv-dev tests/pages/node_modules/.package-lock.json ; @pytest tests/pages ## the report in a real browser, checked by axe (chromium, npm; skips what is missing, by name)
+test-pages: venv-dev tests/pages/node_modules/.package-lock.json ; @pytest --numprocesses 2 --dist load tests/pages ## the report in a real browser, checked by axe (chromium, npm; skips what is missing, by name)
 test-gpu: ; @PYTHONPATH=src:. $(PYTHON) -m tests.gpu.start $(call told,LEVEL,level) $(ARGS) ## on a box with an NVIDIA GPU: real readings, a real engine, evidence in evidence/ (LEVEL=0 to 3: no level above)
 gpu-luggage: venv-dev ; @PYTHONPATH=src:. python -m tests.gpu.luggage $(ARGS) ## pack build/gpu-luggage.tar.xz for make test-gpu on a box without a network (ARGS='--python 3.12')
 soak: venv-dev truth ; @pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast tests/fleet tests/gpu ## the long series: load on real engines, more methods, every firewall state, kills, eight hosts at once

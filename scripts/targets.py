@@ -10,7 +10,9 @@ Standard library only: it runs before `make venv`.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,14 +51,22 @@ def profiles() -> dict[str, dict[str, str]]:
     }
 
 
-def help_text() -> str:
-    """Return what `make help` prints."""
+def help_text(width: int = sys.maxsize) -> str:
+    """Return what `make help` prints, its words wrapped at ``width`` letters."""
+
+    def wrapped(name: str, says: str) -> list[str]:
+        return textwrap.wrap(
+            says, width, initial_indent=f"  {name:<16} ", subsequent_indent=" " * 19,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+
     lines: list[str] = []
     for group, targets in groups().items():
-        lines += [f"{group}:", *(f"  {name:<16} {says}" for name, says in targets.items()), ""]
+        lines += [f"{group}:", *(line for target in targets.items() for line in wrapped(*target)), ""]
     rows = [[name, *(facts[column] for column in _COLUMNS)] for name, facts in profiles().items()]
     shown = table(["make PROFILE", "hardware", "model", "method", "engine"], rows).splitlines()
-    return "\n".join([*lines, "Profiles: set up, serve and measure one", *(f"  {line.rstrip()}" for line in shown)])
+    # Not set in: with the longest names they fill a terminal of 100 columns.
+    return "\n".join([*lines, "Profiles: set up, serve and measure one", *(line.rstrip() for line in shown)])
 
 
 def refusal(word: str) -> Problem:
@@ -73,7 +83,8 @@ def main() -> int:
     """Print the help, or the refusal of a word."""
     if len(sys.argv) > 1:
         raise DrafthouseError(refusal(sys.argv[1]))
-    print(help_text(), flush=True)
+    # A line each through a pipe, for grep.
+    print(help_text(shutil.get_terminal_size().columns) if sys.stdout.isatty() else help_text(), flush=True)
     return DONE
 
 

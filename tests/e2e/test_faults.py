@@ -10,8 +10,6 @@ import pytest
 
 from tests.e2e.conftest import play, quick
 
-pytestmark = pytest.mark.alone
-
 PROFILE = "cpu-smollm2-ngram"
 
 

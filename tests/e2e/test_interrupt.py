@@ -18,14 +18,11 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.procfs import commands
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving.releases import current
 from drafthouse.serving.restore import drift
-from tests.e2e.conftest import BIN, play, quick
+from tests.e2e.conftest import BIN, play, quick, what_runs
 from tests.support.ports import free_port
-
-pytestmark = pytest.mark.alone
 
 PROFILE = "cpu-smollm2-ngram"
 # As few prompts as a verdict needs.
@@ -62,15 +59,15 @@ class Box:
 
     def left(self) -> list[str]:
         """What still runs of this home, and Ansible's jobs, whose command names a folder that the test chose."""
-        lines = [" ".join(words) for _, words in commands()]
-        return [line for line in lines if str(self.folder) in line]
+        return what_runs(self.folder)
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
     made = Box(tmp_path, free_port(2))
     yield made
-    play("playbooks/stop.yml", **made.variables)
+    if made.left():
+        play("playbooks/stop.yml", **made.variables)
 
 
 def _made(box: Box) -> bool:

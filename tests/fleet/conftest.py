@@ -55,6 +55,11 @@ def _profile(name: str, **serve: Any) -> dict[str, Any]:
 PROFILES = {
     "two-hosts-tp": _profile("split", tensor_parallel_size=2),
     "two-hosts-dp": _profile("a copy on each", data_parallel_size=2),
+    # vLLM for CPU refuses Ray: this one has the platform of a shim (`ray_on_cpu/`).
+    "two-hosts-ray-shim": {
+        **_profile("split, on Ray through a shim", tensor_parallel_size=2),
+        "environment": {"PYTHONPATH": str(ROOT / "tests" / "fleet" / "ray_on_cpu")},
+    },
 }
 
 

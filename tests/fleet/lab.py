@@ -6,6 +6,7 @@ outside; what serves is started inside, where only the bridge leads to it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import ssl
@@ -250,13 +251,15 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
             "ansible_python_interpreter": str(BIN / "python"),
         }
         # The box's own environment and the engine are installed from outside: a host here has no way to an index.
-        once = play(
-            "site.yml",
-            "--tags",
-            "host,weights",
-            **{**site, "drafthouse_home": str(kept / "home")},
-            ansible_connection="local",
-        )
+        with (kept / "lock").open("w") as lock:  # another process of the lane has the same profile
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            once = play(
+                "site.yml",
+                "--tags",
+                "host,weights",
+                **{**site, "drafthouse_home": str(kept / "home")},
+                ansible_connection="local",
+            )
         assert once.status == 0, once.output[-4000:]
         hosts = {}
         for at, node in enumerate((one, two), 1):

@@ -1,7 +1,7 @@
 """Hosts out of this machine's own namespaces: net, mount, pid, uts and ipc, a /dev/shm each, one bridge between them.
 
-They share the file system, and reach each other and nobody else: the bridge is in a network namespace of its own, where
-no Docker filters what is forwarded. Everything that runs in one ends with it.
+They share the file system but for /tmp/ray, and reach each other and nobody else: the bridge is in a network namespace
+of its own, where no Docker filters what is forwarded. Everything that runs in one ends with it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def hosts(number: int) -> Iterator[list[Host]]:
             for words in (["addr", "add", f"{address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
                 _ip("-netns", name, *words)
             _ip("-netns", name, "link", "set", "lo", "up")
-            inside = f"mount -t tmpfs tmpfs /dev/shm && hostname node{place} && exec sleep infinity"
+            # Ray keeps a host's sockets below /tmp.
+            own = " && ".join(f"mkdir -p {path} && mount -t tmpfs tmpfs {path}" for path in ("/dev/shm", "/tmp/ray"))
+            inside = f"{own} && hostname node{place} && exec sleep infinity"
             unshare = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
             anchors.append(subprocess.Popen(["ip", "netns", "exec", name, *unshare, "sh", "-c", inside]))
             found.append(Host(f"node{place}", address, _inside(anchors[-1].pid)))

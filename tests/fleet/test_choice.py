@@ -34,6 +34,8 @@ from tests.fakes import in_process
 from tests.support.gateway import KEY, TEMPLATES, Gateway, give_key, make_certificate, real_caddy, settings_for, started
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.alone  # what is in flight when an engine is killed is known by the clock
+
 CHAT = "/v1/chat/completions"
 
 

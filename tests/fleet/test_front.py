@@ -83,8 +83,6 @@ def test_an_engine_that_is_killed_costs_its_own_streams_and_comes_back(lab: Lab,
     until(lambda: share(lab, 8)[1] > 16)
 
 
-# It fails in some runs: one of about 70 requests gets 502, and no log says why (docs/fleet.md, "Known").
-@pytest.mark.soak
 def test_a_drain_under_load_loses_no_request(lab: Lab) -> None:
     drained = lab.boxes[1]
     with Load(lab, threads=4, tokens=32) as load:

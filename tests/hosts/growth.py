@@ -18,14 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.support.tales import TALES
+from tests.support.tales import BESIDE_OTHERS
 
 SIZES = (1, 2, 4, 8, 16, 32)
-# The small weights, and one thread each: engines that spin for each other would be all that is measured.
-VARIABLES: dict[str, Any] = {
-    "profile": "cpu-smollm2-ngram",
-    "overrides": {"target": "smollm2-135m-q4", "serve": {"threads": 1}, "experiment": TALES},
-}
+VARIABLES: dict[str, Any] = {"profile": "cpu-smollm2-ngram", "overrides": BESIDE_OTHERS}
 RUN_S = 3600
 _STARTS = "/workspace/drafthouse/served/start.sh"
 

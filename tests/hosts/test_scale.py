@@ -10,17 +10,11 @@ import pytest
 
 from tests.hosts.growth import SIZES, copies, measured
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.support.tales import TALES
+from tests.support.tales import BESIDE_OTHERS
 
 HOSTS = 8
-# The small weights: measured is Ansible, not the engine.
-OVERRIDES: dict[str, Any] = {
-    "runtimes": ["docker"],
-    "target": "smollm2-135m-q4",
-    # Sixteen threads that wait for each other on two cores would be all that is measured.
-    "serve": {"threads": 1},
-    "experiment": TALES,
-}
+# Measured is Ansible, not the engine.
+OVERRIDES: dict[str, Any] = {"runtimes": ["docker"], **BESIDE_OTHERS}
 BARE_S = 3600  # eight engines on whatever this machine has
 
 

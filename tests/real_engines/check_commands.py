@@ -4,7 +4,7 @@ Run it with the interpreter of a vLLM environment (no GPU, no weights, no networ
 
     <engine home>/bin/python tests/real_engines/check_commands.py < commands.json
 
-Standard input is a list of ``{"name": …, "argv": [… "serve" …], "model_configs": {path: config.json}}``.
+Each line of standard input is a list of ``{"name": …, "argv": [… "serve" …], "model_configs": {path: config.json}}``.
 Each path of ``model_configs`` becomes a folder with that config.json, wherever the path stands in argv,
 alone or inside JSON. A stand-in tokenizer is put beside it, which knows the marks of ``"added_tokens"``
 (default: ``<think>`` and ``</think>``): the configuration looks up a reasoning parser's marks in it.
@@ -199,16 +199,22 @@ def check(command: dict[str, Any], root: Path) -> dict[str, str]:
     return verdict
 
 
+def inspect_in_this_process() -> None:
+    """Have vLLM read a model's class here: to keep CUDA out it starts a process for each, which imports all of it."""
+    registry: Any = importlib.import_module("vllm.model_executor.models.registry")
+    registry._run_in_subprocess = lambda inspect: inspect()
+
+
 def main() -> int:
     """Check the commands of standard input."""
     # vLLM logs to standard output; the answers must stay alone there.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    commands = json.load(sys.stdin)
     version = importlib.import_module("vllm").__version__
+    inspect_in_this_process()
     refused = False
     with tempfile.TemporaryDirectory() as root:
-        for number, command in enumerate(commands):
+        for number, command in enumerate(command for line in sys.stdin for command in json.loads(line)):
             before = dict(os.environ)
             os.environ.update({name: str(value) for name, value in command.get("environment", {}).items()})
             verdict = {"vllm": version, **check(command, Path(root) / str(number))}

@@ -3,9 +3,13 @@
 What passing proves and what it does not stands in model_configs/README.md.
 """
 
+import atexit
+import functools
 import json
 import os
 import subprocess
+import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,7 @@ BETWEEN = "0.15.1"
 CHECKED = (NEWEST, PIN, BETWEEN, OLDEST)
 # Architectures whose module imports a vision processor, and that torchvision: the CPU environment is without it.
 NEED_TORCHVISION = ("Qwen3_5", "MuseGlimmer")
+PATIENCE_S = 1800
 Command = dict[str, Any]
 Verdict = dict[str, str]
 
@@ -85,21 +90,32 @@ def config_of(model: Mapping[str, Any]) -> dict[str, Any]:
 Check = Callable[[list[Command]], list[Verdict]]
 
 
+@functools.cache
 def checker(version: str, home: Path | None = None) -> Check:
-    """Return a function that passes commands through the parser and engine configuration of a version."""
+    """Return a function that passes commands through the parser and engine configuration of a version.
+
+    One process checks all that is asked of it: to import vLLM takes longer than most of the commands.
+    """
     python = (home or check_home(version)) / "bin" / "python"
+    log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    words = [str(python), str(HERE / "check_commands.py")]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    atexit.register(process.kill)
+    assert process.stdin and process.stdout
+    asked, told = process.stdin, process.stdout
 
     def run(commands: list[Command]) -> list[Verdict]:
-        done = subprocess.run(
-            [str(python), str(HERE / "check_commands.py")],
-            input=json.dumps(commands),
-            capture_output=True,
-            text=True,
-            timeout=1800,
-            check=False,
-        )
-        verdicts = [json.loads(line) for line in done.stdout.splitlines()]
-        assert [verdict["name"] for verdict in verdicts] == [command["name"] for command in commands], done.stderr
+        patience = threading.Timer(PATIENCE_S, process.kill)
+        patience.start()
+        try:
+            asked.write(json.dumps(commands) + "\n")
+            asked.flush()
+            verdicts = [json.loads(told.readline() or "{}") for _ in commands]
+        finally:
+            patience.cancel()
+        if [verdict.get("name") for verdict in verdicts] != [command["name"] for command in commands]:
+            log.seek(0)
+            raise AssertionError(log.read())
         return verdicts
 
     return run

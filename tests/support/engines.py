@@ -20,6 +20,7 @@ import yaml
 from drafthouse.core.requirement_lines import read_lock
 from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.venv import ensure_env
+from drafthouse.profiles.resolved_types import ResolvedProfile
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.support.catalogue import table
 from tests.support.ports import free_port
@@ -53,7 +54,11 @@ def engine_home(engine: str, version: str | None = None) -> Path:
     """Make the engine's environment for CPU, as a profile resolves it, unless it is there; return its folder."""
     site = {**site_of_inventory("local"), "home": str(KEPT.parent)}
     overrides = {"engine_version": version} if version else None
-    resolved = resolved_profile(_PROFILES[engine], site, overrides)
+    return environment_of(resolved_profile(_PROFILES[engine], site, overrides))
+
+
+def environment_of(resolved: ResolvedProfile) -> Path:
+    """Make the engine's environment of a resolved profile, unless it is there; return its folder."""
     install: Any = resolved["engine"]["install"]
     home = Path(resolved["engine"]["home"])
     alone = list(install.get("no_deps_packages", []))

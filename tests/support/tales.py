@@ -18,3 +18,6 @@ TALES: dict[str, Any] = {
     "once": [],
     "budget": 0,
 }
+#: For `overrides` of a run beside a lane's other tests: the small weights, and one thread each. Engines that spin for
+#: each other would be all that is measured.
+BESIDE_OTHERS: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": {"threads": 1}, "experiment": TALES}

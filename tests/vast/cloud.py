@@ -20,7 +20,7 @@ from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_market import offer
 from tests.fakes.vast_server import SECOND_KEY, Instance, Running, vast_server
 from tests.hosts.hosts import BIN, Host, Lab
-from tests.support.tales import TALES
+from tests.support.tales import BESIDE_OTHERS
 
 # A GPU that is rented out, and what is run on it: this machine has none, and what stands behind the offer neither.
 RENTED_FOR = "rtx4090-llama32-llamacpp-draft1b"
@@ -167,15 +167,9 @@ class Cloud:
 
     def play(self, playbook: str, *words: str, before: tuple[str, ...] = (), **variables: Any) -> Done:
         """Run a playbook with the inventory as it is in the clone."""
-        overrides = {
-            "experiment": TALES,
-            # The small weights, and one thread each: engines that spin for each other would be all that is measured.
-            "target": "smollm2-135m-q4",
-            "serve": {"threads": 1},
-        }
         # The lane's other tests are neighbours that do not end.
-        given = {"profile": PROFILE, "overrides": overrides, "report_folder": str(self.reports), "benchmark_wait_s": 0}
-        given |= variables
+        given = {"profile": PROFILE, "overrides": BESIDE_OTHERS, "benchmark_wait_s": 0}
+        given |= {"report_folder": str(self.reports), **variables}
         command = ("ansible-playbook", *playbook.split(), "-i", "vastai", "-e", json.dumps(given), *words)
         return self.run(*before, *command)
 

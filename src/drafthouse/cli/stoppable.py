@@ -24,8 +24,7 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
-from ..profiles.workspace import ROOT
-from ..report.closing import FILE as CLOSING_FILE
+from ..core.places import CLOSING_FILE, ROOT
 from .parser import Parser, parser_of
 from .say import say
 
@@ -73,16 +72,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace, environment: Mapping[str, str] | None) -> int:
     serves = _serves(given.words)
     stop = Stop(tell=say, passed_over=True)
+    servers = "none" if not serves else "all" if given.stop_after else "of_run"
+    clearing: list[subprocess.Popen[bytes]] = []
+    begun = 0.0
+
+    def stopping() -> None:
+        nonlocal begun
+        begun = time.monotonic()
+        say(_first_words(serves))
+        # Ansible takes seconds to start, as the run takes to end. It waits for that end by itself.
+        more = ["-e", f"interrupted_servers={servers}", "-e", f"interrupted_pid={child.pid}"]
+        clearing.append(_started(playbook_of(given.words, "interrupted.yml", *more)))
+
     with stop.heard():
         child = subprocess.Popen(given.words, env=environment)
-        status = run_until_stopped(child, stop, lambda: say(_first_words(serves)), _KINDNESS_S)
+        status = run_until_stopped(child, stop, stopping, _KINDNESS_S)
         stop.ending = True
         try:
             if stop.seen.count(signal.SIGINT) > 1:
+                _killed(*clearing)
                 raise KeyboardInterrupt
-            if stop.seen:
-                servers = "none" if not serves else "all" if given.stop_after else "of_run"
-                return _interrupted(given.words, servers)
+            if clearing:
+                return _interrupted(clearing[0], begun)
             if given.stop_after:
                 say("stopping what was started")
                 status = _played(playbook_of(given.words, "stop.yml")) or status
@@ -105,10 +116,8 @@ def _first_words(serves: bool) -> str:
     return f"\nStopping: {what} (a second Ctrl-C leaves them running)"
 
 
-def _interrupted(command: Sequence[str], servers: str) -> int:
-    begun = time.monotonic()
-    more = ["-e", f"interrupted_servers={servers}"]
-    if _played(playbook_of(command, "interrupted.yml", *more)):
+def _interrupted(clearing: subprocess.Popen[bytes], begun: float) -> int:
+    if _ended(clearing):
         say("not everything could be stopped; make doctor shows what runs, make stop stops it")
     else:
         say(f"stopped, after {time.monotonic() - begun:.1f} s")
@@ -116,21 +125,34 @@ def _interrupted(command: Sequence[str], servers: str) -> int:
 
 
 def _played(command: Sequence[str]) -> int:
-    """Run a playbook that Ctrl-C does not reach, and return its exit status; of what it says, only what is ours.
+    return _ended(_started(command))
 
-    All of it where it fails. Raises KeyboardInterrupt when a signal comes.
-    """
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a playbook that Ctrl-C does not reach."""
     quiet = {**os.environ, "ANSIBLE_DISPLAY_OK_HOSTS": "false", "PYTHONUNBUFFERED": "1"}
-    child = subprocess.Popen(
+    return subprocess.Popen(
         command, env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """Wait for such a playbook and return its exit status; of what it says, only what is ours.
+
+    All of it where it fails. Raises KeyboardInterrupt when a signal comes.
+    """
     try:
         return _shown(child)
     except KeyboardInterrupt:
+        _killed(child)
+        raise
+
+
+def _killed(*children: subprocess.Popen[bytes]) -> None:
+    for child in children:
         os.killpg(child.pid, signal.SIGTERM)
         child.wait()
-        raise
 
 
 def _shown(child: subprocess.Popen[bytes]) -> int:

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
+from ..core.places import CLOSING_FILE
 from ..profiles.catalog import load_house
 from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from ..report.archive import Kept, newest
-from ..report.closing import FILE as CLOSING_FILE
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import regression_option

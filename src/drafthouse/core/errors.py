@@ -106,8 +106,13 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:
-    """Return the valid word that is most like ``word``, or None when nothing is near."""
-    close = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.5)
+    """Return the valid word that is most like ``word``, or None when nothing is near.
+
+    The shortest that goes on where a name breaks off (rtx6000-qwen): it is unfinished, not misspelt.
+    """
+    known = list(words)
+    longer = [one for one in known if one.startswith(f"{word}-")]
+    close = sorted(longer, key=len) or difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
     return close[0] if close else None
 
 

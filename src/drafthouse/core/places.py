@@ -14,6 +14,8 @@ INSTALLED = (CODE / "data").is_dir()
 ROOT = CODE / "data" if INSTALLED else CODE.parents[1]
 #: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
 WORK = Path.cwd() if INSTALLED else ROOT
+#: A variable of the environment: the file for a run's last lines, which are printed behind all that still follows.
+CLOSING_FILE = "DRAFTHOUSE_CLOSING_FILE"
 
 
 def own_profiles(environ: dict[str, str] | None = None) -> list[Path]:

@@ -85,18 +85,51 @@ class LogLine:
 class HostPlace:
     """A host's place among the ``hosts`` that serve one model: ``rank`` 0 is the ``head``, which alone has the API.
 
-    ``head`` and ``address`` (its own) are of the private subnet, as is ``interface``. ``ports``: two free ones of the
-    head. ``copies``: how many whole models there are over all hosts; 1: a single one, split over them.
+    ``addresses`` are of the private subnet, the head's first; ``interface`` is the host's own there. ``ports``: two
+    free ones of the head; an executor's begin with the second, on every host. ``copies``: how many whole models there
+    are over all hosts; 1: a single one, split over them. ``devices``: how many of the host's serve. ``executor``: what
+    starts the workers, the engine itself (``mp``) or one of its `Engine.executors`; ``cluster``: where one is already
+    there; ``token_file``: what lets a host take part in it.
     """
 
     rank: int
-    hosts: int
-    head: str
-    address: str
+    addresses: tuple[str, ...]
     interface: str
     infiniband: tuple[str, ...]
     ports: tuple[int, int]
     copies: int
+    devices: int
+    executor: str = "mp"
+    cluster: str = ""
+    token_file: str = ""
+
+    @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(self.addresses)
+
+    @property
+    def head(self) -> str:
+        """The address of the first."""
+        return self.addresses[0]
+
+    @property
+    def address(self) -> str:
+        """The host's own."""
+        return self.addresses[self.rank]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Another way to start an engine's workers on several hosts.
+
+    ``since`` is the oldest version that has run with ``packages``, which are added to its environment as they are, and
+    with ``tools`` of `roles/engine/files`.
+    """
+
+    since: str
+    packages: tuple[str, ...]
+    tools: tuple[str, ...]
 
 
 class Engine:
@@ -125,6 +158,9 @@ class Engine:
 
     #: Since which version it serves one model over several hosts, and `place_flags` says how; '' where it cannot.
     spans_hosts_since: ClassVar[str] = ""
+
+    #: What may start its workers on several hosts in its own place, by the inventory's `drafthouse_executor`.
+    executors: ClassVar[Mapping[str, Executor]] = {}
 
     #: Packages, as patterns of names, that must have the same version on all of those hosts.
     same_on_hosts: ClassVar[tuple[str, ...]] = ()
@@ -167,6 +203,10 @@ class Engine:
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
         """Return the flags by which a host takes its place; only of an engine that spans hosts."""
+        return []
+
+    def place_words(self, place: HostPlace) -> list[str]:
+        """Return an executor's words: before a head's command, and in the place of a follower's."""
         return []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.errors import DrafthouseError, Problem, one_problem
-from .base import HostPlace, LogLine, SpecDecodeCounters, spec_decode_series
+from .base import Executor, HostPlace, LogLine, SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Given, Speculation, apply_keys, json_value, whole_number
+from .vllm_ray import RAY, ray_environment, ray_words
 
 if TYPE_CHECKING:
     from ..core.shell import Flag
@@ -66,12 +67,15 @@ class VLLM(SpecDecodeCounters):
     python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
     # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
     spans_hosts_since = "0.15.1"
+    executors: ClassVar[Mapping[str, Executor]] = {"ray": RAY}
     same_on_hosts = ("vllm", "torch", "ray", "nvidia-nccl-*")
     forms = ("vllm serve", "python -m vllm.entrypoints.openai.api_server", "LLM(...) in Python")
     flags_in_file = True
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
         """Return its own flags for several hosts: a split model by ``--nnodes``, copies by ``--data-parallel-*``."""
+        if place.executor == "ray":
+            return [["--distributed-executor-backend", "ray"]]
         split, copies = place.ports
         follows: list[Flag] = [["--headless"]] if place.rank else []
         if place.copies == 1:
@@ -94,6 +98,10 @@ class VLLM(SpecDecodeCounters):
             *follows,
         ]
 
+    def place_words(self, place: HostPlace) -> list[str]:
+        """Return Ray's, where it is the executor."""
+        return ray_words(place) if place.executor == "ray" else []
+
     def place_environment(self, place: HostPlace) -> dict[str, str]:
         """Return which address and interface it uses, and which InfiniBand adapters where there are any."""
         # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
@@ -103,6 +111,7 @@ class VLLM(SpecDecodeCounters):
             "NCCL_SOCKET_IFNAME": place.interface,
             "GLOO_SOCKET_IFNAME": place.interface,
             **adapters,
+            **(ray_environment(place) if place.executor == "ray" else {}),
         }
 
     def log_lines(self, text: str) -> list[LogLine]:

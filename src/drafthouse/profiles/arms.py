@@ -76,7 +76,9 @@ class Parts:
     @property
     def place(self) -> HostPlace | None:
         """The host's place where several serve one model."""
-        return place_of(self.site, int(self.serve.get(self.engine.get("copies_option") or "") or 1))
+        options = (self.engine.get("devices_option"), self.engine.get("copies_option"))
+        devices, copies = (int(self.serve.get(option or "") or 1) for option in options)
+        return place_of(self.site, devices, copies)
 
     @property
     def opened(self) -> bool:
@@ -149,9 +151,11 @@ def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
     """Return what keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
     speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
     said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
-    text = compact_json([*said, parts.site.get("replica_port"), speculation if arm == "speculative" else None])
+    way = [parts.site.get("replica_port"), parts.site.get("executor"), parts.site.get("ray_address")]
+    text = compact_json([*said, *way, speculation if arm == "speculative" else None])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site)}
+    words = engine_of(parts.engine["id"]).place_words(place)
+    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site), "words": words}
 
 
 def own_program(site: Site) -> str | None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..core.versions import NIGHTLY, is_version, ranges, releases
+from ..engines.registry import engine_of
 from .derived_image import Derived, derived_from
 
 if TYPE_CHECKING:
+    from ..engines.base import Executor
     from ..engines.entry_types import CatalogEngine, EngineEntry, Method, Plugin
     from ..engines.install_types import EngineInstall, Install, MethodPackages
     from .profile_types import Profile, Runtime, Site
@@ -50,7 +52,8 @@ def choose_engine(
     version = _version(findings, profile, engine, all_releases)
     plugin = _plugin(findings, profile, engine, version)
     method = engine["methods"].get(profile["speculation"]["method"])
-    install = _install(engine, version, plugin, hardware["kind"], method)
+    executor = engine_of(engine["id"]).executors.get(site.get("executor") or "")
+    install = _install(engine, version, plugin, hardware["kind"], method, executor)
     # A mirror of the image, or one of the user's own: it must hold the very version.
     image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
     ways: tuple[tuple[Runtime, object], ...] = (("process", install), ("docker", image))
@@ -151,7 +154,12 @@ def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
 
 
 def _install(
-    engine: EngineEntry, version: str, plugin: str | None, kind: str, method: Method | None
+    engine: EngineEntry,
+    version: str,
+    plugin: str | None,
+    kind: str,
+    method: Method | None,
+    executor: Executor | None,
 ) -> EngineInstall | None:
     install = _installs(engine, version).get(kind)
     if install is None or not version:
@@ -162,7 +170,11 @@ def _install(
         adds["source_packages"] = list(method["source_packages"])
     if method and "build_packages" in method:
         adds["build_packages"] = list(method["build_packages"])
-    return {**install, "python_packages": packages, **adds}
+    found: EngineInstall = {**install, "python_packages": packages, **adds}
+    if executor:
+        found["no_deps_packages"] = [*install.get("no_deps_packages", []), *executor.packages]
+        found["tools"] = [*install.get("tools", []), *executor.tools]
+    return found
 
 
 def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> str | None:

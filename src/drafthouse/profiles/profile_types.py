@@ -215,10 +215,14 @@ class Span(TypedDict):
 
 
 class Together(TypedDict):
-    """Of an arm over several hosts: a hash of what is the same on all, and the head's words before its command."""
+    """Of an arm over several hosts: a hash of what is the same on all, and the head's words before its command.
+
+    ``words``: of an executor, behind those; a follower runs them alone.
+    """
 
     digest: str
     keeper: list[str]
+    words: list[str]
 
 
 class Site(TypedDict):
@@ -264,4 +268,6 @@ class Site(TypedDict):
     replica: NotRequired[str]
     private_subnet: NotRequired[str]
     replica_port: NotRequired[int]
+    executor: NotRequired[str]
+    ray_address: NotRequired[str]
     span: NotRequired[Span]

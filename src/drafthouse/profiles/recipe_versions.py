@@ -12,3 +12,5 @@ RECIPE_VERSIONS: dict[str, int] = {
     "dflash_random_head": 1,
     "mtp_random_head": 1,
 }
+# Those that are made with the libraries of the engine's environment.
+NEEDS_ENGINE = {"gguf_to_hf", "eagle3_random_head", "dflash_random_head", "mtp_random_head"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .arms import Parts, own_program, takes_key
+from .several_hosts import EXECUTOR, executor_of
 
 if TYPE_CHECKING:
     from ..engines.entry_types import CatalogMethod
@@ -40,9 +41,10 @@ def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> Reso
 
 
 def _home(parts: Parts, method: CatalogMethod) -> str:
-    """Return the folder of the engine's environment; a method that adds to it has one of its own."""
+    """Return the folder of the engine's environment; a method or executor that adds to it has one of its own."""
     if program := own_program(parts.site):
         return program.rpartition("/")[0] or "/"
     kind = "-cpu" if parts.hardware["kind"] == "cpu" else ""
     extra = f"-{method['id']}" if "source_packages" in method else ""
+    extra += f"-{executor}" if (executor := executor_of(parts.site)) != EXECUTOR else ""
     return f"{parts.site['home']}/engines/{parts.engine['id']}-{parts.version}{kind}{extra}"

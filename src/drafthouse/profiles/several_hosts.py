@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem
 from ..core.format import count
 from ..core.forms import HOST, NAME
-from ..core.schema import List, Map, Value
+from ..core.schema import Form, List, Map, Value
 from ..core.shell import shell_words
 from ..core.versions import number
 from ..engines.base import HostPlace
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 PROGRAM = "together-1.py"
 #: The first of three ports of the head's private address: our own watch, and the two that the ranks meet at.
 PORT = 29500
+#: How many ports an executor has from there on: on every host, with those of its workers.
+_PORTS = {"mp": 3, "ray": 111}
+#: The engine itself starts its workers.
+EXECUTOR = "mp"
+_CLUSTER = Form(r"[A-Za-z0-9._-]+:\d{1,5}", "a Ray cluster's head, such as 10.77.0.1:6379")
 
 SETTINGS: dict[str, Shape] = {
     "hosts_per_replica": Value(int, low=1, high=64),
@@ -37,7 +42,11 @@ SETTINGS: dict[str, Shape] = {
     "replica": Value(str, form=NAME),
     # Where the hosts of a replica reach each other, and nobody else reaches them.
     "private_subnet": Value(str),
-    "replica_port": Value(int, low=1024, high=65533),
+    "replica_port": Value(int, low=1024, high=65536 - _PORTS["ray"]),
+    # What starts the engine's workers: itself, or Ray.
+    "executor": Value(str, choices=tuple(_PORTS)),
+    # A Ray cluster of these hosts that somebody else keeps.
+    "ray_address": Value(str, form=_CLUSTER),
     # A host's place, which the run finds out (`drafthouse.core.replica`).
     "span": Map(
         {
@@ -65,6 +74,11 @@ def hosts_of(site: Site) -> int:
     return int(site.get("hosts_per_replica") or 1)
 
 
+def executor_of(site: Site) -> str:
+    """Return what starts the engine's workers on several hosts."""
+    return site.get("executor") or EXECUTOR
+
+
 def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
     """Return the private subnet; None where the site names none, or what is no IPv4 network."""
     try:
@@ -75,8 +89,14 @@ def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
 
 def site_problems(site: Site) -> list[Problem]:
     """Return what is wrong with what a site says of several hosts."""
+    if executor_of(site) != "ray" and "ray_address" in site:
+        found, needed = f"a Ray cluster, and the executor {executor_of(site)}", "Ray as the executor"
+        return [Problem("invalid-setting", found, needed, "set drafthouse_executor: ray", "site.ray_address")]
     if hosts_of(site) == 1:
-        return []
+        if executor_of(site) != "ray":
+            return []
+        found, do = "Ray for a model on one host", "remove it, or set drafthouse_hosts_per_replica"
+        return [Problem("invalid-setting", found, "several hosts a replica", do, "site.executor")]
     if "fleet" in site:
         found, do = "drafthouse_fleet as well", "use an inventory for each: replicas behind a front have one host each"
         return [Problem("invalid-setting", found, "one of the two", do, "site.hosts_per_replica")]
@@ -110,6 +130,8 @@ def check(
         needed = "engines that run as processes of the hosts"
         do = "set drafthouse_runtime: process"
         findings.add("several-hosts-unsupported", "runtimes", "the docker runtime", needed, do)
+    if since and executor_of(site) != EXECUTOR:
+        _check_executor(findings, site, sizes, engine, version)
     if experiment.get("schedule") == "interleaved":
         needed = "arms in turn: a host follows one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
@@ -121,10 +143,31 @@ def check(
         findings.add("several-hosts-uneven", f"serve.{engine.get('devices_option')}", found, needed, do)
 
 
-def place_of(site: Site, copies: int) -> HostPlace | None:
+def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str) -> None:
+    """Add to the findings why the site's executor cannot start the engine's workers."""
+    word, do = executor_of(site), "leave drafthouse_executor out"
+    executor = engine_of(engine["id"]).executors.get(word)
+    if executor is None:
+        found, needed = f"{word}, for {engine['name']}", "an executor of this engine"
+        findings.add("several-hosts-unsupported", "site.executor", found, needed, do)
+    elif number(version) < number(executor.since):
+        found = f"{engine['name']} {version}, and the executor {word}"
+        needed = f"{executor.since} or newer, which has run with {', '.join(executor.packages)}"
+        findings.add("several-hosts-unsupported", "engine_version", found, needed, do)
+    elif "engine_program" in site:
+        found = f"{site['engine_program']}, the site's own, and the executor {word}"
+        needed = "an environment of ours, which has both"
+        findings.add("several-hosts-unsupported", "site.engine_program", found, needed, do)
+    if sizes.copies > 1:
+        found, needed = f"{sizes.copies} copies, and the executor {word}", "one model, split over all hosts"
+        do = f"{do}: each host then serves its own copies"
+        findings.add("several-hosts-unsupported", f"serve.{engine.get('copies_option')}", found, needed, do)
+
+
+def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
     """Return the host's place; None where it serves by itself, or nobody has looked at the hosts yet.
 
-    ``copies``: how many whole models there are over all hosts.
+    ``devices`` of each of the ``copies``, which are whole models over all hosts.
     """
     span = site.get("span")
     if span is None:
@@ -132,13 +175,15 @@ def place_of(site: Site, copies: int) -> HostPlace | None:
     port = int(site.get("replica_port") or PORT)
     return HostPlace(
         rank=span["rank"],
-        hosts=len(span["names"]),
-        head=span["addresses"][0],
-        address=span["addresses"][span["rank"]],
+        addresses=tuple(span["addresses"]),
         interface=span["interface"],
         infiniband=tuple(span["infiniband"]),
         ports=(port + 1, port + 2),
         copies=copies,
+        devices=devices * copies // len(span["addresses"]),
+        executor=executor_of(site),
+        cluster=site.get("ray_address", ""),
+        token_file=f"{site['home']}/secrets/ray_token",
     )
 
 

@@ -7,6 +7,7 @@ are those of the logbooks (`long_context.py`).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from ..core.schema import Findings
@@ -63,17 +64,23 @@ def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[M
             raise ValueError(f"room for {talk['turns']} turns of {max(room, 0) // talk['turns']}")
         characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
     share = int(characters / talk["turns"])
-    said = _sentences(talk["seed"], talk.get("setting", "harbour"))
+    whole = _conversation(talk["seed"], talk.get("setting", "harbour"), talk["turns"], share)
+    return [{**message} for message in whole[: 2 * talk["last"] - 1]]
+
+
+@functools.lru_cache(maxsize=16)  # of some 40 kB: each of its turns is a prompt, which begins with all turns before
+def _conversation(seed: int, setting: str, turns: int, share: int) -> tuple[Message, ...]:
+    """Return a whole conversation, ``share`` characters a turn, with the answer to its last question."""
+    said = _sentences(seed, setting)
     messages: list[Message] = []
-    for turn in range(1, talk["last"] + 1):
+    for turn in range(1, turns + 1):
         told = _up_to(said, share * (1 - ANSWERED) - len(_question(turn)))
         messages.append({"role": "user", "content": f"{' '.join(told)}\n\n{_question(turn)}"})
         # A model that is shown one form of answer again and again gives no other: what it says here differs in length.
         messages.append(
             {"role": "assistant", "content": " ".join(_up_to(iter(told[turn % min(3, len(told)) :]), share * ANSWERED))}
         )
-    messages.pop()
-    return messages
+    return tuple(messages)
 
 
 def _up_to(sentences: Iterator[str], characters: float) -> list[str]:

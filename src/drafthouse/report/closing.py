@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .report_types import Report
 
-#: A variable of the environment: the file that these lines are added to, to be printed behind what still follows.
-FILE = "DRAFTHOUSE_CLOSING_FILE"
-
 
 def closing_lines(
     report: Report,
@@ -45,9 +42,10 @@ def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> 
     profile, word = resolved["profile"], report["verdict"]["word"]
     where = f"INVENTORY={shell_words([inventory])}"
     again = ", with the same SET" if resolved["overrides"] else ""
-    if resolved["rented"] and destroyed:
-        return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
-    if resolved["rented"]:
+    # What `make rent` rented has a deadline; `make destroy` cannot end a container of another provider.
+    if resolved["deadline"]:
+        if destroyed:
+            return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
         return "make destroy   (the rented box bills until it ends)"
     if word in (CANNOT_SAY, INVALID):
         why = "when the machine is quiet" if word == CANNOT_SAY else "when that is mended"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ def made(*typed: str) -> subprocess.CompletedProcess[str]:
     ("typed", "do"),
     [
         ("rtx6000-qwen-eagle", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
+        ("rtx6000-qwen", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
         ("dmeo", "do: make demo (make help shows them all)"),
         ("qqqqqq", "do: make help"),
     ],
@@ -87,13 +89,18 @@ def test_help_has_every_target_in_a_group_and_every_profile_as_the_catalogue_kno
     assert [line for line in done.stdout.splitlines() if re.fullmatch(r"\w+:", line)] == [
         "Start:", "Measure:", "Operate:", "Rent:", "Develop:",
     ]  # fmt: skip
-    said = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
+    said = {line.split()[0] for line in done.stdout.splitlines() if line}
     targets = set(re.findall(r"^([a-z-]+): .*; @", (ROOT / "Makefile").read_text("utf-8"), re.M))
     house = load_house(ROOT)
     assert said >= targets | set(house.profiles)
     for name, profile in house.profiles.items():
         facts = [profile["hardware"], profile["target"], profile["speculation"]["method"], profile["engine"]]
         assert [name, *facts] in [line.split() for line in done.stdout.splitlines()]
+
+
+def test_help_fits_a_terminal_of_a_hundred_columns() -> None:
+    text = runpy.run_path(str(ROOT / "scripts" / "targets.py"))["help_text"](100)
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("verb", ["translate", "compare", "plan", "tune", "rent", "upgrade", "bundle"])

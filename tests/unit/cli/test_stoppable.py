@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from ansible_collections.drafthouse.core.plugins.action import interrupted
 
 from drafthouse.cli import stoppable
 from drafthouse.cli.say import say
 from drafthouse.cli.stoppable import playbook_of
+from drafthouse.core.places import CLOSING_FILE
 from drafthouse.core.procfs import is_gone
 from drafthouse.profiles.workspace import ROOT
-from drafthouse.report.closing import FILE as CLOSING_FILE
 from drafthouse.serving.interrupt import end_jobs, interrupt
 
 pytestmark = pytest.mark.processes
@@ -91,6 +94,48 @@ def test_a_lock_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_nothing_to_stop(tmp_path: Path) -> None:
     assert interrupt(tmp_path, "of_run") == ["no server of this run was up"]
     assert interrupt(tmp_path, "none") == []
+
+
+def test_nothing_is_ended_before_the_run_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that still ends could start one more job, or a server."""
+    running = subprocess.Popen(["sleep", "1"])
+    action = interrupted.ActionModule.__new__(interrupted.ActionModule)
+    action._task = SimpleNamespace(args={"servers": "all", "pid": str(running.pid)})
+    action._templar = SimpleNamespace(template=lambda value: value)
+    asked: list[tuple[bool, object]] = []
+
+    def execute(module_name: str, module_args: dict[str, object], task_vars: object) -> dict[str, object]:
+        asked.append((is_gone(running.pid), module_args))
+        return {}
+
+    monkeypatch.setattr(action, "_execute_module", execute)
+    action.answer({"drafthouse_home": str(tmp_path)})
+    assert running.wait() == 0
+    assert asked == [(True, {"servers": "all", "home": str(tmp_path)})]
+
+
+def test_a_second_ctrl_c_ends_what_would_stop_the_servers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes while the run still ends: what has been started beside it is ended before it does anything."""
+    waits = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    twice = "import os, signal, time\nfor _ in 1, 2: os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5)\n"
+    monkeypatch.setattr(stoppable, "_started", lambda command: waits)
+    assert stoppable.main(["--", sys.executable, "-c", twice]) == 130
+    assert waits.returncode == -signal.SIGTERM
+    assert capsys.readouterr().out.endswith("left as it is; make stop stops it\n")
+
+
+def test_what_ctrl_c_waits_for_starts_without_what_it_does_not_need() -> None:
+    """A quarter of its start was our own imports, for a verdict that is never said there."""
+    plugins = "ansible_collections.drafthouse.core.plugins"
+    code = (
+        f"import sys, {plugins}.callback.house, {plugins}.callback.terminal, {plugins}.action.interrupted\n"
+        "print({'numpy', 'aiohttp', 'jsonschema'} & set(sys.modules))"
+    )
+    where = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
+    said = subprocess.run([sys.executable, "-c", code], env=where, capture_output=True, text=True, check=True)
+    assert said.stdout == "set()\n"
 
 
 def test_the_closing_lines_come_behind_what_is_stopped(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.drafthouse.core.plugins.callback import house
 
-from drafthouse.report.closing import FILE as CLOSING_FILE
+from drafthouse.core.places import CLOSING_FILE
 
 
 def failed(name: str) -> Any:

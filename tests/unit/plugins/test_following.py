@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.drafthouse.core.plugins.action import weights
+from ansible_collections.drafthouse.core.plugins.action import python_env, weights
 from ansible_collections.drafthouse.core.plugins.plugin_utils import following
 from ansible_collections.drafthouse.core.plugins.plugin_utils.following import FollowingAction, lost, told
 
@@ -207,6 +207,18 @@ DONE = {"changed": False, "placed": [{"id": "target", "changed": False, "bytes":
 FETCHED = {"changed": True, "placed": [{"id": "target", "changed": True, "bytes": 7}], "notes": ["first", "second"]}
 
 
+def test_what_needs_the_engines_environment_does_not_begin() -> None:
+    def made(name: str, source: str, recipe: str = "gguf_dequantize") -> Any:
+        details = {"from": source, "recipe": recipe}
+        return {"id": name, "source": "derived", "details": details}
+
+    hub: Any = {"id": "hub", "source": "hub", "details": {}}
+    own: Any = {"id": "own", "source": "path", "details": {}}
+    begun = [hub, made("wide", "hub"), made("wider", "wide")]
+    late = [own, made("of own", "own"), made("hf", "wide", "gguf_to_hf"), made("of hf", "hf")]
+    assert weights.without_engine([*begun, *late]) == begun
+
+
 def test_a_fetch_begins_and_is_not_waited_for() -> None:
     action = Weights({"items": [], "background": True}, [TO_DO])
     assert action.run() == {"changed": False, "job": {"name": "j1"}}
@@ -237,3 +249,47 @@ def test_what_a_reboot_has_ended_is_begun_again() -> None:
 def test_a_fetch_that_failed_is_the_failure() -> None:
     failed = {"failed": True, "msg": "wrong bytes"}
     assert Weights({"items": [], "job": {"name": "j1"}}, [DONE], failed).run() == failed
+
+
+class Environment(python_env.ActionModule):
+    """The action of environments; its box answers as it is told."""
+
+    def __init__(self, args: dict[str, Any], looked: dict[str, Any], end: dict[str, Any]) -> None:
+        self._task = SimpleNamespace(args=args, check_mode=False)
+        self.looked, self.end = looked, end
+        self.calls: list[str] = []
+
+    def look(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        assert not {"background", "job"} & set(arguments)
+        self.calls.append("look")
+        return self.looked
+
+    def start(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append("start")
+        return {"job": {"name": "j2"}}
+
+    def follow(self, job: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append("follow")
+        return self.end
+
+
+FAILED = {"failed": True, "problems": [{"code": "installer-failed"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "looked", "end", "result", "calls"),
+    [
+        ({"background": True}, {"changed": True}, {}, {"changed": False, "job": {"name": "j2"}}, ["look", "start"]),
+        ({"background": True}, FAILED, {}, FAILED, ["look"]),
+        ({"job": {"name": "j1"}}, {}, {"changed": True}, {"changed": True}, ["follow"]),
+        ({"job": {"name": "j1"}}, {}, FAILED, FAILED, ["follow"]),
+        ({"job": {"name": "j1"}}, {"changed": False}, lost(following._LOST), {"changed": False}, ["follow", "look"]),
+    ],
+)
+def test_an_environment_is_made_beside_others_and_awaited(
+    more: dict[str, Any], looked: dict[str, Any], end: dict[str, Any], result: dict[str, Any], calls: list[str]
+) -> None:
+    """A failure is said where it is known, once: at the start, or where the end is awaited."""
+    action = Environment({"path": "/e", **more}, looked, end)
+    assert action.answer({}) == result
+    assert action.calls == calls

@@ -16,12 +16,15 @@ GPU = {"name": "NVIDIA H100 NVL", "memory_mib": 95830, "driver": "580.65.06"}
 FOUND = {"Python": "3.12.3", "vllm": "0.32.0", "torch": "2.9.1", "weights of Llama": "0123456789abcdef"}
 
 
-def host(name: str, place: int, *, replica: str | None = None, **box: Any) -> dict[str, Any]:
+def host(
+    name: str, place: int, *, replica: str | None = None, more: dict[str, Any] | None = None, **box: Any
+) -> dict[str, Any]:
     site: dict[str, Any] = {
         **site_of_inventory("workstation"),
         "runtime": "process",
         "hosts_per_replica": 2,
         "private_subnet": "10.77.0.0/24",
+        **(more or {}),
     }
     if replica:
         site["replica"] = replica
@@ -72,6 +75,17 @@ def test_boxes_that_are_not_alike_are_refused_on_all_of_them(box: dict[str, Any]
         assert ("hosts-differ", found) in codes(asked(hosts, name, part="places"))
 
 
+def test_weights_lie_where_the_head_has_them_only_if_ray_tells_the_workers_its_paths() -> None:
+    apart = {"a": {"models_dir": "/models"}, "b": {"models_dir": "/mnt/models"}}
+    plain = {name: host(name, place, more=apart[name]) for place, name in enumerate("ab", start=1)}
+    assert asked(plain, "b", part="places")["ansible_facts"]["drafthouse_span"]["rank"] == 1
+    ray = {name: host(name, place, more={**apart[name], "executor": "ray"}) for place, name in enumerate("ab", start=1)}
+    ((code, found),) = codes(asked(ray, "b", part="places"))
+    assert code == "hosts-differ"
+    assert found.startswith("weights: /models/")
+    assert "/mnt/models/" in found
+
+
 def test_a_host_outside_the_subnet_or_missing_is_refused() -> None:
     outside = {"a": host("a", 1), "b": host("b", 2, private={"addresses": {}, "infiniband": []})}
     assert codes(asked(outside, "a", part="places")) == [("no-private-address", "no address on b")]
@@ -79,9 +93,9 @@ def test_a_host_outside_the_subnet_or_missing_is_refused() -> None:
     assert codes(asked(alone, "a", part="places")) == [("replica-incomplete", "replica a has a")]
 
 
-def engine(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+def engine(values: dict[str, Any], **more: Any) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """Return two hosts with their places and what was found of the engine, and what each is told."""
-    hosts = {"a": host("a", 1), "b": host("b", 2)}
+    hosts = {"a": host("a", 1, more=more), "b": host("b", 2, more=more)}
     for name, one in hosts.items():
         span = asked(hosts, name, part="places")["ansible_facts"]["drafthouse_span"]
         one["drafthouse_profile"] = resolved_profile(
@@ -90,6 +104,12 @@ def engine(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str,
         if values[name] is not None:
             one["found"] = {"values": values[name]}
     return hosts, {name: asked(hosts, name, part="engine", facts="found") for name in hosts}
+
+
+def test_in_a_cluster_that_is_there_a_follower_gets_nothing_to_run() -> None:
+    _, told = engine({"a": FOUND, "b": FOUND}, executor="ray", ray_address="10.77.0.1:6379")
+    for found in told.values():
+        assert [entry["path"].rpartition("/")[2] for entry in found["entries"]] == ["together-1.py"]
 
 
 def test_hosts_that_are_alike_get_what_keeps_them_together() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.drafthouse.core.plugins.action.report import ActionModule, arm_to_serve
 
 from drafthouse.cloud.vast.run_and_destroy import RUN_FILE
-from drafthouse.report.closing import FILE
+from drafthouse.core.places import CLOSING_FILE
 
 SAME = {"release": "0002", "arm": "speculative", "same": True}
 
@@ -34,7 +34,7 @@ def test_the_arm_that_is_left_serving(word: str, served: dict[str, Any] | None, 
 
 def reached(monkeypatch: pytest.MonkeyPatch, transport: str = "local", **resolved: Any) -> Any:
     """What the action says of a server, over a connection of that kind."""
-    for name in (FILE, RUN_FILE):
+    for name in (CLOSING_FILE, RUN_FILE):
         monkeypatch.delenv(name, raising=False)
     options = {"remote_user": "me", "host": "192.0.2.7", "port": 2222}
     connection = SimpleNamespace(
@@ -64,6 +64,6 @@ def test_a_server_here_and_one_over_ssh(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_nothing_is_said_of_what_ends_or_has_a_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reached(monkeypatch, gateway={"port": 443}) is None
-    monkeypatch.setattr("os.environ", {FILE: "/tmp/x"})
+    monkeypatch.setattr("os.environ", {CLOSING_FILE: "/tmp/x"})
     given: Any = {}
     assert ActionModule._reached(SimpleNamespace(), given, "box", "lab") is None  # type: ignore[arg-type]

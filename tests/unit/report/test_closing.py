@@ -12,7 +12,14 @@ from drafthouse.report.closing import closing_lines
 
 def lines(word: str = "pays", page: Path | None = None, *, destroyed: bool = False, **resolved: Any) -> list[str]:
     report: Any = {"verdict": {"word": word, "sentence": f"speculation: {word}\x1b[2J"}}
-    run: Any = {"profile": "p", "overrides": {}, "rented": None, "hardware": {"kind": "gpu"}, **resolved}
+    run: Any = {
+        "profile": "p",
+        "overrides": {},
+        "rented": None,
+        "deadline": None,
+        "hardware": {"kind": "gpu"},
+        **resolved,
+    }
     return closing_lines(report, run, "my box", page, destroyed=destroyed).splitlines()
 
 
@@ -32,8 +39,9 @@ def test_verdict_next_command_and_link_in_a_line_each(tmp_path: Path) -> None:
         ("does not pay", {"hardware": {"kind": "cpu"}}, "make profiles"),
         ("cannot say", {}, "make p INVENTORY='my box' ARGS='-e remeasure=true'"),
         ("invalid", {"hardware": {"kind": "cpu"}}, "make p INVENTORY='my box' ARGS='-e remeasure=true'"),
-        ("pays", {"rented": {"deadline": None}}, "make destroy"),
-        ("pays", {"rented": {"deadline": None}, "destroyed": True}, "make reports PROFILE=p"),
+        ("pays", {"rented": {"deadline": None}}, "make tune PROFILE=p INVENTORY='my box'"),
+        ("pays", {"deadline": 1}, "make destroy"),
+        ("pays", {"deadline": 1, "destroyed": True}, "make reports PROFILE=p"),
     ],
 )
 def test_the_next_command(word: str, resolved: dict[str, Any], command: str) -> None:

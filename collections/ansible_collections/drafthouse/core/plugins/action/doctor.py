@@ -36,6 +36,8 @@ class ActionModule(Action):
         local = self._connection.transport == "local"
         if not local:
             facts["clock"] = {**facts["clock"], "controller": [began, time.time()]}
-        address = "127.0.0.1" if local else str(self._connection.get_option("host") or self._play_context.remote_addr)
+        # A connection that is no network's (docker, nsenter) has no such option.
+        host = self._connection.get_option("host") if self._connection.has_option("host") else None
+        address = "127.0.0.1" if local else str(host or self._play_context.remote_addr)
         behind = doors(resolved, [address, *facts.get("addresses", [])], resolved.get("rented"))
         return {"changed": False, "facts": facts, "doors": behind}

@@ -1,8 +1,14 @@
-"""Make a Python environment and show how far it is (the module of the same name does the work)."""
+"""Make a Python environment and show how far it is (the module of the same name does the work).
+
+Two arguments more than the module's: ``background`` starts it and does not wait for it; what it returns as ``job`` is
+handed to a later task, which sees it through.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.host.env_recipe import EnvRecipe
 from ..plugin_utils.following import FollowingAction
@@ -20,8 +26,17 @@ class ActionModule(FollowingAction):
 
     def answer(self, variables: TaskVars) -> Answer:
         """Make it, or tell that it is as it should be."""
+        arguments = dict(self._task.args)
+        background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
+        self._task.args = arguments
         box = variables.get("drafthouse_box")
-        return {"changed": False} if box and _is_made(self._task.args, box) else super().answer(variables)
+        if box and _is_made(arguments, box):
+            return {"changed": False}
+        if background and not self._task.check_mode:
+            return self.begin(arguments, variables)
+        made = self.follow(job, variables) if job else {}
+        # A box that was started again meanwhile has lost its job.
+        return made if made and not made.get("lost") else super().answer(variables)
 
 
 def _is_made(given: Arguments, box: BoxFacts) -> bool:

@@ -80,7 +80,10 @@ def _of_box(variables: TaskVars) -> dict[str, str]:
     box: BoxFacts = variables["drafthouse_box"]
     resolved: ResolvedProfile = variables["drafthouse_profile"]
     cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
+    # Ray's workers are told the head's paths; an engine that starts its own knows each host's.
+    by_ray = several_hosts.executor_of(resolved["site"]) == "ray"
     return {
+        **({"weights": ", ".join(item["path"] for item in resolved["weights"])} if by_ray else {}),
         "profile": resolved["profile"],
         "engine": f"{resolved['engine']['name']} {resolved['engine']['version']}",
         "processor": box["machine"],
@@ -94,7 +97,8 @@ def _entries(resolved: ResolvedProfile, span: Span) -> list[dict[str, str]]:
     site, folder = resolved["site"], f"{resolved['site']['home']}/serve/{resolved['profile']}"
     text = (CODE / "serving" / "together.py").read_text("utf-8")
     entries = [{"path": several_hosts.program(site), "mode": "0755", "content": text}]
-    if span["rank"] == 0:
+    # In a cluster that somebody else keeps only the head starts anything.
+    if span["rank"] == 0 or "ray_address" in site:
         return entries
     folders = [f"{site['home']}/logs", *(f"{folder}/{name}" for name in (*resolved["arms"], "follower"))]
     entries += [{"path": path, "mode": "0755"} for path in folders]

@@ -10,12 +10,13 @@ from typing import Any
 from ..module_utils.analysis.verdict import INVALID, PAYS
 from ..module_utils.analysis.verdict_text import CANNOT_SAY
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
+from ..module_utils.core.places import CLOSING_FILE
 from ..module_utils.core.shell import shell_words
 from ..module_utils.experiment.kept_rounds import end_measuring
 from ..module_utils.operate.tunnel import PORT
 from ..module_utils.profiles.resolved_types import Run
 from ..module_utils.profiles.workspace import ROOT
-from ..module_utils.report.closing import FILE, closing_lines
+from ..module_utils.report.closing import closing_lines
 from ..module_utils.report.connection import Connection
 from ..module_utils.report.data.build import build_report, lasting
 from ..module_utils.report.terminal import verdict_table
@@ -96,7 +97,7 @@ class ActionModule(KeptResultsAction):
 
     def _reached(self, resolved: Run, host: str, inventory: str) -> Connection | None:
         """Return how what serves is reached; None where nothing goes on, or where the gateway's own lines say it."""
-        if FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
+        if CLOSING_FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
             return None
         site, far = resolved["site"], self._connection.transport != "local"
         address = site["host"] if not far and site["host"] not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104

@@ -1,7 +1,7 @@
 """Put the weights in place and show how far they are (the module of the same name does the work).
 
-Two arguments more than the module's: ``background`` starts the fetch and does not wait for it; what it returns as
-``job`` is handed to a later task, which sees it through before it does its own work.
+Two arguments more than the module's: ``background`` starts what needs no engine's environment and does not wait for
+it; what it returns as ``job`` is handed to a later task, which sees it through before it does its own work.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
+from ..module_utils.profiles.recipe_versions import NEEDS_ENGINE
+from ..module_utils.profiles.resolved_types import WeightItem
 from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, Arguments, TaskVars
@@ -28,7 +30,7 @@ class ActionModule(FollowingAction):
         background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
         self._task.args = arguments
         if background and not self._task.check_mode:
-            return self._begun(arguments, variables)
+            return self.begin({**arguments, "items": without_engine(arguments["items"])}, variables)
         early = self.follow(job, variables) if job else {}
         # A box that was started again meanwhile has lost its job: what it fetched is there, and the rest comes now.
         if early.get("failed") and not early.get("lost"):
@@ -36,14 +38,6 @@ class ActionModule(FollowingAction):
         checking = self._task.check_mode
         done = together(early, super().answer(variables))
         return done if checking or done.get("failed") else self._pinned(done, arguments, variables)
-
-    def _begun(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
-        """Start the fetch where there is something to fetch; a refusal is told now and not when it is waited for."""
-        looked = self.look(arguments, variables)
-        if looked.get("failed") or not looked.get("changed"):
-            return looked
-        started = self.start(arguments, variables)
-        return {"changed": False, **started} if "job" in started else started
 
     def _pinned(self, done: dict[str, Any], arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Write down what was pinned by this run, and say so in the fact that the later phases read."""
@@ -62,6 +56,17 @@ class ActionModule(FollowingAction):
             ]
             done = {**done, "ansible_facts": {"drafthouse_profile": {**fact, "weights": weights}}}
         return done
+
+
+def without_engine(items: list[WeightItem]) -> list[WeightItem]:
+    """Return the items that can be put in place, and be verified, before there is an engine's environment."""
+    chosen: dict[str, WeightItem] = {}
+    for item in items:
+        details = item["details"]
+        waits = item["source"] == "derived" and (details["recipe"] in NEEDS_ENGINE or details["from"] not in chosen)
+        if item["source"] != "path" and not waits:
+            chosen[item["id"]] = item
+    return list(chosen.values())
 
 
 def together(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:

@@ -34,11 +34,10 @@ from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_env
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.errors import DrafthouseError
-from ..module_utils.core.places import ROOT
+from ..module_utils.core.places import CLOSING_FILE, ROOT
 from ..module_utils.core.plain_text import printable, printable_lines
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
 from ..module_utils.profiles.catalog import load_house
-from ..module_utils.report.closing import FILE as CLOSING_FILE
 
 _EVERY_S = 7.0
 _RESOLVES = "drafthouse.core.resolve"

@@ -80,6 +80,14 @@ class FollowingAction(Action):
             if folder := self._connection._shell.tmpdir:
                 self._remove_tmp_path(folder, force=True)
 
+    def begin(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
+        """Start the module where there is something to do; a refusal is told now and not when it is waited for."""
+        looked = self.look(arguments, variables)
+        if looked.get("failed") or not looked.get("changed"):
+            return looked
+        started = self.start(arguments, variables)
+        return {"changed": False, **started} if "job" in started else started
+
     def start(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Start the module in the background; return ``job``, which `follow` takes, or why it could not be started."""
         self._make_tmp_path()
