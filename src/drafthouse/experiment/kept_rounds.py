@@ -6,12 +6,12 @@ that are there are an earlier version's, and whole. Standard library only: a box
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
+from ..core.files import object_of
 from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
@@ -44,11 +44,8 @@ def note_file(resolved: Run) -> Path:
 
 def note_of(text: str) -> Note | None:
     """Return the decision that a file's text holds, None where it is none."""
-    try:
-        note = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Note", note) if isinstance(note, dict) and note.get("schema") == SCHEMA else None
+    note = object_of(text)
+    return cast("Note", note) if note.get("schema") == SCHEMA else None
 
 
 def end_measuring(resolved: Run) -> str:
