@@ -198,7 +198,9 @@ def test_a_second_run_changes_nothing(
     used = cpu_seconds()
     ansible_starts()
     start = cpu_seconds() - used
-    figure(f"converged run: {again.seconds:.1f} s, {again.cpu_seconds:.1f} CPU s, {again.cpu_seconds / start:.0f} starts")
+    figure(
+        f"converged run: {again.seconds:.1f} s, {again.cpu_seconds:.1f} CPU s, {again.cpu_seconds / start:.0f} starts"
+    )
     assert again.seconds < max(30, measured.seconds / 4)
     assert again.cpu_seconds < max(CONVERGED_CPU_S, CONVERGED_STARTS * start)
 
