@@ -27,7 +27,7 @@ PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.
 REPORTS = "site-reports"
 # CPU seconds of a converged run, controller and box together; and, where the machine is slower or does other work too,
-# so many starts of Ansible. 13 and 14 were measured, 19 before module_utils kept their bytecode.
+# so many starts of Ansible; 12 to 14 were measured, by hand and beside other work.
 CONVERGED_CPU_S, CONVERGED_STARTS = 5, 16
 # The demo's experiment, with one prompt of each kind that the verdict is not about: `make test` is for every day. And
 # the rounds to begin with: `test_rounds.py` has further ones.
